@@ -1,5 +1,5 @@
-"""What `dg scaffold defs windrow.dagster.KafkaTable NAME` writes: a pipeline's files,
-as `windrow infer` or `windrow init` would.
+"""`dg scaffold defs windrow.dagster.KafkaTable NAME`: writes a pipeline's files as `windrow
+infer` or `windrow init` does.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from pydantic import BaseModel, Field
 from windrow.ingest.assemble import connect
 from windrow.ingest.cli.infer_command import SAMPLE
 from windrow.ingest.errors import SpecError, WindrowError
-from windrow.ingest.infer.begin import PLACEHOLDER, Asked, infer, template
-from windrow.ingest.infer.hints import Hints
-from windrow.ingest.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+from windrow.ingest.infer.begin import PLACEHOLDER, infer, template
+from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest
 
 
 class NewPipeline(BaseModel):
-    """What a new pipeline is begun with; each is an option of `dg scaffold defs`."""
+    """The options of `dg scaffold defs`."""
 
     topic: str | None = Field(
         default=None,
@@ -35,9 +34,7 @@ class NewPipeline(BaseModel):
 
 
 class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
-    """Writes defs.yaml and schema.py, commented: of a topic that is named as its newest
-    messages are, else a template.
-    """
+    """Writes defs.yaml and schema.py: inferred from a topic if one is named, else a template."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[NewPipeline]:
@@ -45,17 +42,17 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         return NewPipeline
 
     def scaffold(self, request: dg.ScaffoldRequest[NewPipeline]) -> None:
-        """Write both files into the component's folder, whose name is the pipeline's id; overwrites nothing.
+        """Writes both files into the component's folder, whose name is the pipeline's id.
 
         Raises:
-            ClickException: what `ingest.infer.begin` refuses, in its words, which dg
-                shows without a stack trace.
-        """  # noqa: E501
+            ClickException: `ingest.infer.begin` refuses; dg shows its words without a
+                stack trace.
+        """
         try:
             self._begin(request)
         except WindrowError as error:
             with suppress(OSError):
-                # dg made it, and takes an empty one for a component that is there
+                # dg made the folder, and takes an empty one for a component
                 request.target_path.rmdir()
             raise click.ClickException(str(error)) from None
 
@@ -63,9 +60,16 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         if request.scaffold_format != "yaml":
             raise SpecError("A pipeline is a YAML file", "spec", "Leave --format out.")
         begin, folder = request.params, request.target_path
-        address = Address(begin.bootstrap or DEFAULT_BOOTSTRAP, begin.cluster)
-        asked, now = Asked(begin.topic or PLACEHOLDER, address, folder.name), datetime.now(UTC)
+        asked, now = (
+            PipelineRequest(
+                begin.topic or PLACEHOLDER,
+                begin.bootstrap or DEFAULT_BOOTSTRAP,
+                begin.cluster,
+                id=folder.name,
+            ),
+            datetime.now(UTC),
+        )
         if begin.topic is None:
             template(folder, asked, now)
         else:
-            infer(folder, asked, Hints(), SAMPLE, connect, now)
+            infer(folder, asked, SAMPLE, connect, now)

@@ -1,3 +1,3 @@
-"""What else can be asked of a pipeline, or done to it: how far it is behind, whether it
-is right, what fixes it, how one begins.
+"""What a person can ask of a pipeline or do to it besides running it: lag, messages,
+verification, lost receipts and ledgers, dead letters, rebase and rebind.
 """

@@ -22,9 +22,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.admin.dead_letters import Chosen, letters_of, messages_of
-from windrow.ingest.admin.deep import Places, differences, summed
+from windrow.ingest.admin.dead_letters import Chosen, dead_letters_of, messages_of
 from windrow.ingest.admin.edit import Edit, Mask, with_edits
+from windrow.ingest.admin.verify_contents import Places, differences, summed
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.metadata import DEFAULT
@@ -56,10 +56,10 @@ TRIES = 5
 
 
 class DeadReplayResult(msgspec.Struct, frozen=True):
-    """What a dead-letter replay did to a window, or would do.
+    """The outcome of a dead-letter replay of one window.
 
-    `open` dead letters were there, `tried` of them were chosen and not left alone by
-    the edit; `messages` were accepted, which became `rows` (or were filtered, or
+    `open`: dead letters before it; `tried`: those that were chosen and that the edit
+    did not leave alone; `messages` were accepted, which became `rows` (or were filtered, or
     dropped); `edited` of these are not as they are in the log. `refused`: of the others
     that were tried, what was wrong with them today. `committed`: the window's receipt;
     of a dry run, and where nothing was accepted, the one before.
@@ -76,9 +76,9 @@ class DeadReplayResult(msgspec.Struct, frozen=True):
 
 
 class DeadReplayRequest(msgspec.Struct, frozen=True):
-    """Who asks (`id`), for which dead letters, and what repairs them first.
+    """A request: its `id`, which dead letters, and the function that repairs them first.
 
-    `dry_run`: only see what would be accepted.
+    `dry_run`: only count what would be accepted.
     """
 
     id: str
@@ -90,8 +90,8 @@ class DeadReplayRequest(msgspec.Struct, frozen=True):
 def replay_dead_letters(
     pipeline: Pipeline, window: Window, request: DeadReplayRequest
 ) -> DeadReplayResult:
-    """Have the window's chosen dead letters that today's decoder and rules take in the
-    table, exactly once.
+    """Add to the table, exactly once, the chosen dead letters that today's decoder and
+    rules accept.
 
     Raises:
         RefusedError: the window isn't committed; its dead letters are not those that
@@ -100,22 +100,22 @@ def replay_dead_letters(
             message.
         UnreachableError: table or ledger; replay its dead letters again.
     """
-    _refuse_no_replay(pipeline)
+    _refuse_unsupported(pipeline)
     refuse_wrong_place(pipeline)
     for _ in range(TRIES):
-        found = pipeline.sink.look(window)
-        if found is None:
+        committed = pipeline.sink.look(window)
+        if committed is None:
             do = "Run it: its messages are read from the topic, with today's schema."
             raise RefusedError(
                 f"Window {window.key} isn't committed, so it has no dead letters to replay",
                 "plan",
                 do,
             )
-        if not request.dry_run:  # one that died after its commit may not have said so to the ledger
-            pipeline.ledger.record(found.receipt, pipeline.sink.receipt_text(found.receipt))
-        if not request.chosen.may_be_in(found.receipt):
-            return _result(found, Counter(open=found.receipt.counts.dead), ())
-        result = _try(pipeline, found, request)
+        if not request.dry_run:  # a run that died after its commit may have left that undone
+            pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
+        if not request.chosen.may_be_in(committed.receipt):
+            return _result(committed, Counter(open=committed.receipt.counts.dead), ())
+        result = _replay(pipeline, committed, request)
         if result is not None:
             return result
     what = (
@@ -127,7 +127,7 @@ def replay_dead_letters(
     )
 
 
-def _refuse_no_replay(pipeline: Pipeline) -> None:
+def _refuse_unsupported(pipeline: Pipeline) -> None:
     capabilities = pipeline.sink.capabilities
     if not capabilities.replaces:
         what = (
@@ -147,15 +147,13 @@ def _refuse_no_replay(pipeline: Pipeline) -> None:
         raise SpecError(what, "plan", "Nothing was read. Fix the schema, and replay the window.")
 
 
-def _try(
-    pipeline: Pipeline, found: Committed, request: DeadReplayRequest
+def _replay(
+    pipeline: Pipeline, committed: Committed, request: DeadReplayRequest
 ) -> DeadReplayResult | None:
-    """One attempt on the generation that was found; None if another commit of the
-    window came first.
-    """
-    began, before, attempt = time.monotonic(), found.receipt, uuid.uuid4().hex
-    _refuse_other_letters(pipeline, before)
-    work = _Work(pipeline, before, request, attempt)
+    """One attempt on top of a committed generation; None if another commit came first."""
+    began, before, attempt = time.monotonic(), committed.receipt, uuid.uuid4().hex
+    _refuse_changed(pipeline, before)
+    work = _Attempt(pipeline, before, request, attempt)
     try:
         work.read()
         staged = work.finish()
@@ -164,7 +162,7 @@ def _try(
         raise
     refuse_unequal(before.plan, staged)
     if request.dry_run or not work.counted["messages"]:
-        return _result(found, work.counted, work.refusals.by_stage())
+        return _result(committed, work.counted, work.refusals.by_stage())
     receipt = _receipt(pipeline, before, staged, work, time.monotonic() - began)
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, attempt, staged)
@@ -185,14 +183,16 @@ def _result(
     )
 
 
-def _refuse_other_letters(pipeline: Pipeline, receipt: Receipt) -> None:
-    """What is replayed must be what was refused: each letter once, and none changed.
+def _refuse_changed(pipeline: Pipeline, receipt: Receipt) -> None:
+    """Hold the dead letters against the receipt: each one once, and none changed.
 
     Raises:
-        RefusedError: says which split's letters are others.
+        RefusedError: names the split whose dead letters differ.
     """
-    letters = letters_of(pipeline.dead_letters, receipt.window, receipt.attempt)
-    problems, _ = differences(receipt, "dead letters", summed(receipt.splits, letters, DEFAULT))
+    dead_letters = dead_letters_of(pipeline.dead_letters, receipt.window, receipt.attempt)
+    problems, _ = differences(
+        receipt, "dead letters", summed(receipt.splits, dead_letters, DEFAULT)
+    )
     if problems:
         what = (
             f"The dead letters of window {receipt.window.key} are not those of its receipt:"
@@ -207,9 +207,9 @@ def _refuse_other_letters(pipeline: Pipeline, receipt: Receipt) -> None:
 
 
 def _receipt(
-    pipeline: Pipeline, before: Receipt, staged: Sequence[Staged], work: _Work, seconds: float
+    pipeline: Pipeline, before: Receipt, staged: Sequence[Staged], work: _Attempt, seconds: float
 ) -> Receipt:
-    """The receipt before, with what is different now."""
+    """The receipt of the generation before, with the new counts."""
     splits = tuple(s.counts for s in staged)
     last = before.dead_replay or DeadReplay(before.attempt, before.attempt, 0)
     counted = work.counted
@@ -235,8 +235,8 @@ def _receipt(
     )
 
 
-class _Work:
-    """One attempt: stages each of the window's dead letters as rows, or as what it was.
+class _Attempt:
+    """Stages each of the window's dead letters as rows, or as the dead letter it was.
 
     Memory: a batch, and what stagers hold.
 
@@ -252,8 +252,8 @@ class _Work:
         self.refusals = Refusals()
         self._before, self._store = before, pipeline.dead_letters
         if request.dry_run:
-            rows: StagerFactory = _Unstaged
-            dead: StagerFactory = _Unstaged
+            rows: StagerFactory = _CountingStager
+            dead: StagerFactory = _CountingStager
         else:
             pipeline.sink.prepare(pipeline.owner())
             pipeline.dead_letters.prepare(pipeline.owner())
@@ -265,51 +265,55 @@ class _Work:
         self._decode: Decode = lambda messages: transform(decode(messages))
         self._keyed = pipeline.sink.capabilities.mode != "append"
         self._splits = [
-            _SplitWork(split, counts, rows, dead)
+            _SplitStaging(split, counts, rows, dead)
             for split, counts in zip(before.plan.splits, before.splits, strict=True)
         ]
 
     def read(self) -> None:
-        """All letters of the attempt that counts, each by the split that holds it."""
+        """Read all dead letters of the committed attempt, split by split."""
         places = Places(self._before.splits)
-        for letters in letters_of(self._store, self._before.window, self._before.attempt):
+        for dead_letters in dead_letters_of(self._store, self._before.window, self._before.attempt):
             where = places.of(
-                *(letters[DEFAULT[name]] for name in ("topic", "partition", "offset"))
+                *(dead_letters[DEFAULT[name]] for name in ("topic", "partition", "offset"))
             )
             for number in np.unique(where).tolist():
-                self._take(self._splits[number], letters.filter(pa.array(where == number)))
+                self._take(self._splits[number], dead_letters.filter(pa.array(where == number)))
                 crash_point("write.middle")
 
-    def _take(self, work: _SplitWork, letters: pa.RecordBatch) -> None:
-        self.counted["open"] += letters.num_rows
-        chosen = self.request.chosen.mask(letters)
-        work.keep(letters.filter(pa.array(~chosen)))
-        letters = letters.filter(pa.array(chosen))
-        if not letters.num_rows:
+    def _take(self, work: _SplitStaging, dead_letters: pa.RecordBatch) -> None:
+        self.counted["open"] += dead_letters.num_rows
+        chosen = self.request.chosen.mask(dead_letters)
+        work.keep(dead_letters.filter(pa.array(~chosen)))
+        dead_letters = dead_letters.filter(pa.array(chosen))
+        if not dead_letters.num_rows:
             return
         messages, tried, edited = (
-            messages_of(letters),
-            np.ones(letters.num_rows, bool),
-            np.zeros(letters.num_rows, bool),
+            messages_of(dead_letters),
+            np.ones(dead_letters.num_rows, bool),
+            np.zeros(dead_letters.num_rows, bool),
         )
         if self.request.edit is not None:
-            messages, tried, edited = with_edits(letters, messages, self.request.edit)
-        work.keep(letters.filter(pa.array(~tried)))
-        letters, messages, edited = (
-            letters.filter(pa.array(tried)),
+            messages, tried, edited = with_edits(dead_letters, messages, self.request.edit)
+        work.keep(dead_letters.filter(pa.array(~tried)))
+        dead_letters, messages, edited = (
+            dead_letters.filter(pa.array(tried)),
             messages.filter(pa.array(tried)),
             edited[tried],
         )
-        if letters.num_rows:
-            self._try(work, letters, messages, edited)
+        if dead_letters.num_rows:
+            self._replay(work, dead_letters, messages, edited)
 
-    def _try(
-        self, work: _SplitWork, letters: pa.RecordBatch, messages: pa.RecordBatch, edited: Mask
+    def _replay(
+        self,
+        work: _SplitStaging,
+        dead_letters: pa.RecordBatch,
+        messages: pa.RecordBatch,
+        edited: Mask,
     ) -> None:
         decoded = self._decode(messages)
         refuse_unplaced(work.split, messages, decoded, keyed=self._keyed)
         decoded = work.stage(decoded, messages, keyed=self._keyed)
-        again = letters.take(decoded.dead_index)
+        again = dead_letters.take(decoded.dead_index)
         self.refusals.add(
             decoded.dead_stage.to_pylist(),
             decoded.dead_reason.to_pylist(),
@@ -318,58 +322,57 @@ class _Work:
         )
         work.keep(again)
         work.count(decoded)
-        accepted = np.ones(letters.num_rows, bool)
+        accepted = np.ones(dead_letters.num_rows, bool)
         accepted[decoded.dead_index.to_numpy()] = False
         self.counted.update(
-            tried=letters.num_rows,
+            tried=dead_letters.num_rows,
             messages=int(accepted.sum()),
             rows=decoded.rows.num_rows,
             edited=int((accepted & edited).sum()),
         )
 
     def finish(self) -> list[Staged]:
-        """What to commit, split by split, with the window's counts as they are then."""
+        """The staged files and counts to commit, one entry per split."""
         staged = [work.finish() for work in self._splits]
         crash_point("write.after")
         return staged
 
     def discard(self) -> None:
-        """After a failure: what was staged is left to a sweep."""
+        """After a failure: a sweep removes what was staged."""
         for work in self._splits:
             work.discard()
 
 
-class _SplitWork:
-    """What becomes of one split's dead letters.
-
-    A stager is made for the first of its rows, or letters.
-    """
+class _SplitStaging:
+    """Stages one split's dead letters, and counts them."""
 
     def __init__(
         self, split: Split, before: SplitCounts, rows: StagerFactory, dead: StagerFactory
     ) -> None:
         self.split = split
-        self._before, self._rows, self._dead = before, _Lazily(split, rows), _Lazily(split, dead)
+        self._before, self._rows, self._dead = (
+            before,
+            _LazyStager(split, rows),
+            _LazyStager(split, dead),
+        )
         self._verdicts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._first: list[tuple[int, str]] = []
 
-    def keep(self, letters: pa.RecordBatch) -> None:
-        """These stay dead, as they are."""
-        if not letters.num_rows:
+    def keep(self, dead_letters: pa.RecordBatch) -> None:
+        """Stage these as dead letters again."""
+        if not dead_letters.num_rows:
             return
-        reasons = letters["reason"].to_pylist()
+        reasons = dead_letters["reason"].to_pylist()
         self._reasons.update(reasons)
         self._first += zip(
-            letters["_offset"].slice(0, SHOWN).to_pylist(), reasons[:SHOWN], strict=True
+            dead_letters["_offset"].slice(0, SHOWN).to_pylist(), reasons[:SHOWN], strict=True
         )
-        self._verdicts["dead"] += letters.num_rows
-        self._dead.stager().add(letters.select(REASONS.names), messages_of(letters))
+        self._verdicts["dead"] += dead_letters.num_rows
+        self._dead.stager().add(dead_letters.select(REASONS.names), messages_of(dead_letters))
 
     def stage(self, decoded: Decoded, messages: pa.RecordBatch, *, keyed: bool) -> Decoded:
-        """Stage what a decoder and the rules took; what became of the messages then
-        (`ingest.runner.task.stage_rows`).
-        """
+        """Stage the accepted rows, as `ingest.runner.task.stage_rows` does."""
         return (
             stage_rows(self._rows.stager(), messages, decoded, keyed=keyed)
             if decoded.valid
@@ -377,7 +380,7 @@ class _SplitWork:
         )
 
     def count(self, decoded: Decoded) -> None:
-        """What was staged."""
+        """Add the outcomes of a batch."""
         deletes = 0 if decoded.deletes is None else len(decoded.deletes.index)
         counted = {
             "valid": decoded.valid,
@@ -389,7 +392,7 @@ class _SplitWork:
         self._verdicts.update(counted, deletes=deletes)
 
     def finish(self) -> Staged:
-        """What to commit, and the split's counts as they are then."""
+        """The staged files, and the split's new counts."""
         rows, dead, before, more = (
             self._rows.finish(),
             self._dead.finish(),
@@ -416,35 +419,35 @@ class _SplitWork:
         return Staged(self.split, counts, rows.committables, dead.committables)
 
     def discard(self) -> None:
-        """Close what is open."""
+        """Close both stagers."""
         self._rows.discard()
         self._dead.discard()
 
 
-class _Lazily:
-    """A stager that is made when there is something to stage."""
+class _LazyStager:
+    """Opens a stager for the first batch: most splits have no dead letters."""
 
     def __init__(self, split: Split, factory: StagerFactory) -> None:
         self._split, self._factory = split, factory
         self._made: Stager | None = None
 
     def stager(self) -> Stager:
-        """The one."""
+        """The stager."""
         self._made = self._made or self._factory(self._split)
         return self._made
 
     def finish(self) -> Staging:
-        """What it staged; of none, nothing."""
+        """Its files; none if there was nothing to stage."""
         return Staging() if self._made is None else self._made.finish()
 
     def discard(self) -> None:
-        """Close it, if there is one."""
+        """Close it, if it was opened."""
         if self._made is not None:
             self._made.discard()
 
 
-class _Unstaged:
-    """A stager of a dry run: it counts, and writes nothing."""
+class _CountingStager:
+    """The stager of a dry run: counts rows, writes nothing."""
 
     def __init__(self, split: Split) -> None:
         del split
@@ -458,4 +461,4 @@ class _Unstaged:
         return Staging(self._rows)
 
     def discard(self) -> None:
-        """Nothing was written anywhere."""
+        """Nothing to do."""

@@ -1,5 +1,5 @@
-"""A user's function that repairs refused messages: how it is loaded, what it is given,
-and what it may give back.
+"""A user's function that repairs refused messages: loading it, and checking what it
+returns.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def load_edit(script: Path) -> Edit:
 
 
 def _checked(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
-    """The function, held to what it may give back."""
+    """The function, with its result checked."""
 
     def call(message: RefusedMessage) -> RefusedMessage | None:
         try:
@@ -99,7 +99,7 @@ def _checked(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
 
 
 def _wrong(edited: object, message: RefusedMessage) -> str | None:
-    """What is wrong with what a function gave back; never what it holds."""
+    """The mistake in a returned value; quotes no payload."""
     if not isinstance(edited, RefusedMessage):
         return f"gave back {type(edited).__name__}, neither a message nor None"
     changed = next(
@@ -159,19 +159,19 @@ def _failed(
 
 
 def with_edits(
-    letters: pa.RecordBatch, messages: pa.RecordBatch, edit: Edit
+    dead_letters: pa.RecordBatch, messages: pa.RecordBatch, edit: Edit
 ) -> tuple[pa.RecordBatch, Mask, Mask]:
-    """Messages as a function makes them; for each whether it is to be tried, and whether it was changed.
+    """Messages after the edit, and two masks: those to try, and those that it changed.
 
     Args:
-        letters: dead letters.
-        messages: the same as messages, one for each.
-        edit: what repairs them.
+        dead_letters: what was refused.
+        messages: the same, as messages.
+        edit: the function that repairs them.
 
     Raises:
         SpecError: as the function does.
-    """  # noqa: E501
-    before = [_message(letter) for letter in letters.to_pylist()]
+    """
+    before = [_message(dead_letter) for dead_letter in dead_letters.to_pylist()]
     after = [edit(message) for message in before]
     tried = np.array([message is not None for message in after])
     kept = [old if new is None else new for old, new in zip(before, after, strict=True)]
@@ -191,10 +191,12 @@ def _payload(message: RefusedMessage) -> tuple[bytes | None, bytes | None, tuple
     return message.key, message.value, tuple(message.headers)
 
 
-def _message(letter: dict[str, object]) -> RefusedMessage:
-    headers = tuple((header["key"], header["value"]) for header in letter["headers"])  # type: ignore[attr-defined]
+def _message(dead_letter: dict[str, object]) -> RefusedMessage:
+    headers = tuple((header["key"], header["value"]) for header in dead_letter["headers"])  # type: ignore[attr-defined]
     plain = ("key", "value", "stage", "reason", "detail", "schema_id")
-    named = {name: letter[f"_{name}"] for name in _STAYS} | {name: letter[name] for name in plain}
+    named = {name: dead_letter[f"_{name}"] for name in _STAYS} | {
+        name: dead_letter[name] for name in plain
+    }
     return RefusedMessage(headers=headers, **named)  # type: ignore[arg-type]
 
 

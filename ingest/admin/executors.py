@@ -1,4 +1,4 @@
-"""What `windrow doctor` finds out where tasks run: a small task looks around on every executor.
+"""The checks of `windrow doctor` where tasks run: a small task on every executor.
 
 Python and packages are compared before any task begins
 (`ingest.runner.spark.worker_bootstrap`), so here is the rest: the brokers, the places
@@ -37,7 +37,7 @@ from windrow.ingest.sinks.place import Place
 from windrow.ingest.source.enumerator.topics import Discovered
 
 _STAY_SECONDS = 0.5
-"""So long a task stays, that no executor takes two while another one has none."""
+"""How long a task stays, so that no executor takes two while another has none."""
 
 _ROUNDS = 20
 _LIMIT_SECONDS = 180.0
@@ -50,7 +50,7 @@ leaders are different brokers.
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong on an executor, and what to do."""
+    """A problem of an executor, and what to do about it."""
 
     what: str
     do: str
@@ -127,7 +127,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def _written(marker: Marker) -> Trouble | None:
-    """Whether the driver's file is seen, and another one can be put beside it, and removed."""
+    """Whether the driver's file is seen, and another can be written next to it and removed."""
     place, other = Place(marker.place), f"{marker.name}-{socket.gethostname()}-{os.getpid()}"
     do = (
         "Put the table on a folder that all machines share under one name, or into an object store."
@@ -223,8 +223,8 @@ def _surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveye
         if complete := tasks > 1 and len(met) == known:
             break
         tasks = max(2, slots())
-    told = {trouble: sorted(machines) for trouble, machines in troubles.items()}
-    return Surveyed(list(met.values()), told, len(task.splits), len(task.markers), complete)
+    machines_of = {trouble: sorted(machines) for trouble, machines in troubles.items()}
+    return Surveyed(list(met.values()), machines_of, len(task.splits), len(task.markers), complete)
 
 
 def _within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:

@@ -104,3 +104,16 @@ def text_or_base64(value: bytes | None) -> str | dict[str, str] | None:
         return value.decode()
     except UnicodeDecodeError:
         return {"base64": b64encode(value).decode()}
+
+
+def payload(message: dict[str, Any]) -> dict[str, Any]:
+    """Key, value and headers of a message, those that it has, as JSON has them."""
+    document: dict[str, Any] = {
+        name: text_or_base64(message[name]) for name in ("key", "value") if name in message
+    }
+    if "headers" in message:
+        document["headers"] = [
+            {"key": header["key"], "value": text_or_base64(header["value"])}
+            for header in message["headers"]
+        ]
+    return document

@@ -65,7 +65,7 @@ def newest_committed(receipts: Iterable[Receipt]) -> Receipt | None:
 
 
 def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetime) -> Lag:
-    """What is unread, per topic-partition that the source selects and the cluster has.
+    """The unread messages of each topic-partition that the source selects.
 
     What the boundary doesn't know, also because its topic was made anew, counts from
     where the source starts; from the log start where that is for a label to say, or has
@@ -83,13 +83,14 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
     """
     if committed is not None and committed.cluster_id != broker.cluster_id():
         committed = None
-    found = discover(broker, source.selection, committed, "drop")
-    cuts = _cuts(found, committed)
-    log_starts = broker.log_starts(found.tps)
-    cuts |= _origins(broker, source, log_starts, [tp for tp in found.tps if tp not in cuts])
-    ends = broker.stable_ends(found.tps)
+    discovered = discover(broker, source.selection, committed, "drop")
+    cuts = _cuts(discovered, committed)
+    log_starts = broker.log_starts(discovered.tps)
+    cuts |= _origins(broker, source, log_starts, [tp for tp in discovered.tps if tp not in cuts])
+    ends = broker.stable_ends(discovered.tps)
     parts = [
-        _partition(broker, tp, cuts[tp], log_starts[tp], ends[tp].offset, now) for tp in found.tps
+        _partition(broker, tp, cuts[tp], log_starts[tp], ends[tp].offset, now)
+        for tp in discovered.tps
     ]
     return Lag(
         sum(p.records for p in parts),
@@ -100,15 +101,15 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
     )
 
 
-def _cuts(found: Discovered, committed: Boundary | None) -> dict[TopicPartition, int]:
-    """Where the boundary cuts what is there now, as far as it is of the same topics."""
+def _cuts(discovered: Discovered, committed: Boundary | None) -> dict[TopicPartition, int]:
+    """The boundary's offsets in topic-partitions of topics that are still the same."""
     if committed is None:
         return {}
     seen = committed.by_topic()
     same = [
         tp
-        for tp in found.tps
-        if tp.topic in seen and seen[tp.topic].topic_id == found.topics[tp.topic].topic_id
+        for tp in discovered.tps
+        if tp.topic in seen and seen[tp.topic].topic_id == discovered.topics[tp.topic].topic_id
     ]
     return {tp: mark.offset for tp, mark in committed.cuts(same).items()}
 
@@ -119,7 +120,7 @@ def _origins(
     log_starts: dict[TopicPartition, int],
     tps: Sequence[TopicPartition],
 ) -> dict[TopicPartition, int]:
-    """Where topic-partitions begin that nothing was read of."""
+    """The first offsets of topic-partitions that nothing was read from."""
     if not isinstance(source.start, AtLabel):
         try:
             return {

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.admin.files import iso_instant, text_or_base64, write_file
+from windrow.ingest.admin.files import iso_instant, payload, write_file
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
@@ -28,7 +28,7 @@ from windrow.ingest.source.enumerator.positions import positions
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")
-"""What `printable` gives of each message."""
+"""The columns of `printable`."""
 
 Messages = Callable[[Take], None]
 """Reads, and gives away one batch of messages after the other."""
@@ -74,20 +74,22 @@ def peek(
             "plan",
             "Use earliest, latest, a timestamp, a group or offsets.",
         )
-    found = discover(broker, source.selection, None, source.on_removed)
+    discovered = discover(broker, source.selection, None, source.on_removed)
     plan = ReadPlan(
-        found.cluster_id, {name: info.topic_id for name, info in found.topics.items()}, "fail"
+        discovered.cluster_id,
+        {name: info.topic_id for name, info in discovered.topics.items()},
+        "fail",
     )
-    return partial(_read, reader_of, plan, _splits(broker, found, start, stop), limit)
+    return partial(_read, reader_of, plan, _splits(broker, discovered, start, stop), limit)
 
 
 def _splits(
-    broker: Broker, found: Discovered, start: Initializer, stop: Initializer
+    broker: Broker, discovered: Discovered, start: Initializer, stop: Initializer
 ) -> list[Split]:
-    begins = positions(broker, start, found.tps)
-    ends = broker.stable_ends(found.tps)
-    stops = positions(broker, _inside(broker, stop, ends), found.tps)
-    ranges = [(tp, begins[tp], min(stops[tp].offset, ends[tp].offset)) for tp in found.tps]
+    begins = positions(broker, start, discovered.tps)
+    ends = broker.stable_ends(discovered.tps)
+    stops = positions(broker, _inside(broker, stop, ends), discovered.tps)
+    ranges = [(tp, begins[tp], min(stops[tp].offset, ends[tp].offset)) for tp in discovered.tps]
     return [
         Split(tp.topic, tp.partition, begin.offset, end, begin.leader_epoch)
         for tp, begin, end in ranges
@@ -154,7 +156,7 @@ def documents(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     text where the bytes are UTF-8, else `{"base64": "..."}`, which no text can be taken
     for; null where there is none.
     """
-    return [_document(message) for message in _messages(batch)]
+    return [message | payload(message) for message in _messages(batch)]
 
 
 def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -168,18 +170,6 @@ def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         | {"timestamp": iso_instant(message["timestamp"]) if inside else message["timestamp"]}
         for message, inside in zip(plain.to_pylist(), in_calendar(stamps).to_pylist(), strict=True)
     ]
-
-
-def _document(message: dict[str, Any]) -> dict[str, Any]:
-    headers = [
-        {"key": header["key"], "value": text_or_base64(header["value"])}
-        for header in message["headers"]
-    ]
-    return message | {
-        "key": text_or_base64(message["key"]),
-        "value": text_or_base64(message["value"]),
-        "headers": headers,
-    }
 
 
 # --------------------------------------------------------------------------------------------------

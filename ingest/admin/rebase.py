@@ -17,7 +17,7 @@ from windrow.ingest.source.enumerator.rebased import Rebase, opening
 
 
 def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
-    """What a rebase would record now. Writes nothing.
+    """The rebase that would be recorded now. Writes nothing.
 
     Raises:
         SpecError: nothing is frozen yet, or nothing has changed; a cluster was replaced

@@ -12,21 +12,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windrow.ingest.admin.dead_letters import read_dead
 from windrow.ingest.errors import OwnerError, SpecError
 from windrow.ingest.model.owner import refuse_other_owner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
+from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.runner.context import Pipeline
 
 
 class Rebind(msgspec.Struct, frozen=True):
-    """What a rebind means.
+    """The consequences of a rebind.
 
     `before` and `table` are identities of tables; `missing` are the windows that the
     ledger knows and it lacks.
 
-    `dead`: whether its dead letters are beside it, as far as the newest window that has
+    `dead`: whether its dead letters moved with it, as far as the newest window that has
     any tells. `replaces`: whether the table can take back what it has.
     """
 
@@ -40,7 +40,7 @@ class Rebind(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> list[str]:
-        """The same as sentences for people."""
+        """Sentences for people."""
         moved = (
             []
             if self.before == self.table
@@ -55,8 +55,8 @@ class Rebind(msgspec.Struct, frozen=True):
         )
         if not self.dead:
             there += (
-                " Its dead letters are not beside it: move their table (the same path with _dead)"
-                " as well."
+                " Its dead letters did not move with it: move their table (the same path with"
+                " _dead) as well."
             )
         if not self.missing:
             return [*moved, there]
@@ -79,7 +79,7 @@ class Rebind(msgspec.Struct, frozen=True):
 
 
 def propose(pipeline: Pipeline) -> Rebind:
-    """What a rebind would record now. Writes nothing.
+    """The rebind that would be recorded now. Writes nothing.
 
     Raises:
         SpecError: the pipeline writes to this table already, and it holds all that the
@@ -97,11 +97,11 @@ def rebind(pipeline: Pipeline) -> Rebind:
         SpecError, OwnerError: as `propose`.
         RefusedError: another table was recorded meanwhile.
     """
-    found, held = _look(pipeline)
-    pipeline.ledger.rebind(pipeline.spec.id, found.table, found.before, found.missing)
+    proposal, held = _look(pipeline)
+    pipeline.ledger.rebind(pipeline.spec.id, proposal.table, proposal.before, proposal.missing)
     for receipt in held:
         pipeline.ledger.record(receipt, pipeline.sink.receipt_text(receipt))
-    return found
+    return proposal
 
 
 def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
@@ -130,7 +130,7 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
         )
         raise SpecError(what, "setup", "There is nothing to rebind: just run it.")
     refused = [w for w in sorted(held) if held[w].counts.dead]
-    dead = not refused or read_dead(sink, pipeline.dead_letters, refused[-1], 1).num_rows > 0
+    dead = not refused or _has_dead_letters(pipeline.dead_letters, held[refused[-1]])
     return Rebind(
         before,
         sink.identity,
@@ -140,6 +140,10 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
         dead,
         sink.capabilities.replaces,
     ), list(held.values())
+
+
+def _has_dead_letters(store: DeadLetters, receipt: Receipt) -> bool:
+    return bool(store.read(receipt.window, receipt.attempt, 1).num_rows)
 
 
 def _counted(count: int) -> str:

@@ -23,7 +23,7 @@ from windrow.ingest.source.enumerator.tiling import difference, same_source, tor
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """What the ledger holds now: its id, how many boundaries, plans and receipts were
+    """The rebuilt ledger: its id, how many boundaries, plans and receipts were
     looked at, and what no receipt could say.
     """
 
@@ -35,7 +35,7 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
 
 class Frozen(msgspec.Struct, frozen=True):
-    """What receipts say of labels: the boundaries in their order, the openings of those
+    """What receipts know of labels: the boundaries in their order, the openings of those
     at which the source was replaced, and notes.
     """
 
@@ -192,7 +192,7 @@ def _doubted(label: Label, upper: Boundary) -> Boundary:
     the cuts of the first boundary after it.
 
     As log starts, so that the window that begins here is refused for what it may have
-    lost, or told as partial.
+    lost, or is partial.
     """
     marks = [msgspec.structs.replace(m, how="log_start") for m in upper.marks]
     return Boundary.of(label, upper.cluster_id, upper.topics, marks)

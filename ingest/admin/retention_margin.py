@@ -1,4 +1,4 @@
-"""How long what is not in the table yet will still be in the topics.
+"""How long the topics still keep what is not in the table yet.
 
 What decides is pure; `retention_margin` fetches.
 
@@ -106,11 +106,11 @@ def _held(
 
 def _of_batches(pipeline: Pipeline) -> RetentionMargin:
     spec = pipeline.spec
-    found = lag(
+    unread = lag(
         pipeline.broker, spec.source.origin(spec.window.grid), _reached(pipeline), pipeline.now()
     )
-    names = sorted({p.topic for p in found.partitions})
-    return of_unread(found.partitions, pipeline.broker.topics(names))
+    names = sorted({p.topic for p in unread.partitions})
+    return of_unread(unread.partitions, pipeline.broker.topics(names))
 
 
 def _reached(pipeline: Pipeline) -> Boundary | None:

@@ -19,7 +19,7 @@ from windrow.ingest.schema.messages import MESSAGES, in_calendar
 from windrow.ingest.source.enumerator.topics import discover
 
 FIRST = 20
-"""So many messages at a log's start say when it begins."""
+"""How many messages at a log's start say when it begins."""
 
 MOST_BYTES = 16 << 20
 """No more is sampled in all, but for the rest of one batch."""
@@ -27,7 +27,7 @@ MOST_BYTES = 16 << 20
 
 class Sample(msgspec.Struct, frozen=True):
     """The newest messages of each topic-partition (`MESSAGES`), of which topics, and
-    when the log begins; None: that can't be told.
+    when the log begins; None: unknown.
     """
 
     topics: tuple[str, ...]
@@ -48,12 +48,16 @@ def sample_topics(
         SpecError: there is no such topic.
         UnreachableError: the cluster doesn't answer.
     """
-    found = discover(broker, selection, None, on_removed)
+    discovered = discover(broker, selection, None, on_removed)
     plan = ReadPlan(
-        found.cluster_id, {name: info.topic_id for name, info in found.topics.items()}, "skip"
+        discovered.cluster_id,
+        {name: info.topic_id for name, info in discovered.topics.items()},
+        "skip",
     )
-    starts, ends = broker.log_starts(found.tps), broker.stable_ends(found.tps)
-    filled = [(tp, starts[tp], ends[tp].offset) for tp in found.tps if starts[tp] < ends[tp].offset]
+    starts, ends = broker.log_starts(discovered.tps), broker.stable_ends(discovered.tps)
+    filled = [
+        (tp, starts[tp], ends[tp].offset) for tp in discovered.tps if starts[tp] < ends[tp].offset
+    ]
     splits = [
         Split(tp.topic, tp.partition, max(start, end - most), end) for tp, start, end in filled
     ]
@@ -73,7 +77,7 @@ def sample_topics(
         for tp, start, end in filled
         if (moment := _first_moment(broker, tp, start, end)) is not None
     ]
-    return Sample(tuple(found.topics), pa.concat_tables(batches), min(stamps, default=None))
+    return Sample(tuple(discovered.topics), pa.concat_tables(batches), min(stamps, default=None))
 
 
 def _first_moment(broker: Broker, tp: TopicPartition, start: int, end: int) -> datetime | None:

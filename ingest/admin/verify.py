@@ -1,31 +1,40 @@
-"""Holds the sink's receipts against each other, the ledger, the table's rows and the topic.
+"""Compares the sink's receipts with each other, the ledger, the table's rows and the topics.
 
-Reads only.
-
-The comparisons are pure functions from values to findings; `verify` fetches the values.
+Reads only. The comparisons are pure functions from values to findings; `verify` fetches
+the values.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
 import msgspec
 
-from windrow.ingest.admin.copies import against_ledger
-from windrow.ingest.admin.deep import ALLOWED, COMPACTED, EXACTLY, compare_contents
-from windrow.ingest.admin.findings import About, Finding, read_again
-from windrow.ingest.admin.merged import compare_merged
+from windrow.ingest.admin.findings import (
+    ALLOWED,
+    COMPACTED,
+    EXACTLY,
+    REPORT,
+    About,
+    Finding,
+    failure,
+    read_again,
+)
+from windrow.ingest.admin.verify_contents import compare_contents
+from windrow.ingest.admin.verify_keyed import compare_merged
+from windrow.ingest.admin.verify_ledger import against_ledger
+from windrow.ingest.admin.verify_topics import against_topics
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
-from windrow.ingest.model.label import Label, label_text
+from windrow.ingest.model.label import Label, is_later, label_text
 from windrow.ingest.model.plan import Plan, Split, covered
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.source import OnRemoved
-from windrow.ingest.ports.broker import Broker, TopicInfo
+from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import (
@@ -37,12 +46,11 @@ from windrow.ingest.ports.sink import (
     Unreadable,
 )
 from windrow.ingest.runner.dead_publishing import is_unpublished
-from windrow.ingest.source.enumerator.cutoff import WAY_OUT, described, surely_cut_off
 from windrow.ingest.source.enumerator.tiling import between, same_source, torn
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """How many windows were looked at, and what was found."""
+    """The result: how many windows and rows were compared, and the findings."""
 
     windows: int
     rows: int
@@ -65,10 +73,11 @@ def verify(
     *,
     deep: bool = False,
     dead_topic: str | None = None,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Verified:
     """All comparisons of one pipeline.
 
-    What can't be reached is a finding, so that the rest is still told.
+    What can't be reached is a finding; the other comparisons go on.
 
     `on_removed`: what the source says of topics that are gone; "drop" makes them
     information. `deep`: whether all rows and dead letters are to be read back and
@@ -79,7 +88,7 @@ def verify(
     try:
         found = list(audit.receipts())
     except RefusedError as error:
-        return Verified(0, 0, (Finding("wrong", "receipts", error.what, error.do),))
+        return Verified(0, 0, (failure(error, "receipts"),))
     unread = {u.key: u for u in found if isinstance(u, Unreadable)}
     committed = sorted(
         (c for c in found if isinstance(c, Committed)), key=lambda c: c.receipt.window
@@ -87,7 +96,7 @@ def verify(
     receipts = [c.receipt for c in committed if c.receipt.window.pipeline == pipeline]
     findings = [Finding("wrong", "receipts", u.what, u.do, u.key) for u in unread.values()]
     by_ledger = _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
-    # told there, with the ways out
+    # the comparison with the ledger has reported them
     lost = (
         () if sink.capabilities.replaces else [f.window for f in by_ledger if f.window is not None]
     )
@@ -109,13 +118,13 @@ def verify(
         findings += _each("table", receipts, partial(_unpublished, dead_letters, dead_topic))
     findings += compare_contents(receipts, audit, dead_letters, sink.capabilities) if deep else []
     findings += _reached(
-        "topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed)
+        "topic", lambda: against_topics(pipeline, receipts, ledger, broker, on_removed, sleep)
     )
     return Verified(len(receipts), sum(map(_rows, receipts)), tuple(findings))
 
 
 def _rows(receipt: Receipt) -> int:
-    """How many rows more the table has by a window: fewer, where it took more out."""
+    """The rows that a window added to the table, less those that it removed."""
     merged = receipt.merged
     return merged.rows_added - merged.rows_removed if merged is not None else receipt.counts.rows
 
@@ -125,28 +134,22 @@ def _reached(
 ) -> list[Finding]:
     try:
         return look()
-    except UnreachableError as error:
-        return [Finding("unchecked", about, error.what, error.do)]
+    except UnreachableError as error:  # no window's own: the next one wouldn't answer either
+        return [failure(error, about)]
     except RefusedError as error:
-        return [Finding("wrong", about, error.what, error.do, window)]
+        return [failure(error, about, window)]
 
 
 def _each(
     about: About, receipts: Iterable[Receipt], look: Callable[[Receipt], list[Finding]]
 ) -> list[Finding]:
-    """Window by window: what is wrong with one says nothing of the next.
-
-    What can't be reached ends it, for that is no window's own.
-    """
+    """Window by window, up to the first one that nothing answers about."""
     findings: list[Finding] = []
     for receipt in receipts:
         findings += _reached(about, partial(look, receipt), receipt.window.key)
         if findings and findings[-1].level == "unchecked":
             break
     return findings
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
@@ -189,7 +192,7 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
             "wrong",
             "receipts",
             p,
-            "This is a bug: keep the table as it is and report it.",
+            REPORT,
             receipt.window.key,
         )
         for p in problems
@@ -197,7 +200,7 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
 
 
 def _partial(receipt: Receipt) -> list[Finding]:
-    """What a window that was told to go on without lost messages has to say."""
+    """What a window lost that was committed under `on_loss: skip`."""
     do = "Nothing can bring it back; the rest of the window is whole."
     return [
         Finding("info", "receipts", f"the window is partial: {lost}", do, receipt.window.key)
@@ -206,8 +209,8 @@ def _partial(receipt: Receipt) -> list[Finding]:
 
 
 def uncovered(plan: Plan) -> list[str]:
-    """Where a plan's splits are not exactly what lies between its boundaries, one
-    sentence per topic-partition.
+    """Where a plan's splits don't tile the offsets between its boundaries, one sentence
+    per topic-partition.
 
     Pure.
     """
@@ -237,7 +240,7 @@ def tiles(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Fin
     Pure; receipts in window order.
 
     `unread`: keys of committed windows whose receipts can't be read; a gap with one of
-    them in it is none, or can't be told.
+    them in it is not reported.
     """
     first = receipts[0].window.start if receipts else 0
     findings = _absent(0, first, unread) if isinstance(first, int) and first > 0 else []
@@ -248,7 +251,7 @@ def tiles(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Fin
 
 def _meeting(left: Receipt, right: Receipt, unread: Collection[str]) -> list[Finding]:
     stop, start = left.plan.stop, right.plan.start
-    if _later(stop.label, start.label):
+    if is_later(stop.label, start.label):
         what = f"windows {left.window.key} and {right.window.key} overlap in time"
         return [
             Finding("wrong", "windows", what, "Was the grid changed by hand?", right.window.key)
@@ -299,9 +302,6 @@ def _replaced(stop: Boundary, start: Boundary) -> Finding:
         f"the source was replaced at {where} (rebase)",
         "Windows before it can't be replayed.",
     )
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 def _foreign(known: Collection[str], filled: Collection[str]) -> list[Finding]:
@@ -365,9 +365,7 @@ def compare_rows(
 
 
 def _unlike(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iterator[str]:
-    """What differs between what a table holds of a topic-partition and a receipt's
-    rows, and messages that became any.
-    """
+    """How a table's rows of a topic-partition differ from the receipt's rows and messages."""
     if has.rows != rows:
         yield f"{tp}: {has.rows} rows in the table, {rows} in the receipt"
     if rows == messages and has.rows != has.offsets:
@@ -393,8 +391,8 @@ def compare_dead(
 
 
 def _unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:
-    """What a run that died behind its commit left to do, and windows from before the
-    spec named the topic.
+    """Windows whose run died after its commit, or that are older than the setting of the
+    topic.
     """
     if not is_unpublished(store, receipt):
         return []
@@ -410,165 +408,3 @@ def _unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Findi
             key,
         )
     ]
-
-
-# --------------------------------------------------------------------------------------------------
-
-
-def _current(pipeline: str, receipts: Sequence[Receipt], ledger: Ledger) -> Boundary | None:
-    """Where the next window begins: at the newest committed one's end, or at a rebase since."""
-    newest = receipts[-1].plan.stop if receipts else None
-    try:
-        openings = ledger.rebased(pipeline)
-    except (RefusedError, UnreachableError):  # told by what is asked of the ledger itself
-        return newest
-    if newest is None or not openings or _later(newest.label, openings[-1].label):
-        return newest
-    return openings[-1]
-
-
-def _later(one: Label, other: Label) -> bool:
-    return isinstance(one, int) == isinstance(other, int) and one > other  # type: ignore[operator]
-
-
-def _topic(
-    receipts: Sequence[Receipt], current: Boundary | None, broker: Broker, on_removed: OnRemoved
-) -> list[Finding]:
-    """Asks about all topics that a window read from, in a few questions."""
-    if current is None:
-        return []
-    topics = broker.topics(
-        sorted(
-            {s.topic for r in receipts for s in r.plan.splits} | {t.topic for t in current.topics}
-        )
-    )
-    tps = sorted(
-        {
-            s.tp
-            for r in receipts
-            for s in r.plan.splits
-            if s.topic in topics and s.partition < topics[s.topic].partitions
-        }
-    )
-    cluster = broker.cluster_id()
-    findings = compare_topic(receipts, current, cluster, topics, broker.log_starts(tps), on_removed)
-    return findings + (_cut_off(current, topics, broker) if current.cluster_id == cluster else [])
-
-
-def _cut_off(current: Boundary, topics: Mapping[str, TopicInfo], broker: Broker) -> list[Finding]:
-    """Where the pipeline stands, against the ends of the logs, which lie above unless a
-    log was cut off.
-    """
-    same = {
-        t.topic
-        for t in current.topics
-        if t.topic in topics and topics[t.topic].topic_id == t.topic_id
-    }
-    found = surely_cut_off(broker, [m for m in current.marks if m.topic in same], time.sleep)
-    return [
-        Finding("wrong", "topic", f"{mark.tp}: {described(mark, end, current.label)}", WAY_OUT)
-        for mark, end in found
-    ]
-
-
-def compare_topic(
-    receipts: Sequence[Receipt],
-    current: Boundary,
-    cluster_id: str,
-    topics: Mapping[str, TopicInfo],
-    starts: Mapping[TopicPartition, int],
-    on_removed: OnRemoved = "fail",
-) -> list[Finding]:
-    """Whether the receipts are of this cluster and these topics, and whether they could
-    be replayed.
-
-    Pure.
-
-    What the pipeline has left behind itself, by a rebase or because a topic isn't read
-    any more, is information.
-    """
-    findings, expired, left = [], [], []
-    for receipt in receipts:
-        cluster, lost = _lost_cluster(receipt, cluster_id), _lost_topics(receipt, topics)
-        let_go = _left_behind(receipt, current) | (
-            {n for n in lost if n not in topics} if on_removed == "drop" else set()
-        )
-        if cluster is None and not lost:
-            expired += (
-                [receipt.window.key]
-                if any(s.start < starts.get(s.tp, 0) for s in receipt.plan.splits)
-                else []
-            )
-        elif (cluster is not None and current.cluster_id == cluster_id) or (
-            cluster is None and lost <= let_go
-        ):
-            left.append(receipt.window.key)
-        elif cluster is not None:
-            do = (
-                "Point the spec at the cluster that the table was built from; if it was replaced"
-                " for good: windrow rebase SPEC."
-            )
-            findings.append(Finding("wrong", "topic", cluster, do, receipt.window.key))
-        else:
-            findings.append(_gone(receipt, sorted(lost), topics))
-    for keys, why in (
-        (expired, "the topic doesn't hold their start any more"),
-        (left, "their source was replaced, or is gone and not read"),
-    ):
-        if keys:
-            what = f"{len(keys)} of {len(receipts)} windows can't be replayed: {why}"
-            findings.append(
-                Finding("info", "topic", what, f"The newest of them is {keys[-1]}.", None)
-            )
-    return findings
-
-
-def _lost_cluster(receipt: Receipt, cluster_id: str) -> str | None:
-    """In which way the cluster isn't the receipt's; a window without messages suits
-    every cluster.
-    """
-    made_on = receipt.plan.stop.cluster_id
-    return (
-        f"committed from cluster {made_on}, this is {cluster_id}"
-        if receipt.plan.splits and made_on != cluster_id
-        else None
-    )
-
-
-def _lost_topics(receipt: Receipt, topics: Mapping[str, TopicInfo]) -> set[str]:
-    """Topics that the window read and that aren't there, or are others of the same name."""
-    ids, read = receipt.plan.stop.by_topic(), {s.topic for s in receipt.plan.splits}
-    return {
-        name for name in read if name not in topics or topics[name].topic_id != ids[name].topic_id
-    }
-
-
-def _left_behind(receipt: Receipt, current: Boundary) -> set[str]:
-    """Topics of the receipt that the pipeline itself reads no more: replaced, left out,
-    or only carried on.
-    """
-    ids, now = receipt.plan.stop.by_topic(), current.by_topic()
-    carried = {m.topic for m in current.marks if m.how == "removed"} - {
-        m.topic for m in current.marks if m.how != "removed"
-    }
-    return {
-        name
-        for name, seen in ids.items()
-        if name not in now or now[name].topic_id != seen.topic_id or name in carried
-    }
-
-
-def _gone(receipt: Receipt, lost: Sequence[str], topics: Mapping[str, TopicInfo]) -> Finding:
-    anew = [name for name in lost if name in topics]
-    what = f"topic {', '.join(anew or lost)} was deleted{' and made again' if anew else ''}"
-    do = (
-        "The rows are safe; the window can't be replayed, and new windows are refused until windrow"
-        " rebase SPEC"
-    )
-    return Finding(
-        "wrong",
-        "topic",
-        what,
-        f"{do}." if anew else f"{do} or source.on_removed: drop.",
-        receipt.window.key,
-    )

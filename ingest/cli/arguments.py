@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from windrow.ingest.errors import SpecError
-
 Spec = Annotated[
     Path, typer.Argument(metavar="SPEC", help="The pipeline's YAML file.", show_default=False)
 ]
@@ -63,23 +61,3 @@ def properties(conf: list[str] | None) -> dict[str, str]:
     if not all(name and value for name, value in settings.items()):
         raise typer.BadParameter("--conf takes NAME=VALUE")
     return settings
-
-
-def refuse_absent(spec: Path) -> None:
-    """Look for a spec's file before seconds go into loading Spark and Arrow.
-
-    Raises:
-        SpecError: it isn't there, or is a folder.
-    """
-    if spec.is_dir():
-        raise SpecError(
-            f"The spec {spec} is a folder",
-            "spec",
-            f"Name the file in it, such as {spec / 'defs.yaml'}.",
-        )
-    if not spec.is_file():
-        raise SpecError(
-            f"The spec {spec} can't be read: there is no such file",
-            "spec",
-            "Give the path of a pipeline's YAML file.",
-        )

@@ -1,31 +1,42 @@
-"""`dead show` and `dead export`: what was refused, and why. Loaded only when a command runs."""
+"""`dead show`, `dead export`, `dead replay` and `dead publish`. Loaded only when a command runs."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from rich.console import RenderableType
 from rich.text import Text
 
+from windrow.ingest import assemble
 from windrow.ingest.admin.dead_letters import (
     PAYLOAD,
     Chosen,
+    dead_letters_of,
     documents,
-    letters_of,
     refused_attempts,
 )
+from windrow.ingest.admin.dead_replay import (
+    DeadReplayRequest,
+    DeadReplayResult,
+    replay_dead_letters,
+)
+from windrow.ingest.admin.edit import load_edit
 from windrow.ingest.admin.files import Take, write_file
-from windrow.ingest.assemble import open_table
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import windows_named
+from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.dead_publishing import Doubt, PublishedDeadLetters, publish_dead_letters
+from windrow.ingest.runner.pipeline import never, one_by_one, passing_of, refused_last
 from windrow.ingest.sinks.columns import DEAD_LETTERS
 
 
@@ -65,7 +76,7 @@ class ExportedDead(msgspec.Struct):
 
 
 class DeadRequest(msgspec.Struct, frozen=True):
-    """Which dead letters a command is about, as it was typed.
+    """The dead letters that a command is about, as it was typed.
 
     `attempt`: one that was refused; None: the one that counts.
     """
@@ -87,8 +98,8 @@ def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> Non
         for window, batch in batches
         for letter in render.dead_letters(window, batch.to_pylist(), payload=asked.payload)
     )
-    found = list(islice(rows, limit + 1))
-    letters, more = found[:limit], len(found) > limit
+    first = list(islice(rows, limit + 1))
+    letters, more = first[:limit], len(first) > limit
     lines = [Text("There are more, which are not shown (--limit)")] if more else []
     lines += render.refused_lines(refused, path, above=asked.window is not None)
     table = render.dead_table(letters, payload=asked.payload) if letters else Text(no_dead(asked))
@@ -96,7 +107,7 @@ def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> Non
 
 
 def export_dead(output: Output, path: Path, asked: DeadRequest, file: Path) -> None:
-    """The same to a file, all of them. Without payload it has no columns for it."""
+    """Write all of them to a file. Without payload it has no columns for it."""
     spec = load_spec(path)
     refused, batches = _asked_for(spec, asked)
     schema = (
@@ -132,7 +143,7 @@ def _asked_for(
     the attempt that is named.
     """
     windows = None if asked.window is None else windows_named(spec, asked.window)
-    sink, store = open_table(spec)
+    sink, store = assemble.open_table(spec)
     committed = {c.receipt.window: c.receipt for c in sink.receipts()}
     refused = refused_attempts(sink, store, windows) if asked.attempt is None else {}
 
@@ -142,7 +153,7 @@ def _asked_for(
             attempt = asked.attempt or refused.get(window.key)
             if attempt is None and receipt is not None and asked.chosen.may_be_in(receipt):
                 attempt = receipt.attempt
-            for batch in letters_of(store, window, attempt) if attempt is not None else ():
+            for batch in dead_letters_of(store, window, attempt) if attempt is not None else ():
                 yield window, batch.filter(pa.array(asked.chosen.mask(batch)))
 
     return refused, batches()
@@ -153,7 +164,7 @@ def _attempts(refused: dict[str, str]) -> list[RefusedAttempt]:
 
 
 def no_dead(asked: DeadRequest) -> str:
-    """What is said where there are none."""
+    """The sentence for none."""
     kind = "".join(
         f" {name} {value}"
         for name, value in (("of stage", asked.chosen.stage), ("with reason", asked.chosen.reason))
@@ -164,3 +175,105 @@ def no_dead(asked: DeadRequest) -> str:
         "There are no dead"
         f" letters{kind}{of}{'' if asked.window is None else f' in {asked.window}'}."
     )
+
+
+class DeadReplayResults(msgspec.Struct):
+    """The document of `dead replay`: what was replayed, window by window, or with
+    `dry_run` what would be.
+    """
+
+    pipeline: str
+    windows: list[DeadReplayResult]
+    dry_run: bool
+
+
+def replay_dead(
+    output: Output,
+    path: Path,
+    asked: DeadRequest,
+    script: Path | None,
+    *,
+    dry_run: bool,
+    keep_going: bool,
+) -> None:
+    """Replay dead letters of committed windows, one window after the other.
+
+    What was committed before a failure stays.
+
+    `keep_going`: past windows that are refused.
+    """
+    spec = load_spec(path)
+    edit = None if script is None else load_edit(script)
+    pipeline = assemble.assemble(spec)
+    windows = None if asked.window is None else windows_named(spec, asked.window)
+    if windows is None:
+        windows = sorted(
+            c.receipt.window for c in pipeline.sink.receipts() if asked.chosen.may_be_in(c.receipt)
+        )
+    document = DeadReplayResults(spec.id, [], dry_run)
+    request = DeadReplayRequest(f"command-{uuid.uuid4().hex}", asked.chosen, edit, dry_run)
+    output.show(document)
+    results = one_by_one(
+        windows,
+        lambda window: replay_dead_letters(pipeline, window, request),
+        passing_of(pipeline) if keep_going else never,
+    )
+    try:
+        document.windows.extend(refused_last(results, len(windows)))
+    finally:  # what was done before a failure, too
+        output.show(document, *_replay_lines(document))
+    none = [] if document.windows else [Text(no_dead(asked))]
+    output.show(document, *none, *([Text("Nothing was written (--dry-run).")] if dry_run else []))
+
+
+def _replay_lines(document: DeadReplayResults) -> list[RenderableType]:
+    return (
+        [render.dead_replay_table(document.windows), *render.still_refused(document.windows)]
+        if document.windows
+        else []
+    )
+
+
+class PublishedWindow(msgspec.Struct, frozen=True):
+    """The dead letters of a window that were published now."""
+
+    window: str
+    letters: PublishedDeadLetters
+
+
+class PublishedDead(msgspec.Struct):
+    """The document of `dead publish`: the windows of which anything was published now."""
+
+    pipeline: str
+    windows: list[PublishedWindow]
+
+
+def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> None:
+    """Dead letters of the committed windows that are named, or of all, one window after
+    the other; those before a failure are published.
+    """
+    spec = load_spec(path)
+    pipeline = assemble.assemble_to_look(spec)
+    topic = pipeline.dead_topic
+    if topic is None:
+        raise SpecError(
+            f"Pipeline {spec.id} names no topic for dead letters", "spec", "Set dead_letters.topic."
+        )
+    wanted = None if text is None else set(windows_named(spec, text))
+    receipts = sorted(
+        (c.receipt for c in pipeline.sink.receipts()), key=lambda receipt: receipt.window
+    )
+    document, lines = PublishedDead(spec.id, []), list[Text]()
+    output.show(document)
+    try:
+        for receipt in receipts:
+            if wanted is not None and receipt.window not in wanted:
+                continue
+            letters = publish_dead_letters(
+                pipeline.dead_letters, topic, receipt, pipeline.now, doubt
+            )
+            if letters is not None:
+                document.windows.append(PublishedWindow(receipt.window.key, letters))
+                lines.append(render.letters_line(receipt.window, letters))
+    finally:
+        output.show(document, *(lines or [Text("Nothing was left to publish.")]))

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from windrow.ingest.cli.arguments import Debug, Json, KeepGoing, Spec, refuse_absent
-from windrow.ingest.cli.output import telling
+from windrow.ingest.cli.arguments import Debug, Json, KeepGoing, Spec
+from windrow.ingest.cli.output import command_output
 
 dead_app = typer.Typer(no_args_is_help=True, help="Dead letters: the messages that were refused.")
 
@@ -57,8 +57,7 @@ def dead_show(
     that are named and were refused.
     """
     _refuse_attempt_alone(attempt, window)
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
+    with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.admin.dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest, show_dead
 
@@ -86,8 +85,7 @@ def dead_export(
 ) -> None:
     """Write the same to a file, all of them."""
     _refuse_attempt_alone(attempt, window)
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
+    with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.admin.dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest, export_dead
 
@@ -124,11 +122,9 @@ def dead_replay(
     """
     if window is None and reason is None and stage is None:
         raise typer.BadParameter("name --window, --reason or --stage")
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
+    with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.admin.dead_letters import Chosen
-        from windrow.ingest.cli.dead import DeadRequest
-        from windrow.ingest.cli.dead_replay import replay_dead
+        from windrow.ingest.cli.dead import DeadRequest, replay_dead
 
         asked = DeadRequest(window, Chosen(stage, reason), None, payload=False)
         replay_dead(output, spec, asked, edit, dry_run=dry_run, keep_going=keep_going)
@@ -153,8 +149,7 @@ def dead_publish(
     """Publish dead letters of committed windows that are not in their topic yet,
     exactly once, as the next run of each would.
     """
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli.publishing import publish_dead
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.dead import publish_dead
 
         publish_dead(output, spec, window, doubt)

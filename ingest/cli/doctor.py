@@ -15,8 +15,9 @@ import msgspec
 from packaging.requirements import Requirement
 from rich.text import Text
 
+from windrow.ingest import assemble
 from windrow.ingest.admin.retention_margin import next_window, retention_margin
-from windrow.ingest.assemble import assemble
+from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import (
@@ -47,7 +48,7 @@ from windrow.ingest.runner.ownership import (
 )
 from windrow.ingest.runner.pipeline import preview, refuse_open
 from windrow.ingest.runner.schemas import decoder_for
-from windrow.ingest.source.enumerator.topics import discover
+from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.executors import Surveyed
@@ -71,7 +72,7 @@ class Examined(msgspec.Struct):
 
 
 def exit_code(checks: Iterable[Check]) -> int:
-    """That of the first check that failed; 0 if none did."""
+    """The exit code of the first check that failed; 0 if none did."""
     return next((c.exit_code for c in checks if c.level == "fail"), 0)
 
 
@@ -83,16 +84,16 @@ def check_line(check: Check) -> Text:
 
 
 def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Check]:
-    """All checks, each as soon as it is done; those of a pipeline only if what they stand on is there.
+    """All checks, each as soon as it is done; those that need a failed one are left out.
 
-    `engine`: where its tasks are to run, if that is to be looked at, too.
-    """  # noqa: E501
+    `engine`: the Spark that tasks will run on, to check its executors too.
+    """
     yield java(java_problem())
     yield attempt("packages", lambda: pins(metadata.requires("windrow-ingest") or [], _installed))
     if spec is None:
         return
     try:
-        pipeline = assemble(load_spec(spec))
+        pipeline = assemble.assemble(load_spec(spec))
     except WindrowError as error:
         yield failed("spec", error)
         return
@@ -108,14 +109,8 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
 def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
     from windrow.ingest.admin.executors import look_around
 
-    source = pipeline.spec.source
     try:
-        topics = discover(
-            pipeline.broker,
-            source.selection(),
-            next_start(pipeline.ledger, pipeline.spec.id),
-            source.on_removed,
-        )
+        topics = _discovered(pipeline)
         surveyed = look_around(pipeline, engine, engine.slots, topics)
     except WindrowError as error:
         yield failed("executors", error)
@@ -124,8 +119,8 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
 
 
 def executors(surveyed: Surveyed) -> Iterator[Check]:
-    """What was found out where tasks run: one line of what is well, one of each
-    trouble, with the machines that have it.
+    """One line for the executors that answered, and one for each problem, with its
+    machines.
     """
     pythons = ", ".join(sorted({seen.python for seen in surveyed.executors}))
     who = (
@@ -198,6 +193,12 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
         yield attempt("retention", lambda: _retention(pipeline))
 
 
+def _discovered(pipeline: Pipeline, *, ledger: bool = True) -> Discovered:
+    source = pipeline.spec.source
+    start = next_start(pipeline.ledger, pipeline.spec.id) if ledger else None
+    return discover(pipeline.broker, source.selection(), start, source.on_removed)
+
+
 def _dead_topic(topic: DeadTopic) -> Check:
     topic.refuse_unwritable()
     return Check("dead letters", "ok", f"topic {topic.name} may be written")
@@ -208,14 +209,8 @@ def _records(pipeline: Pipeline) -> Iterator[Check]:
 
     No failure: of a topic that is new there is no schema yet.
     """
-    source = pipeline.spec.source
     try:
-        found = discover(
-            pipeline.broker,
-            source.selection(),
-            next_start(pipeline.ledger, pipeline.spec.id),
-            source.on_removed,
-        )
+        found = _discovered(pipeline)
     except WindrowError:
         return  # as the lines about the topics say
     try:
@@ -245,7 +240,7 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
             "Install it: pip install windrow-ingest.",
             2,
         )
-    except Exception as error:  # told, not swallowed, and no reason to leave the other checks out  # noqa: BLE001
+    except Exception as error:  # reported, and no reason to leave the other checks out  # noqa: BLE001
         return failed(name, BugError.of(error, "setup"))
 
 
@@ -332,7 +327,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
 
 
 def _next_window(pipeline: Pipeline) -> Check:
-    """What a run would do next, as `windrow plan` tells it."""
+    """The window that a run would read next."""
     grid = pipeline.spec.window
     if isinstance(grid, MicroBatches):
         plan = preview_next(pipeline)
@@ -410,14 +405,9 @@ def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
     """Describe and read, by doing both, for each topic: the first message of its first
     topic-partition that has any.
     """
-    source, broker = pipeline.spec.source, pipeline.broker
+    broker = pipeline.broker
     try:
-        found = discover(
-            broker,
-            source.selection(),
-            next_start(pipeline.ledger, pipeline.spec.id) if ledger else None,
-            source.on_removed,
-        )
+        found = _discovered(pipeline, ledger=ledger)
         starts, ends = broker.log_starts(found.tps), broker.stable_ends(found.tps)
     except WindrowError as error:
         yield failed("rights", error)
@@ -453,3 +443,29 @@ def _retention(pipeline: Pipeline) -> Check:
         found.do,
         RefusedError.exit_code if found.level == "fail" else 0,
     )
+
+
+def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = None) -> None:
+    """One line per check.
+
+    `engine`: where the pipeline's tasks are to run, if that is looked at, too.
+    """
+    checks = Examined([])
+    for check in examine(path, engine):
+        checks.checks.append(check)
+        output.show(checks, check_line(check))
+    output.exit_code = exit_code(checks.checks)
+
+
+def rebuild_ledger(output: Output, path: Path) -> None:
+    """The ledger, restored from the receipts; its document is `Rebuilt`."""
+    from windrow.ingest.admin.rebuild import rebuild
+
+    spec = load_spec(path)
+    pipeline = assemble.assemble_to_look(spec)
+    done = rebuild(spec.id, pipeline.sink, pipeline.ledger)
+    what = (
+        f"The ledger holds {done.boundaries} boundaries, {done.windows} plans and receipts"
+        f" ({done.grid}); its id is {done.ledger}."
+    )
+    output.show(done, Text("\n".join([what, *done.notes])))

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from windrow.ingest.cli.arguments import Debug, Json, refuse_absent
-from windrow.ingest.cli.output import telling
-from windrow.ingest.infer.hints import SampledFormat
+from windrow.ingest.cli.arguments import Debug, Json
+from windrow.ingest.cli.output import command_output
+from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest, SampledFormat
 
 SAMPLE = 500
-"""So many messages of each topic-partition are looked at, unless told."""
+"""How many messages of each topic-partition are read by default."""
 
 Bootstrap = Annotated[
     str | None,
@@ -128,23 +128,27 @@ def infer(
             {"--bootstrap": bootstrap, "--registry": registry},
             "doesn't go with --cluster, which says it",
         )
-    with telling(json=json, debug=debug) as output:
+    with command_output(json=json, debug=debug, spec=check) as output:
         if check is not None:
-            refuse_absent(check)
-            from windrow.ingest.cli.checking import check_topics
+            from windrow.ingest.cli.infer import check_topics
 
             check_topics(output, check, topic, registry, sample)
             return
-        from windrow.ingest.cli.beginning import infer_pipeline
-        from windrow.ingest.infer.begin import Asked
-        from windrow.ingest.infer.hints import Hints
-        from windrow.ingest.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+        from windrow.ingest.cli.infer import infer_pipeline
 
-        asked = Asked(
-            str(topic), Address(bootstrap or DEFAULT_BOOTSTRAP, cluster, registry), pipeline, grid
-        )
         names = () if columns is None else tuple(name.strip() for name in columns.split(","))
-        infer_pipeline(output, folder or Path(), asked, Hints(format_, names, table), sample)
+        asked = PipelineRequest(
+            str(topic),
+            bootstrap or DEFAULT_BOOTSTRAP,
+            cluster,
+            registry,
+            pipeline,
+            grid,
+            format_,
+            names,
+            table,
+        )
+        infer_pipeline(output, folder or Path(), asked, sample)
 
 
 def _refuse_given(options: Mapping[str, object], why: str) -> None:

@@ -3,8 +3,7 @@
 0 done, or already done     1 data refused     2 bad spec or usage     3 something can't
 be reached     4 not yet closed 70 a bug in windrow     130 interrupted
 
-What a command stands on is loaded when it is called, so that help, completion and a
-look at a pipeline are quick.
+A command's modules are loaded when it is called, so that help and completion are quick.
 """
 
 from __future__ import annotations
@@ -27,11 +26,10 @@ from windrow.ingest.cli.arguments import (
     TokenFile,
     WindowText,
     properties,
-    refuse_absent,
 )
 from windrow.ingest.cli.dead_commands import dead_app
 from windrow.ingest.cli.infer_command import Bootstrap, PipelineId, infer
-from windrow.ingest.cli.output import telling
+from windrow.ingest.cli.output import command_output
 from windrow.ingest.cli.transactions_commands import transactions_app
 from windrow.ingest.model.source import Isolation
 
@@ -64,7 +62,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _place(
+def _spark_properties(
     master: str | None, conf: list[str] | None, connect: str | None, token_file: Path | None
 ) -> dict[str, str]:
     """The Spark properties that were given; refuses what would have no effect."""
@@ -87,7 +85,7 @@ def prepare(
         ),
     ] = False,  # its callback answers
 ) -> None:
-    """The working directory's .env stands behind the environment; what is set already stays."""
+    """Load the working directory's .env; variables that are set already stay."""
     from dotenv import load_dotenv
 
     load_dotenv(Path.cwd() / ".env", override=False)
@@ -116,16 +114,16 @@ def init(
 
     `infer` writes them as a topic is.
     """
-    with telling(json=json, debug=debug) as output:
-        from windrow.ingest.cli.beginning import begin_pipeline
-        from windrow.ingest.infer.begin import PLACEHOLDER, Asked
-        from windrow.ingest.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+    with command_output(json=json, debug=debug) as output:
+        from windrow.ingest.cli.infer import begin_pipeline
+        from windrow.ingest.infer.begin import PLACEHOLDER
+        from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest
 
-        asked = Asked(
+        asked = PipelineRequest(
             PLACEHOLDER if topic is None else topic,
-            Address(bootstrap or DEFAULT_BOOTSTRAP),
-            pipeline,
-            grid,
+            bootstrap or DEFAULT_BOOTSTRAP,
+            id=pipeline,
+            grid=grid,
         )
         begin_pipeline(output, folder, asked)
 
@@ -136,9 +134,8 @@ app.command()(infer)
 @app.command()
 def plan(spec: Spec, window: NextOrWindow = None, json: Json = False, debug: Debug = False) -> None:
     """Show what a run would read, and how each offset was found; freezes and writes nothing."""
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli.running import show_plan
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.plan import show_plan
 
         show_plan(output, spec, window)
 
@@ -174,12 +171,12 @@ def run(
         raise typer.BadParameter("--drain and --window exclude each other")
     if again and not window:
         raise typer.BadParameter("--again goes with --window")
-    settings = _place(master, conf, connect, token_file)
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli.running import place, run_windows
+    settings = _spark_properties(master, conf, connect, token_file)
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.run import run_windows
+        from windrow.ingest.cli.spark import engine_at
 
-        with place(master, settings, connect, token_file) as engine:
+        with engine_at(master, settings, connect, token_file) as engine:
             run_windows(
                 output,
                 spec,
@@ -218,12 +215,12 @@ def replay(
 
     A window that isn't committed yet is committed.
     """
-    settings = _place(master, conf, connect, token_file)
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli.running import place, replay_windows
+    settings = _spark_properties(master, conf, connect, token_file)
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.run import replay_windows
+        from windrow.ingest.cli.spark import engine_at
 
-        with place(master, settings, connect, token_file) as engine:
+        with engine_at(master, settings, connect, token_file) as engine:
             replay_windows(
                 output,
                 spec,
@@ -255,9 +252,8 @@ def rebase(
 
     What a POSITION can be is said by: windrow peek --help
     """
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli.running import rebase_pipeline
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.rebase import rebase_pipeline
 
         rebase_pipeline(output, spec, start, yes=yes)
 
@@ -272,9 +268,8 @@ def rebind(
     """Show what going on means after the table was moved, or lost for good, and with
     --yes record it.
     """
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli.running import rebind_pipeline
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.rebase import rebind_pipeline
 
         rebind_pipeline(output, spec, yes=yes)
 
@@ -316,9 +311,8 @@ def peek(
     ('partition:0,offset:42;partition:1,offset:300'). After it ?fail, ?earliest or
     ?latest says what if there is no answer, as in committed:GROUP?earliest
     """  # noqa: E501
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli.looking import PeekRequest, peek_messages
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.peek import PeekRequest, peek_messages
 
         peek_messages(output, spec, PeekRequest(start, stop, limit, topic, isolation, out))
 
@@ -334,9 +328,8 @@ def lag(
     debug: Debug = False,
 ) -> None:
     """Show how far the table is behind the topics, in messages and in time."""
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli.looking import show_lag
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.lag import show_lag
 
         show_lag(output, spec, publishing=publish)
 
@@ -353,9 +346,8 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show the committed windows."""
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli.showing import show_windows
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.show import show_windows
 
         show_windows(output, spec, window, limit)
 
@@ -386,14 +378,13 @@ def verify(
         raise typer.BadParameter("--yes goes with --restore-receipts")
     if deep and restore_receipts:
         raise typer.BadParameter("--deep and --restore-receipts exclude each other")
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli import showing
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli import verify as verb
 
         if restore_receipts:
-            showing.restore_receipts(output, spec, yes=yes)
+            verb.restore_receipts(output, spec, yes=yes)
         else:
-            showing.verify_all(output, spec, deep=deep)
+            verb.verify_all(output, spec, deep=deep)
 
 
 @app.command()
@@ -418,9 +409,8 @@ def sweep(
     takes. One that takes longer all the same loses no row. What it has staged is given
     up before it is removed, so its commit is refused, and its window can be run again.
     """
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
-        from windrow.ingest.cli.sweeping import sweep_files
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.sweep import sweep_files
 
         sweep_files(output, spec, older_than, yes=yes)
 
@@ -455,19 +445,19 @@ def doctor(
         raise typer.BadParameter("--cluster needs SPEC, and --master or --connect")
     if not cluster and (master or conf or connect or token_file):
         raise typer.BadParameter("--master, --conf, --connect and --token-file go with --cluster")
-    settings = _place(master, conf, connect, token_file)
-    with telling(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.cli import showing
+    settings = _spark_properties(master, conf, connect, token_file)
+    with command_output(json=json, debug=debug, spec=spec, must_exist=False) as output:
+        from windrow.ingest.cli import doctor as verb
 
         if rebuild_ledger and spec is not None:
-            showing.rebuild_ledger(output, spec)
+            verb.rebuild_ledger(output, spec)
         elif cluster:
-            from windrow.ingest.cli.running import place
+            from windrow.ingest.cli.spark import engine_at
 
-            with place(master, settings, connect, token_file) as engine:
-                showing.run_doctor(output, spec, engine)
+            with engine_at(master, settings, connect, token_file) as engine:
+                verb.run_doctor(output, spec, engine)
         else:
-            showing.run_doctor(output, spec)
+            verb.run_doctor(output, spec)
 
 
 @broker_app.command("run")
@@ -483,14 +473,14 @@ def broker_run(
         typer.Option(min=1, max=65535, help="Its port. [default: as last time, else a free one]"),
     ] = None,
     registry: Annotated[
-        bool, typer.Option("--registry", help="With a schema registry beside it, in memory.")
+        bool, typer.Option("--registry", help="With a schema registry in memory.")
     ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Run it in the foreground until Ctrl-C."""
-    with telling(json=json, debug=debug) as output:
-        from windrow.ingest.cli.serving import default_folder, run_broker
+    with command_output(json=json, debug=debug) as output:
+        from windrow.ingest.cli.broker import default_folder, run_broker
 
         run_broker(output, folder or default_folder(), port, registry=registry)
 
@@ -500,8 +490,8 @@ def spark_archive(json: Json = False, debug: Debug = False) -> None:
     """Make Java's archive of Spark's classes, once for this environment: every later
     Spark begins in about half the time.
     """
-    with telling(json=json, debug=debug) as output:
-        from windrow.ingest.cli.archiving import archive_spark
+    with command_output(json=json, debug=debug) as output:
+        from windrow.ingest.cli.spark import archive_spark
 
         archive_spark(output)
 
@@ -526,8 +516,8 @@ def spark_run(
     SPARK_CONNECT_AUTHENTICATE_TOKEN.
     """
     settings = properties(conf)
-    with telling(json=json, debug=debug) as output:
-        from windrow.ingest.cli.serving import run_spark
+    with command_output(json=json, debug=debug) as output:
+        from windrow.ingest.cli.spark import run_spark
 
         run_spark(output, master, host, port, token_file, settings)
 

@@ -1,5 +1,5 @@
-"""How a command ends: one JSON document or text on stdout, a paragraph or a stack trace
-on stderr, an exit code that says what to do.
+"""The output of a command: one JSON document or text on stdout, errors on stderr, an
+exit code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from windrow.ingest.errors import BugError, WindrowError, with_spec
+from windrow.ingest.errors import BugError, SpecError, WindrowError, with_spec
 
 BUG = BugError.exit_code
 """The exit code of a bug, windrow's own error for it or any other (EX_SOFTWARE of sysexits.h)."""
@@ -67,7 +67,7 @@ class Bug(msgspec.Struct, frozen=True):
 
 
 class Output:
-    """What one command says.
+    """The output of one command.
 
     In JSON, stdout gets one document and nothing else, whatever libraries print.
 
@@ -99,7 +99,7 @@ class Output:
         self.stderr.print(text, markup=False)
 
     def fail(self, error: WindrowError) -> None:
-        """The error in both forms; in JSON beside the result so far, so that what was
+        """The error in both forms; in JSON next to the result so far, so that what was
         done isn't hidden.
         """
         self.exit_code = error.exit_code
@@ -179,26 +179,52 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def telling(*, json: bool, debug: bool, spec: Path | None = None) -> Iterator[Output]:
-    """Around a command's work: errors become a paragraph and an exit code; with `debug`
+def command_output(
+    *, json: bool, debug: bool, spec: Path | None = None, must_exist: bool = True
+) -> Iterator[Output]:
+    """Runs a command's work: errors become a paragraph and an exit code; with `debug`
     the stack trace comes first.
+
+    `must_exist`: look for the spec's file before seconds go into loading Spark and Arrow.
     """
     output = Output(json=json, spec=spec)
     try:
         with redirect_stdout(sys.stderr), _interruptible():
+            if spec is not None and must_exist:
+                _refuse_absent(spec)
             yield output
-    except Interrupted:
+    except (Interrupted, Exception) as error:  # the last place before the terminal  # noqa: BLE001
         if debug:
             traceback.print_exc()
-        output.stop()
-    except WindrowError as error:
-        if debug:
-            traceback.print_exc()
-        output.fail(error)
-    except Exception as error:  # told, not swallowed: the last place before the terminal  # noqa: BLE001
-        if debug:
-            traceback.print_exc()
-        output.fail_by_bug(error)
+        if isinstance(error, Interrupted):
+            output.stop()
+        elif isinstance(error, WindrowError):
+            output.fail(error)
+        else:
+            output.fail_by_bug(error)
     output.finish()
     if output.exit_code:
         raise typer.Exit(output.exit_code)
+
+
+def _refuse_absent(spec: Path) -> None:
+    if spec.is_dir():
+        raise SpecError(
+            f"The spec {spec} is a folder",
+            "spec",
+            f"Name the file in it, such as {spec / 'defs.yaml'}.",
+        )
+    if not spec.is_file():
+        raise SpecError(
+            f"The spec {spec} can't be read: there is no such file",
+            "spec",
+            "Give the path of a pipeline's YAML file.",
+        )
+
+
+def stop_event() -> threading.Event:
+    """An event that Ctrl-C and SIGTERM set from now on."""
+    stopped = threading.Event()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, lambda *_: stopped.set())
+    return stopped

@@ -19,6 +19,7 @@ from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Counts, Receipt
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
 from windrow.ingest.runner.publish import Published
 from windrow.ingest.source.enumerator.tiling import between
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 def _by_window(
     keys: Iterable[str], *columns: str, numbers: Sequence[str] = (), last: Sequence[str] = ()
 ) -> Table:
-    """A table whose lines begin with a window's key, which is what the next command is
-    told: on a narrow terminal only the rest is folded.
+    """A table whose lines begin with a window's key, which is never folded: the next
+    command needs it.
 
     `numbers`: columns to the right of the others that hold them; `last`: those after these.
     """
@@ -42,7 +43,7 @@ def _by_window(
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
-    """One topic-partition of a plan: what will be read, and how each end was found."""
+    """One topic-partition of a plan: what will be read, and how each end was resolved."""
 
     topic: str
     partition: int
@@ -65,19 +66,6 @@ class PlannedWindow(msgspec.Struct, frozen=True):
     frozen: tuple[Literal["start", "end", "plan"], ...]
     digest: str
     partitions: tuple[PlannedPartition, ...]
-
-
-class Run(msgspec.Struct, frozen=True):
-    """One window that a run or replay ended with.
-
-    `published`: what came of telling the consumer group, where there was one to tell;
-    `letters`: dead letters that it published to a topic.
-    """
-
-    recovered: bool
-    committed: Committed
-    published: Published | None = None
-    letters: PublishedDeadLetters | None = None
 
 
 def planned(plan: Plan, frozen: Sequence[Literal["start", "end", "plan"]]) -> PlannedWindow:
@@ -122,7 +110,7 @@ def plan_table(plan: PlannedWindow) -> Table:
     return table
 
 
-def run_table(runs: Sequence[Run]) -> Table:
+def run_table(runs: Sequence[Result]) -> Table:
     """One line per window that was run."""
     receipts = [run.committed.receipt for run in runs]
     counted = _counted(receipts)
@@ -146,7 +134,7 @@ def run_table(runs: Sequence[Run]) -> Table:
     return table
 
 
-def outcome(run: Run) -> str:
+def outcome(run: Result) -> str:
     """`committed`, or `replaced` where an older generation was; `committed already`
     where this run wrote nothing.
     """
@@ -155,7 +143,7 @@ def outcome(run: Run) -> str:
     return f"{said}, generation {generation}" if generation else said
 
 
-def committed_line(run: Run) -> str:
+def committed_line(run: Result) -> str:
     """A word on a window as soon as it is there."""
     receipt = run.committed.receipt
     return (
@@ -164,14 +152,14 @@ def committed_line(run: Run) -> str:
     )
 
 
-def run_notes(runs: Iterable[Run]) -> list[Text]:
-    """What a person should know of windows that were run: what they lost, what is odd,
+def run_notes(runs: Iterable[Result]) -> list[Text]:
+    """Notes on windows that were run: what they lost, what is odd,
     and what a consumer group did not take.
     """
     return [line for run in runs for line in _notes(run)]
 
 
-def _notes(run: Run) -> list[Text]:
+def _notes(run: Result) -> list[Text]:
     receipt = run.committed.receipt
     lines = [
         Text(f"{receipt.window.key}: partial: {lost}", style="yellow") for lost in receipt.partial
@@ -252,7 +240,7 @@ def _number(counts: Counts, name: str) -> str:
 
 
 def _several(receipts: Iterable[Receipt]) -> bool:
-    """Whether offsets need a topic beside them."""
+    """Whether offsets need the name of their topic."""
     return len({t.topic for r in receipts for t in r.plan.stop.topics}) > 1
 
 
@@ -361,9 +349,7 @@ def dead_replay_table(results: Sequence[DeadReplayResult]) -> Table:
 
 
 def still_refused(results: Iterable[DeadReplayResult]) -> list[Text]:
-    """What is wrong today with the messages that stay dead letters though they were
-    tried, each stage of each window a line.
-    """
+    """Why messages were refused again, one line for each stage of each window."""
     return [
         Text(
             f"{m.window}: {one.count} refused again at stage {one.stage}:"
@@ -376,8 +362,9 @@ def still_refused(results: Iterable[DeadReplayResult]) -> list[Text]:
 
 
 def refused_lines(refused: Mapping[str, str], spec: Path, *, above: bool) -> list[Text]:
-    """What a person should know of windows (key -> newest attempt) whose dead letters
-    aren't committed; `above`: those stand above.
+    """Notes on windows (key -> newest attempt) whose dead letters aren't committed.
+
+    `above`: the dead letters are printed above the note.
     """
     if above:
         return [
@@ -439,7 +426,7 @@ def lag_table(lag: Lag) -> Table:
 
 
 def published_lines(published: Published) -> list[Text]:
-    """What a consumer group took, and why not all."""
+    """The offsets that a consumer group accepted, and errors."""
     taken = f"Group {published.group} has the offsets of {published.succeeded} topic-partitions"
     if not published.failed:
         return [Text(f"{taken}.")]
@@ -450,15 +437,15 @@ def published_lines(published: Published) -> list[Text]:
 
 
 def letters_line(window: Window, letters: PublishedDeadLetters) -> Text:
-    """How many dead letters of a window were published now."""
+    """The dead letters of a window that were published now."""
     return Text(
         f"{window.key}: {letters.letters:,} dead letters were published to {letters.topic}."
     )
 
 
 def opening_table(opening: Boundary) -> Table:
-    """Where windows go on, one line per topic-partition, or per topic that begins with
-    all its partitions at offset 0.
+    """The offsets at which windows go on, by topic-partition, or by topic that begins
+    with all its partitions at offset 0.
     """
     table = Table("topic-partition", "topic id")
     table.add_column("offset", justify="right")

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
-from windrow.ingest.admin.unfinished import Ended, end_transactions, plans_of, to_end, unfinished
-from windrow.ingest.assemble import assemble_to_look
+from windrow.ingest import assemble
+from windrow.ingest.admin.transactions import Ended, end_transactions, plans_of, to_end, unfinished
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.window import windows_named
@@ -47,17 +47,17 @@ class TransactionsEnded(msgspec.Struct):
 
 
 def list_transactions(output: Output, path: Path) -> None:
-    """Where readers are held back, and which windows may do it; its document is
+    """Show where readers are held back, and by which windows; its document is
     `TransactionList`.
     """
-    pipeline = assemble_to_look(load_spec(path))
+    pipeline = assemble.assemble_to_look(load_spec(path))
     transactions, name = _transactions(pipeline), pipeline.spec.id
     held_back, plans = transactions.held_back(), unfinished(name, pipeline.sink, pipeline.ledger)
     windows = [
         UnfinishedWindow(plan.window.key, tuple(transactions.ids(name, [plan]))) for plan in plans
     ]
     lines = [
-        *map(_told, held_back),
+        *map(_held_line, held_back),
         *(f"window {w.window} isn't committed; its ids: {', '.join(w.ids)}" for w in windows),
     ]
     if not held_back:
@@ -74,7 +74,7 @@ def abort_transactions(
         RefusedError: a run seems to be alive, or the ledger doesn't know the window's plan.
     """
     spec = load_spec(path)
-    pipeline = assemble_to_look(spec)
+    pipeline = assemble.assemble_to_look(spec)
     transactions = _transactions(pipeline)
     plans = unfinished(spec.id, pipeline.sink, pipeline.ledger)
     if window is not None:
@@ -87,7 +87,7 @@ def abort_transactions(
     document = TransactionsEnded(
         spec.id, list(ended.windows), list(ended.ids), list(ended.left), yes and bool(ended.windows)
     )
-    output.show(document, *map(Text, [*map(_told, ended.left), _end(ended, yes=yes)]))
+    output.show(document, *map(Text, [*map(_held_line, ended.left), _end(ended, yes=yes)]))
 
 
 def _would(transactions: OpenTransactions, name: str, plans: list[Plan]) -> Ended:
@@ -106,7 +106,7 @@ def _transactions(pipeline: Pipeline) -> OpenTransactions:
     return pipeline.sink.transactions()
 
 
-def _told(held: HeldBack) -> str:
+def _held_line(held: HeldBack) -> str:
     whose = (
         "a transaction that isn't known"
         if held.window is None

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from windrow.ingest.cli.arguments import Debug, Json, Spec, refuse_absent
-from windrow.ingest.cli.output import telling
+from windrow.ingest.cli.arguments import Debug, Json, Spec
+from windrow.ingest.cli.output import command_output
 
 transactions_app = typer.Typer(
     no_args_is_help=True, help="Transactions that runs of a Kafka sink left open."
@@ -21,8 +21,7 @@ def transactions_list(spec: Spec, json: Json = False, debug: Debug = False) -> N
     """Show where open transactions hold readers back, and which windows aren't
     finished, with their transactional ids.
     """
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
+    with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.transactions import list_transactions
 
         list_transactions(output, spec)
@@ -49,8 +48,7 @@ def transactions_abort(
     """
     if force and not yes:
         raise typer.BadParameter("--force goes with --yes")
-    with telling(json=json, debug=debug, spec=spec) as output:
-        refuse_absent(spec)
+    with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.transactions import abort_transactions
 
         abort_transactions(output, spec, window, yes=yes, force=force)

@@ -1,3 +1,1 @@
-"""What columns a topic's messages have, and how they are to be read: from a sample of
-them, or from a registry's schemas.
-"""
+"""Infers a pipeline's files from a topic's messages or a registry's schemas."""

@@ -1,8 +1,4 @@
-"""What columns an Avro schema has: of each type the narrowest that `decode.avro.fit`
-lets it become.
-
-Pure.
-"""
+"""Columns of an Avro schema: for each field the narrowest type that `formats.avro.fit` takes."""
 
 from __future__ import annotations
 
@@ -27,11 +23,14 @@ from windrow.ingest.formats.avro.schema import (
     UnionType,
     parse_root,
 )
-from windrow.ingest.infer.offer import (
+from windrow.ingest.infer.candidates import (
     LONGEST,
-    Guess,
-    Offer,
-    Room,
+    MOST_DIGITS,
+    OWN_SCALE,
+    Candidate,
+    TypeBudget,
+    TypeGuess,
+    decimal_of,
     list_of,
     map_of,
     over_versions,
@@ -39,8 +38,6 @@ from windrow.ingest.infer.offer import (
 )
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
-
-MOST_DIGITS = 38
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -52,48 +49,55 @@ _PLAIN = {
     "bytes": pa.binary(),
 }
 _LOGICAL = {
-    "date": Guess(pa.date32()),
-    "timestamp-millis": Guess(TIMESTAMP),
-    "timestamp-micros": Guess(TIMESTAMP),
-    "timestamp-nanos": Guess(
+    "date": TypeGuess(pa.date32()),
+    "timestamp-millis": TypeGuess(TIMESTAMP),
+    "timestamp-micros": TypeGuess(TIMESTAMP),
+    "timestamp-nanos": TypeGuess(
         TIMESTAMP, "nanoseconds: what is finer than a microsecond is cut off, see `decode.finer`"
     ),
-    ZONED: Guess(TIMESTAMP),
-    "duration": Guess(pa.binary(), "duration: months, days and milliseconds of 4 bytes each"),
-    "time-millis": Guess(pa.int32(), "time-millis: milliseconds since midnight"),
-    "time-micros": Guess(pa.int64(), "time-micros: microseconds since midnight"),
-    "local-timestamp-millis": Guess(
+    ZONED: TypeGuess(TIMESTAMP),
+    "duration": TypeGuess(pa.binary(), "duration: months, days and milliseconds of 4 bytes each"),
+    "time-millis": TypeGuess(pa.int32(), "time-millis: milliseconds since midnight"),
+    "time-micros": TypeGuess(pa.int64(), "time-micros: microseconds since midnight"),
+    "local-timestamp-millis": TypeGuess(
         pa.int64(),
         "local-timestamp-millis: milliseconds since 1970 by some clock, which is no instant",
     ),
-    "local-timestamp-micros": Guess(
+    "local-timestamp-micros": TypeGuess(
         pa.int64(),
         "local-timestamp-micros: microseconds since 1970 by some clock, which is no instant",
     ),
-    "local-timestamp-nanos": Guess(
+    "local-timestamp-nanos": TypeGuess(
         pa.int64(),
         "local-timestamp-nanos: nanoseconds since 1970 by some clock, which is no instant",
     ),
 }
 
 
-def avro_offers(written: WriterSchema, only: str) -> list[Offer]:
+def avro_candidates(written: WriterSchema, only: str) -> list[Candidate]:
     """The fields of a schema's record, or of all records of a union.
 
-    `only`: what the one column is called where it is no record.
+    `only`: the name of the one column of a schema that is no record.
 
     Raises:
         SpecError: it is no schema.
     """
     docs = _docs(json.loads(written.text))
-    each = [_offers(schema, docs) for schema in roots_of(written, only)]
+    each = [_candidates(schema, docs) for schema in roots_of(written, only)]
     return over_versions(
-        list({offer.name: offer for offers in reversed(each) for offer in offers}.values()), each
+        list(
+            {
+                candidate.name: candidate
+                for candidates in reversed(each)
+                for candidate in candidates
+            }.values()
+        ),
+        each,
     )
 
 
 def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
-    """The records that messages of a schema may be.
+    """The records of a schema: its own, or those of its union.
 
     Raises:
         SpecError: it is no schema.
@@ -104,16 +108,16 @@ def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
     return [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
 
 
-def _offers(schema: AvroSchema, docs: Mapping[str, str]) -> list[Offer]:
+def _candidates(schema: AvroSchema, docs: Mapping[str, str]) -> list[Candidate]:
     types = _AvroTypes(schema)
     return [
-        Offer(name, types.of(kind, ()), _takes_null(kind), docs.get(name, ""))
+        Candidate(name, types.of(kind, ()), _takes_null(kind), docs.get(name, ""))
         for name, kind in schema.records[schema.root].fields
     ]
 
 
 def _docs(written: Any) -> dict[str, str]:
-    """What the record says of its fields."""
+    """The comments of a record's fields."""
     fields = written.get("fields", ()) if isinstance(written, dict) else ()
     return {field["name"]: field["doc"] for field in fields if isinstance(field.get("doc"), str)}
 
@@ -123,21 +127,18 @@ def _takes_null(kind: AvroType) -> bool:
 
 
 class _AvroTypes:
-    """The types of one schema.
-
-    What is `around` a type is the records that it lies in, so that none holds itself.
-    """
+    """Chooses the column types of one schema. `around`: the records that a type is in."""
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
-        self._room = Room()
+        self._budget = TypeBudget()
 
-    def of(self, kind: AvroType, around: tuple[str, ...]) -> Guess:
-        refusal = self._room.refusal(len(around))
+    def of(self, kind: AvroType, around: tuple[str, ...]) -> TypeGuess:
+        refusal = self._budget.refusal(len(around))
         if refusal is not None:
             return refusal
         if self._schema.is_empty(kind):
-            return Guess(None, "no value of it has a byte")
+            return TypeGuess(None, "no value of it has a byte")
         if isinstance(kind, UnionType):
             return self._union(kind, around)
         if isinstance(kind, NamedReference):
@@ -148,22 +149,18 @@ class _AvroTypes:
             return map_of(self.of(kind.values, (*around, "{}")))
         return _scalar(kind)
 
-    def _record(self, kind: NamedReference, around: tuple[str, ...]) -> Guess:
+    def _record(self, kind: NamedReference, around: tuple[str, ...]) -> TypeGuess:
         if kind.name in around:
-            return Guess(None, f"the record {kind.name} holds itself")
+            return TypeGuess(None, f"the record {kind.name} holds itself")
         if is_variable_decimal(self._schema, kind):
-            return Guess(
-                None,
-                "a decimal of which each message says the scale: take Decimal(38, N) with the scale"
-                " that you want",
-            )
+            return OWN_SCALE
         inside = (*around, kind.name)
         return struct_of(
             (name, self.of(field, inside)) for name, field in self._schema.records[kind.name].fields
         )
 
-    def _union(self, kind: UnionType, around: tuple[str, ...]) -> Guess:
-        """What all of the types but null can become, of what one of them is."""
+    def _union(self, kind: UnionType, around: tuple[str, ...]) -> TypeGuess:
+        """The type of one branch that takes the values of all branches."""
         branches = [branch for branch in kind.branches if not is_null(branch)]
         guesses = [self.of(branch, around) for branch in branches]
         if len(guesses) == 1:
@@ -171,9 +168,9 @@ class _AvroTypes:
         types = dict.fromkeys(one.type for one in guesses if one.type is not None)
         fitting = [kind for kind in types if self._takes_all(kind, branches)]
         return (
-            Guess(max(fitting, key=_width))
+            TypeGuess(max(fitting, key=_width))
             if fitting
-            else Guess(None, "no type takes all types of the union")
+            else TypeGuess(None, "no type takes all types of the union")
         )
 
     def _takes_all(self, column: pa.DataType, branches: Sequence[AvroType]) -> bool:
@@ -181,33 +178,33 @@ class _AvroTypes:
 
 
 def _width(kind: pa.DataType) -> int:
-    """Of types that all take the same: the greatest refuses no value of theirs."""
+    """Orders types that take the same branches: the widest refuses no value of them."""
     return int(kind.bit_width) if pa.types.is_primitive(kind) else int(pa.types.is_binary(kind))
 
 
-def _scalar(kind: AvroType) -> Guess:
+def _scalar(kind: AvroType) -> TypeGuess:
     if isinstance(kind, EnumType):
-        return Guess(pa.string(), f"one of {', '.join(kind.symbols[:LONGEST])}")
+        return TypeGuess(pa.string(), f"one of {', '.join(kind.symbols[:LONGEST])}")
     if not isinstance(kind, PrimitiveType | FixedType):
-        return Guess(None, "it is always null")
+        return TypeGuess(None, "it is always null")
     if kind.logical is not None and kind.logical.name == "decimal":
         return _decimal(kind.logical)
     if kind.logical is not None and kind.logical.name in _LOGICAL:
         return _LOGICAL[kind.logical.name]
     if isinstance(kind, FixedType):
-        return Guess(pa.binary(), f"always {kind.size} bytes")
-    return Guess(_PLAIN[kind.name])
+        return TypeGuess(pa.binary(), f"always {kind.size} bytes")
+    return TypeGuess(_PLAIN[kind.name])
 
 
-def _decimal(logical: Logical) -> Guess:
+def _decimal(logical: Logical) -> TypeGuess:
     if logical.precision > MOST_DIGITS >= logical.scale:
         note = (
             f"{logical.precision} digits by its schema: a message with more than {MOST_DIGITS} is"
             " refused"
         )
-        return Guess(pa.decimal128(MOST_DIGITS, logical.scale), note)
+        return TypeGuess(pa.decimal128(MOST_DIGITS, logical.scale), note)
     if logical.precision > MOST_DIGITS:
-        return Guess(
+        return TypeGuess(
             None, f"a decimal of {logical.precision} digits: a column has at most {MOST_DIGITS}"
         )
-    return Guess(pa.decimal128(logical.precision, logical.scale))
+    return TypeGuess(decimal_of(logical.precision, logical.scale))

@@ -1,5 +1,5 @@
-"""A new pipeline's two files: a template, or what is inferred from a topic, tried on a
-sample of its messages.
+"""Begins a new pipeline: writes its two files from a template, or from what a topic's
+messages and schemas reveal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,11 +21,19 @@ from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.formats.formats import make_decoder
-from windrow.ingest.infer.hints import Hints
-from windrow.ingest.infer.offer import EXAMPLE, class_lines, schema_text, unfit_for_table
-from windrow.ingest.infer.proposal import Proposal, Setting, refuse_useless, with_columns
+from windrow.ingest.infer.candidates import table_refusal
+from windrow.ingest.infer.pipeline_files import (
+    EXAMPLE,
+    SCHEMA,
+    SPEC,
+    class_lines,
+    class_name,
+    schema_text,
+    spec_text,
+)
+from windrow.ingest.infer.proposal import Proposal, Setting, without_unusable
 from windrow.ingest.infer.recognise import propose
-from windrow.ingest.infer.spec_text import SCHEMA, SPEC, Address, class_name, spec_text
+from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
@@ -36,27 +43,18 @@ from windrow.ingest.schema.load import import_pandera
 from windrow.ingest.source.enumerator.grid import BATCH, after, at_or_before, cron
 
 PLACEHOLDER = "my-topic"
-"""Stands in the spec where no topic was named."""
+"""The topic of a template."""
 
 DELAY = timedelta(minutes=5)
 _DELAY = "5m"
 _PLAIN = re.compile(r"[^A-Za-z0-9_]+")
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What a pipeline is begun with. `grid`, `id` None: chosen by what is found."""
-
-    topic: str
-    address: Address = Address()
-    id: str | None = None
-    grid: str | None = None
-
-
 class Begun(msgspec.Struct, frozen=True):
-    """What was written.
+    """The files that were written.
 
-    `window`: the first one that can be run; null for micro-batches, and where no window
-    is over yet.
+    `window`: the first window that can be run; null for micro-batches, and if none is
+    closed yet.
     """
 
     pipeline: str
@@ -68,10 +66,10 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Inferred(Begun, frozen=True):
-    """And how well the sample fits: of `sampled` messages `fitting` are none that would
-    be refused; the rest by reason.
+    """The same of an inferred pipeline: of `sampled` messages `fitting` would become rows;
+    the others are `refused`, by reason.
 
-    `told_by`: where format and columns are from. `notes`: what else a person should know.
+    `told_by`: where format and columns come from; `notes`: hints for the user.
     """
 
     format: str
@@ -86,15 +84,12 @@ class Inferred(Begun, frozen=True):
 Connect = Callable[[PipelineSpec], tuple[Broker, Callable[[ReadPlan], Reader]]]
 
 
-def template(folder: Path, asked: Asked, now: datetime) -> Begun:
-    """Write both files with columns that are an example, into a folder, which is made
-    if it isn't there.
-
-    Nobody is asked.
+def template(folder: Path, asked: PipelineRequest, now: datetime) -> Begun:
+    """Writes both files with example columns, without asking the cluster; makes the folder.
 
     Raises:
-        SpecError: one of the files is there already, or what was asked makes no spec;
-            nothing is written then.
+        SpecError: one of the files exists, or the request makes no spec; nothing is
+            written then.
         UnreachableError: the folder can't be written.
     """
     _refuse_present(folder)
@@ -104,32 +99,28 @@ def template(folder: Path, asked: Asked, now: datetime) -> Begun:
     schema = schema_text(
         class_name(name), "The columns of a topic, an example: put your own here", EXAMPLE
     )
-    example = Proposal((), "", (Setting("format", "json"),))
-    _write(
-        folder, schema, spec_text(name, asked.topic, asked.address, grid, start, _DELAY, example)
-    )
+    example = Proposal((), "", {"format": Setting("json")})
+    _write(folder, schema, spec_text(name, asked, grid, start, _DELAY, example))
     return Begun(
         name, str(folder / SPEC), str(folder / SCHEMA), grid, start, _closed(grid, start, now)
     )
 
 
 def infer(
-    folder: Path, asked: Asked, stated: Hints, most: int, connect: Connect, now: datetime
+    folder: Path, asked: PipelineRequest, most: int, connect: Connect, now: datetime
 ) -> Inferred:
-    """Write both files as the topic's messages, or a registry's schemas, tell them,
-    into a folder, which is made if it isn't there.
+    """Writes both files from a topic's messages, or a registry's schemas.
 
     Args:
-        folder: where the files go.
-        asked: what the pipeline is begun with.
-        stated: what is said of the messages.
-        most: so many of the newest messages of each topic-partition are sampled.
-        connect: makes the cluster, and readers of it, of a spec.
-        now: this moment.
+        folder: where the files go; made if it doesn't exist.
+        asked: the topic, and hints.
+        most: how many of the newest messages of each topic-partition are sampled.
+        connect: opens a spec's cluster, and makes readers of it.
+        now: the current time.
 
     Raises:
-        SpecError: one of the files is there already, what was asked makes no spec,
-            there is no such topic, or it doesn't tell enough; nothing is written then.
+        SpecError: one of the files exists, the request makes no spec, there is no such
+            topic, or it doesn't reveal enough; nothing is written then.
         UnreachableError: cluster or registry don't answer, or the folder can't be
             written.
     """
@@ -138,33 +129,24 @@ def infer(
     asking = _as_spec(folder, name, asked)
     registry = asking.stated_registry
     sample = sample_topics(*connect(asking), asking.source.selection(), most)
-    proposal = with_columns(
-        propose(topic, sample.messages, stated, registry), unfit_for_table(DEFAULT, delta=True)
+    proposal = without_unusable(
+        propose(asked, sample.messages, registry), table_refusal(DEFAULT, delta=True), topic
     )
-    refuse_useless(proposal, topic)
     grid, start = _windows(asked.grid, sample.begins, now)
-    lines = class_lines(proposal.offers, _reserved())
+    lines = class_lines(proposal.candidates, _reserved())
     schema = schema_text(
         class_name(name),
-        f"The columns of topic {topic}, {proposal.told_by}: change what you know better",
+        f"The columns of topic {topic}, {proposal.source}: change what you know better",
         lines,
     )
-    address = replace(asked.address, registry=None if registry is None else registry.url)
+    known = replace(asked, registry=None if registry is None else registry.url)
     nulls = sample.messages.column("value").null_count
-    made = partial(
-        spec_text,
-        name,
-        topic,
-        grid=grid,
-        start=start,
-        delay=_DELAY,
-        proposal=proposal,
-        tombstones=nulls,
-    )
-    fitting, refused = _tried(
-        schema, made(address=replace(address, cluster=None)), registry, sample.messages
-    )
-    _write(folder, schema, made(address=address))
+
+    def spec(reached: PipelineRequest) -> str:
+        return spec_text(name, reached, grid, start, _DELAY, proposal, nulls=nulls)
+
+    fitting, refused = _tried(schema, spec(replace(known, cluster=None)), registry, sample.messages)
+    _write(folder, schema, spec(known))
     return Inferred(
         name,
         str(folder / SPEC),
@@ -173,8 +155,8 @@ def infer(
         start,
         _closed(grid, start, now),
         proposal.format,
-        proposal.told_by,
-        sum(offer.usable for offer in proposal.offers),
+        proposal.source,
+        sum(candidate.usable for candidate in proposal.candidates),
         sample.messages.num_rows,
         fitting,
         tuple(refused.most_common()),
@@ -182,28 +164,23 @@ def infer(
     )
 
 
-def _notes(proposal: Proposal, asked: Asked) -> tuple[str, ...]:
-    idle = asked.address.registry is not None and not proposal.asks_registry
-    return (
-        *proposal.hints,
-        *(
-            [
-                "the schema registry won't be asked when windows are run: the messages can be read"  # noqa: ISC004
-                " without it"
-            ]
-            if idle
-            else []
-        ),
+def _notes(proposal: Proposal, asked: PipelineRequest) -> tuple[str, ...]:
+    if asked.registry is None or proposal.asks_registry:
+        return proposal.hints
+    unused = (
+        "the schema registry won't be asked when windows are run: the messages can be read"
+        " without it"
     )
+    return (*proposal.hints, unused)
 
 
-def _id(folder: Path, asked: Asked) -> str:
+def _id(folder: Path, asked: PipelineRequest) -> str:
     name = asked.topic if asked.topic != PLACEHOLDER else folder.absolute().name
     return asked.id or _PLAIN.sub("_", name).strip("_")[:100] or "example"
 
 
 def _closed(grid: str, start: datetime | None, now: datetime) -> datetime | None:
-    """The first window, if it can be run."""
+    """The first window, if it is closed."""
     return None if start is None or after(grid, start) + DELAY > now else start
 
 
@@ -218,9 +195,7 @@ def _refuse_present(folder: Path) -> None:
 
 
 def _write(folder: Path, schema: str, spec: str) -> None:
-    """Each file is made anew or not at all; the spec comes last, so that one that is
-    there has its schema.
-    """
+    """Writes new files only; the spec last, so that a spec has its schema."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in ((SCHEMA, schema), (SPEC, spec)):
@@ -239,15 +214,13 @@ def _write(folder: Path, schema: str, spec: str) -> None:
         ) from error
 
 
-def _as_spec(folder: Path, name: str, asked: Asked) -> PipelineSpec:
-    """What is asked for, as a spec with some patience: what is wrong with it is told
-    before anything is waited for.
-    """
+def _as_spec(folder: Path, name: str, asked: PipelineRequest) -> PipelineSpec:
+    """Makes a spec of the request, with short timeouts; refuses a wrong request at once."""
     patience = {"request_timeout": "5s", "stall_timeout": "10s"}
-    asks = {} if asked.address.registry is None else {"format": "avro-confluent"}
+    asks = {} if asked.registry is None else {"format": "avro-confluent"}
     attributes: dict[str, Any] = {
         "id": name,
-        "source": {**asked.address.source, "topic": asked.topic, "tuning": patience},
+        "source": {**asked.source, "topic": asked.topic, "tuning": patience},
         "window": {"grid": BATCH},
         "decode": {"schema": "schema:Row", **asks},
         "sink": {"path": "data"},
@@ -263,11 +236,11 @@ def _as_spec(folder: Path, name: str, asked: Asked) -> PipelineSpec:
 def _tried(
     schema: str, spec: str, registry: Registry | None, messages: pa.Table
 ) -> tuple[int, Counter[str]]:
-    """How many of the sampled messages would not be refused by the two texts, and why the others would.
+    """Decodes the sample by the two files: how many messages fit, and why others don't.
 
     Raises:
-        SpecError: the two don't go together.
-    """  # noqa: E501
+        SpecError: the files don't fit each other.
+    """
     with TemporaryDirectory() as draft:
         for file, text in ((SCHEMA, schema), (SPEC, spec)):
             (Path(draft) / file).write_text(text, encoding="utf-8")
@@ -287,16 +260,16 @@ def _tried(
 
 
 def _reserved() -> frozenset[str]:
-    """What a field can't be called: the base class has the name, or the file."""
+    """Names that no field can have: those of the base class and of the file's imports."""
     return frozenset({*dir(import_pandera().DataFrameModel), "Config", "pa", "pl"})
 
 
 def _windows(
     grid: str | None, begins: datetime | None, now: datetime
 ) -> tuple[str, datetime | None]:
-    """The grid, and where its first window starts.
+    """The grid, and the start of its first window.
 
-    If none is asked for: hours if one is over, else micro-batches, which have no start.
+    By default hourly if an hour is over, else micro-batches, which have no start.
     """
     start_of = min(begins, now) if begins is not None else now
     if grid is None:

@@ -1,13 +1,9 @@
-"""Change data in JSON: which tool's envelopes documents are, what the changed rows
-hold, and by what they are told apart.
-
-Pure.
-"""
+"""Recognises change events in JSON, and proposes the columns and primary key of their rows."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,18 +22,18 @@ from windrow.ingest.formats.cdc.envelope import (
     Envelope,
 )
 from windrow.ingest.formats.json.values import Reading
-from windrow.ingest.infer.connect import row_offers
-from windrow.ingest.infer.documents import document, offers_of, scalars
-from windrow.ingest.infer.mysql import typed_offers
-from windrow.ingest.infer.offer import Guess, Offer
+from windrow.ingest.infer.candidates import Candidate, TypeGuess
+from windrow.ingest.infer.documents import candidates_of, document, scalars
 from windrow.ingest.infer.proposal import Document, KeyAndValue, Proposal, Setting, counted
+from windrow.ingest.infer.stated_types import row_candidates, typed_candidates
+from windrow.ingest.settings.values import names_in
 
 ENVELOPES: Mapping[str, Envelope] = {
     "debezium-json": DEBEZIUM,
     "canal-json": CANAL,
     "maxwell-json": MAXWELL,
 }
-"""The formats of change data that a sample tells."""
+"""The formats of change data that sampled messages reveal."""
 
 _SQL = scalars(Reading("sql"))
 _OTHERS = "a regular expression; rows of others are passed over"
@@ -45,23 +41,21 @@ _OTHERS = "a regular expression; rows of others are passed over"
 
 @dataclass(frozen=True)
 class Event:
-    """A message's envelope, the key that it came with, and, where it was there, the
-    schema beside it.
-    """
+    """A message's envelope, its key, and the schema that came with it, if any."""
 
     key: bytes | None
     envelope: Document
     schema: Document | None = None
 
     def change(self, of: Envelope) -> ChangeKind:
-        """What it says of the table."""
+        """What happened to the row."""
         if of.schema_change is not None and self.envelope.get(of.schema_change) is True:
             return ChangeKind.OTHER
         return dict(of.words)[self.envelope[of.kind]]
 
 
 def events_of(format_: str, messages: Sequence[KeyAndValue]) -> list[Event]:
-    """Those of the messages that are events of a format."""
+    """The messages that are events of a format."""
     documents = [
         (m.key, found)
         for m in messages
@@ -76,7 +70,7 @@ def events_of(format_: str, messages: Sequence[KeyAndValue]) -> list[Event]:
 
 
 def marks_of(format_: str, messages: Sequence[KeyAndValue]) -> int:
-    """How many messages are of a format, and say nothing of rows."""
+    """How many messages of a format have no row: heartbeats, transaction markers."""
     documents = [
         found for m in messages if m.value is not None and (found := document(m.value)) is not None
     ]
@@ -89,7 +83,7 @@ def marks_of(format_: str, messages: Sequence[KeyAndValue]) -> int:
 
 
 def _is_wrapped(format_: str, found: Document) -> bool:
-    """Whether it is as Connect's JsonConverter writes it with its schema."""
+    """Whether Connect's JsonConverter wrote the schema into the message."""
     payload = found.get("payload")
     parts = (
         found.keys() == {"schema", "payload"}
@@ -129,11 +123,11 @@ _LOOKS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | None) -> Proposal:
-    """Of a topic's events of one table. `table`: which one, where there are several.
+    """Proposes the columns of one table's rows. `table`: which one, if there are several.
 
     Raises:
-        SpecError: there are rows of several tables, or none of the one that is asked
-            for; or they are documents of MongoDB.
+        SpecError: there are rows of several tables, or none of `table`; or they are
+            documents of MongoDB.
     """
     envelope = ENVELOPES[format_]
     events, included = _of_one_table(envelope, topic, events, table)
@@ -160,10 +154,11 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
     written = [event for event in events if event.change(envelope) is not ChangeKind.REMOVED]
     key = _primary_key(format_, written)
     counting = written if key else events
-    offers = [
-        _in_key(offer) if offer.name in key else offer for offer in _offers(format_, counting)
+    candidates = [
+        _in_key(candidate) if candidate.name in key else candidate
+        for candidate in _candidates(format_, counting)
     ]
-    settings = [Setting("format", format_), *included, *_forms(format_, events, offers)]
+    decode = {"format": Setting(format_), **included, **_forms(format_, events, candidates)}
     hints = (
         []
         if key
@@ -172,34 +167,30 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
             " each row once"
         ]
     )
-    if not key and envelope.kind not in {offer.name.casefold() for offer in offers}:
-        settings.append(
-            Setting("envelope", {envelope.kind: envelope.kind}, "what became of the row")
-        )
-        offers.append(
-            Offer(
+    if not key and envelope.kind not in {candidate.name.casefold() for candidate in candidates}:
+        decode["envelope"] = Setting({envelope.kind: envelope.kind}, "what became of the row")
+        candidates.append(
+            Candidate(
                 envelope.kind,
-                Guess(pa.string(), f"one of {', '.join(word for word, _ in envelope.words)}"),
+                TypeGuess(pa.string(), f"one of {', '.join(word for word, _ in envelope.words)}"),
                 nullable=False,
             )
         )
-    told_by = (
+    source = (
         f"{'guessed from' if counting[-1].schema is None else 'by the schema in'}"
         f" {counted(len(counting))} of {envelope.tool}"
     )
-    return Proposal(tuple(offers), told_by, tuple(settings), tuple(hints), key, change_data=True)
+    return Proposal(tuple(candidates), source, decode, tuple(hints), key, change_data=True)
 
 
-def _in_key(offer: Offer) -> Offer:
-    return Offer(offer.name, offer.guess, nullable=False, doc=offer.doc)
+def _in_key(candidate: Candidate) -> Candidate:
+    return Candidate(candidate.name, candidate.guess, nullable=False, doc=candidate.doc)
 
 
 def _of_one_table(
     envelope: Envelope, topic: str, events: Sequence[Event], asked: str | None
-) -> tuple[Sequence[Event], list[Setting]]:
-    """The events of one table, and the settings that choose it, also where no other one
-    is there yet.
-    """
+) -> tuple[Sequence[Event], dict[str, Setting]]:
+    """The events of one table, and the settings that choose it from those that may come."""
     named = [
         (event, _names(envelope, event))
         for event in events
@@ -227,20 +218,16 @@ def _of_one_table(
     if TABLE not in names or (
         envelope.names_topics and len(tables) == 1 and is_called_after(topic, names[TABLE])
     ):
-        return [event for event, _ in chosen], []
+        return [event for event, _ in chosen], {}
     table = r"\.".join(_exactly(names[part]) for part in (SCHEMA, TABLE) if part in names)
-    database = (
-        [Setting("database_include", _exactly(names[DATABASE]), _OTHERS)]
-        if DATABASE in names
-        else []
-    )
-    return [event for event, _ in chosen], [*database, Setting("table_include", table, _OTHERS)]
+    settings = {"table_include": Setting(table, _OTHERS)}
+    if DATABASE in names:
+        settings = {"database_include": Setting(_exactly(names[DATABASE]), _OTHERS), **settings}
+    return [event for event, _ in chosen], settings
 
 
 def _names(envelope: Envelope, event: Event) -> dict[str, str]:
-    """Whose row an event tells of, as people call it: the schema stands for the
-    database that it is in.
-    """
+    """The names of an event's table, as people write them: DATABASE.TABLE, or SCHEMA.TABLE."""
     found: dict[str, str] = {}
     for name, path in envelope.names:
         value: Any = event.envelope
@@ -252,12 +239,12 @@ def _names(envelope: Envelope, event: Event) -> dict[str, str]:
 
 
 def _exactly(name: str) -> str:
-    """The regular expression of one name."""
+    """A regular expression that matches one name."""
     return "".join(c if c.isalnum() or c == "_" else f"\\{c}" for c in name)
 
 
 def rows_of(envelope: Envelope, event: Event) -> list[Document]:
-    """The changed rows; none of what says nothing of rows."""
+    """The changed rows of an event; none if it has none."""
     if event.change(envelope) in {ChangeKind.OTHER, ChangeKind.TRUNCATED}:
         return []
     where = envelope.removed if event.change(envelope) is ChangeKind.REMOVED else envelope.written
@@ -265,53 +252,49 @@ def rows_of(envelope: Envelope, event: Event) -> list[Document]:
     return [row for row in (image if isinstance(image, list) else [image]) if isinstance(row, dict)]
 
 
-def _offers(format_: str, events: Sequence[Event]) -> list[Offer]:
-    """The columns of the changed rows: by the types that the events state, or else by
-    what their values are.
-    """
+def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
+    """The columns of the changed rows, by the types that events state, or by their values."""
     envelope = ENVELOPES[format_]
     rows = [row for event in events for row in rows_of(envelope, event)]
     if format_ == "debezium-json":
         stated = next(
             (event.schema for event in reversed(events) if event.schema is not None), None
         )
-        return offers_of(rows) if stated is None else row_offers(stated, envelope.written)
+        return candidates_of(rows) if stated is None else row_candidates(stated, envelope.written)
     if format_ == "canal-json":
-        return typed_offers(offers_of(rows), [event.envelope.get("mysqlType") for event in events])
-    return offers_of(rows, _SQL)
+        return typed_candidates(
+            candidates_of(rows), [event.envelope.get("mysqlType") for event in events]
+        )
+    return candidates_of(rows, _SQL)
 
 
-def _forms(format_: str, events: Sequence[Event], offers: Sequence[Offer]) -> Iterator[Setting]:
-    """How Debezium was told to write values."""
+def _forms(
+    format_: str, events: Sequence[Event], candidates: Sequence[Candidate]
+) -> dict[str, Setting]:
+    """Settings for the ways in which Debezium may write values."""
     if format_ != "debezium-json":
-        return
+        return {}
     if events[0].schema is not None:
-        yield Setting("schema_include", True, "each message has its schema beside the event")
-    elif any(offer.guess.type == pa.date32() for offer in offers):
-        yield Setting("dates", "iso-8601", "time.precision.mode: isostring")
-
-
-# --------------------------------------------------------------------------------------------------
+        return {"schema_include": Setting(True, "each message has its schema beside the event")}
+    if any(candidate.guess.type == pa.date32() for candidate in candidates):
+        return {"dates": Setting("iso-8601", "time.precision.mode: isostring")}
+    return {}
 
 
 def _primary_key(format_: str, written: Sequence[Event]) -> tuple[str, ...]:
-    """The columns that all events name as the key of their row, in that order; none, if
-    some names none, or others.
-    """
+    """The columns that all events name as the key of their row; none if they disagree."""
     envelope = ENVELOPES[format_]
     said = {_key_of(format_, event, row) for event in written for row in rows_of(envelope, event)}
     (key,) = said if len(said) == 1 else [()]
-    kinds = {offer.name: offer.guess.type for offer in _offers(format_, written)}
+    kinds = {candidate.name: candidate.guess.type for candidate in _candidates(format_, written)}
     return key if key and all(_tells_apart(kinds.get(name)) for name in key) else ()
 
 
 def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
-    """What an event says that tells its row apart from others; nothing, where the row
-    doesn't say the same.
-    """
+    """The columns of the key that an event names, if its row has the same values."""
     if format_ == "canal-json":
         names = event.envelope.get("pkNames")
-        texts = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        texts = names_in(names)
         return (
             tuple(dict.fromkeys(texts))
             if texts == names and all(row.get(name) is not None for name in texts)
@@ -331,7 +314,7 @@ def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
 
 
 def _tells_apart(kind: pa.DataType | None) -> bool:
-    """Whether a column of this type may be of a primary key."""
+    """Whether a column of a type may be in a primary key."""
     if kind is None:
         return False
     return not pa.types.is_nested(kind) and not pa.types.is_floating(kind)

@@ -1,4 +1,4 @@
-"""What columns a JSON Schema has, as far as it says what the documents hold. Pure."""
+"""Columns of a JSON Schema, as far as it has types."""
 
 from __future__ import annotations
 
@@ -10,19 +10,31 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
+from windrow.ingest.infer.candidates import (
+    LONGEST,
+    Candidate,
+    TypeBudget,
+    TypeGuess,
+    list_of,
+    map_of,
+    struct_of,
+)
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
-_PLAIN = {"integer": Guess(pa.int64()), "number": Guess(pa.float64()), "boolean": Guess(pa.bool_())}
-_FORMATS = {"date-time": Guess(TIMESTAMP), "date": Guess(pa.date32())}
+_PLAIN = {
+    "integer": TypeGuess(pa.int64()),
+    "number": TypeGuess(pa.float64()),
+    "boolean": TypeGuess(pa.bool_()),
+}
+_FORMATS = {"date-time": TypeGuess(TIMESTAMP), "date": TypeGuess(pa.date32())}
 
 
-def json_offers(written: WriterSchema) -> list[Offer]:
+def json_candidates(written: WriterSchema) -> list[Candidate]:
     """The properties of a schema's objects.
 
     Raises:
-        SpecError: it is no JSON Schema of objects that says which properties they have.
+        SpecError: it is no JSON Schema of objects with properties.
     """
     what = f"The JSON Schema of id {written.id} doesn't say which properties the documents have"
     try:
@@ -39,7 +51,7 @@ def json_offers(written: WriterSchema) -> list[Offer]:
         )
     required = _texts(root.get("required"))
     return [
-        Offer(
+        Candidate(
             name,
             schema.type_of(part, (), ""),
             name not in required or schema.takes_null(part),
@@ -50,9 +62,7 @@ def json_offers(written: WriterSchema) -> list[Offer]:
 
 
 def _texts(value: Any, most: int | None = None) -> dict[str, None]:
-    """Those in a list, or among so many at its beginning, each once and in order; none,
-    where it is no list.
-    """
+    """The texts of a list, or of its first `most` items; none if it is no list."""
     return (
         {text: None for text in value[:most] if isinstance(text, str)}
         if isinstance(value, list)
@@ -66,9 +76,8 @@ def _doc(part: Any) -> str:
 
 
 class _Schema:
-    """A schema with those that it refers to.
-
-    What is `around` a type is the references that it was found by, so that none holds itself.
+    """A schema with those that it refers to. `around`: the references and types that a
+    type is in; `base`: the document that it is in.
     """
 
     def __init__(self, written: WriterSchema) -> None:
@@ -76,15 +85,15 @@ class _Schema:
             "": json.loads(written.text),
             **{name: json.loads(text) for name, text in written.references},
         }
-        self._room = Room()
+        self._budget = TypeBudget()
 
     @property
     def root(self) -> Any:
         return self._documents[""]
 
     def meant(self, part: Any, base: str) -> tuple[Mapping[str, Any], str]:
-        """What a schema stands for where it only refers to another one, and in which
-        document that is; nothing where it leads nowhere.
+        """Follows a schema's references, to the schema meant and its document; an empty
+        schema if they lead nowhere.
         """
         for _ in range(50):
             if not isinstance(part, Mapping):
@@ -97,15 +106,15 @@ class _Schema:
             part = _at(self._documents.get(base), pointer)
         return {}, base
 
-    def type_of(self, written: Any, around: tuple[str, ...], base: str) -> Guess:
-        refusal = self._room.refusal(len(around))
+    def type_of(self, written: Any, around: tuple[str, ...], base: str) -> TypeGuess:
+        refusal = self._budget.refusal(len(around))
         if refusal is not None:
             return refusal
         part, base = self.meant(written, base)
         reference = written.get("$ref") if isinstance(written, Mapping) else None
         if isinstance(reference, str):
             if f"{base}{reference}" in around:
-                return Guess(None, f"{reference!a} holds itself")
+                return TypeGuess(None, f"{reference!a} holds itself")
             around = (*around, f"{base}{reference}")
         for word in ("oneOf", "anyOf", "allOf"):
             if isinstance(part.get(word), list) and "type" not in part:
@@ -113,14 +122,14 @@ class _Schema:
         kinds = _kinds(part)
         others = [kind for kind in kinds if kind != "null"]
         if len(others) != 1:
-            return Guess(
+            return TypeGuess(
                 None,
                 f"it is of several types: {', '.join(others)}" if others else "its type isn't said",
             )
         return self._of_kind(others[0], part, (*around, others[0]), base)
 
     def takes_null(self, written: Any) -> bool:
-        """Whether null is one of its values."""
+        """Whether a schema allows null."""
         part, base = self.meant(written, "")
         choices = [
             choice
@@ -132,29 +141,31 @@ class _Schema:
             "null" in _kinds(self.meant(choice, base)[0]) for choice in choices
         )
 
-    def _one_of(self, word: str, choices: list[Any], around: tuple[str, ...], base: str) -> Guess:
-        """The one that isn't null."""
+    def _one_of(
+        self, word: str, choices: list[Any], around: tuple[str, ...], base: str
+    ) -> TypeGuess:
+        """The type of the only schema that isn't null."""
         left = [choice for choice in choices if _kinds(self.meant(choice, base)[0]) != ["null"]]
         if len(left) != 1:
-            return Guess(None, f"{word} of {len(left)} schemas")
+            return TypeGuess(None, f"{word} of {len(left)} schemas")
         return self.type_of(left[0], (*around, word), base)
 
     def _of_kind(
         self, kind: str, part: Mapping[str, Any], around: tuple[str, ...], base: str
-    ) -> Guess:
+    ) -> TypeGuess:
         if kind == "object":
             return self._object(part, around, base)
         if kind == "array":
             return list_of(self.type_of(part.get("items"), around, base))
         if kind == "string":
             words = _texts(part.get("enum"), LONGEST)
-            plain = Guess(
+            plain = TypeGuess(
                 pa.string(), f"one of {', '.join(f'{word!a}' for word in words)}" if words else ""
             )
             return _FORMATS.get(str(part.get("format")), plain)
-        return _PLAIN.get(kind) or Guess(None, f"{kind!a} is no type")
+        return _PLAIN.get(kind) or TypeGuess(None, f"{kind!a} is no type")
 
-    def _object(self, part: Mapping[str, Any], around: tuple[str, ...], base: str) -> Guess:
+    def _object(self, part: Mapping[str, Any], around: tuple[str, ...], base: str) -> TypeGuess:
         properties, more = part.get("properties"), part.get("additionalProperties")
         if isinstance(properties, Mapping) and properties:
             return struct_of(
@@ -162,7 +173,7 @@ class _Schema:
             )
         if isinstance(more, Mapping):
             return map_of(self.type_of(more, around, base))
-        return Guess(None, "it doesn't say which properties it has")
+        return TypeGuess(None, "it doesn't say which properties it has")
 
 
 def _kinds(part: Mapping[str, Any]) -> list[str]:
@@ -177,7 +188,7 @@ def _kinds(part: Mapping[str, Any]) -> list[str]:
 
 
 def _at(document: Any, pointer: str) -> Any:
-    """What a JSON pointer leads to; None where it leads nowhere."""
+    """Resolves a JSON pointer; None if it leads nowhere."""
     for step in pointer.split("/")[1:]:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
         document = document.get(name) if isinstance(document, Mapping) else None

@@ -1,4 +1,4 @@
-"""CSV: which delimiter its lines have, and the types of their fields. Pure."""
+"""Finds the delimiter of CSV lines, and guesses the types of their fields."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from windrow.ingest.formats.csv.strict import Read, read_as
 from windrow.ingest.formats.json.values import EXACT
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.infer.candidates import Candidate, TypeGuess, unusable
 from windrow.ingest.infer.documents import TYPES, enough, takes
-from windrow.ingest.infer.offer import Guess, Offer, unusable
 from windrow.ingest.infer.proposal import KeyAndValue, Proposal, Setting, counted
 from windrow.ingest.schema.columns import Column
 
@@ -26,11 +26,11 @@ _READS: Sequence[tuple[pa.DataType, Read]] = [
 
 
 def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
-    """Of lines whose fields have these names, in order.
+    """Proposes the columns of lines whose fields have these names, in order.
 
     Raises:
-        SpecError: a name can be no column's, or is there twice; no delimiter takes all
-            lines apart into so many fields, or several do.
+        SpecError: a name can't be a column's, or is given twice; no delimiter, or more
+            than one, splits all lines into so many fields.
     """
     seen = dict[str, str]()
     for name in names:
@@ -66,18 +66,18 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     delimiter, rows = next(iter(ways.items()))
     columns = list(zip(*rows, strict=True))
     empty = any(piece.bare == "" for row in rows for piece in row)
-    offers = tuple(_offer(name, pieces) for name, pieces in zip(names, columns, strict=True))
-    null = (
-        [Setting("null_literal", "", "an empty field is null; in quotes it is an empty text")]
-        if empty
-        else []
+    candidates = tuple(
+        _candidate(name, pieces) for name, pieces in zip(names, columns, strict=True)
     )
-    settings = (Setting("format", "csv"), Setting("delimiter", delimiter), *null)
-    return Proposal(offers, f"guessed from {counted(len(texts))}", settings)
+    decode = {"format": Setting("csv"), "delimiter": Setting(delimiter)}
+    if empty:
+        comment = "an empty field is null; in quotes it is an empty text"
+        decode["null_literal"] = Setting("", comment)
+    return Proposal(candidates, f"guessed from {counted(len(texts))}", decode)
 
 
 def _rows(texts: Sequence[str], delimiter: str, fields: int) -> list[list[Piece]] | None:
-    """The lines' fields, if the lines have so many."""
+    """The fields of the lines; None if the lines have another number of fields."""
     lines, rows = Lines(Dialect(delimiter)), []
     for text in texts:
         with suppress(RefusedValueError):
@@ -86,18 +86,18 @@ def _rows(texts: Sequence[str], delimiter: str, fields: int) -> list[list[Piece]
     return whole if enough(len(whole), len(texts)) else None
 
 
-def _offer(name: str, pieces: Sequence[Piece]) -> Offer:
-    """By the first type that takes all of its texts."""
+def _candidate(name: str, pieces: Sequence[Piece]) -> Candidate:
+    """The first type that takes all of a field's texts."""
     there = [piece.text for piece in pieces if piece.bare != ""]
     nullable = len(there) < len(pieces)
     if not there:
-        return Offer(
+        return Candidate(
             name,
-            Guess(pa.string(), "only empty fields were seen: say what they will hold"),
+            TypeGuess(pa.string(), "only empty fields were seen: say what they will hold"),
             nullable,
         )
-    return Offer(
+    return Candidate(
         name,
-        Guess(next(kind for kind, read in _READS if all(takes(read, text) for text in there))),
+        TypeGuess(next(kind for kind, read in _READS if all(takes(read, text) for text in there))),
         nullable,
     )

@@ -1,8 +1,4 @@
-"""How a spec would read a topic's messages, and the columns that they would have: what
-is written into a new pipeline's files.
-
-Pure.
-"""
+"""A proposal for a new pipeline: its columns, and its `decode` section."""
 
 from __future__ import annotations
 
@@ -15,73 +11,88 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.formats import ASKING
-from windrow.ingest.infer.documents import document, offers_of
-from windrow.ingest.infer.offer import MOST_TYPES, Guess, Offer, Refusal, usable_only
+from windrow.ingest.infer.candidates import (
+    MOST_TYPES,
+    Candidate,
+    Refuses,
+    TypeGuess,
+    refuse_unusable,
+)
+from windrow.ingest.infer.documents import candidates_of, document
 from windrow.ingest.settings.templates import has_template
 
 Document = Mapping[str, Any]
 
+_WAY_OUT = (
+    "Nothing was written. Keep the bytes with --format raw, or write the schema by hand"
+    " (windrow init)."
+)
+
 
 class Setting(NamedTuple):
-    """One of a section, with a word on it."""
+    """A setting's value, with a comment for the spec."""
 
-    name: str
     value: Any
     comment: str = ""
 
 
 class KeyAndValue(NamedTuple):
-    """The parts of a message that say how it is to be read."""
+    """The parts of a message that say how to read it."""
 
     key: bytes | None
     value: bytes | None
 
 
+class Columns(NamedTuple):
+    """The columns of value and key, the settings of `decode` for the key, and hints."""
+
+    candidates: tuple[Candidate, ...]
+    decode: Mapping[str, Setting] = {}
+    hints: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Proposal:
-    """What is proposed for a topic.
+    """The columns of a topic, and how to read its messages.
 
-    `decode`: settings of that section besides the schema, those of its key among them;
-    `hints`: lines of comment on it. `primary_key`: by which columns rows replace each
-    other; none, if they don't. `change_data`: whether messages without a value are
-    nobody's mistake. `told_by`: where the columns are from, for people.
+    `source`: where the columns come from, for people; `decode`: the section's settings
+    without the schema; `hints`: comments for it; `primary_key`: empty, if rows don't
+    replace each other; `change_data`: whether a message without a value is normal.
     """
 
-    offers: tuple[Offer, ...]
-    told_by: str
-    decode: tuple[Setting, ...] = ()
+    candidates: tuple[Candidate, ...]
+    source: str
+    decode: Mapping[str, Setting]
     hints: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
     change_data: bool = False
 
     @property
     def format(self) -> str:
-        """What the values are."""
-        return next(str(setting.value) for setting in self.decode if setting.name == "format")
+        """The format of the values."""
+        return str(self.decode["format"].value)
 
     @property
     def asks_registry(self) -> bool:
-        """Whether a spec that reads so asks a schema registry."""
-        keys = [setting.value["format"] for setting in self.decode if setting.name == "key"]
-        return not ASKING.isdisjoint({self.format, *keys})
+        """Whether decoding asks a schema registry."""
+        key = self.decode.get("key")
+        return not ASKING.isdisjoint({self.format, *([key.value["format"]] if key else [])})
 
 
-def of_documents(messages: Sequence[KeyAndValue], stated: Setting | None = None) -> Proposal:
-    """Of JSON documents, and of keys that are some.
-
-    `stated`: the format, where it isn't plain JSON.
-    """
+def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
+    """Proposes the fields of JSON documents, and of keys that are documents."""
     pairs = [
-        (message.key, found)
+        (message.key, parsed)
         for message in messages
-        if message.value is not None and (found := document(message.value)) is not None
+        if message.value is not None and (parsed := document(message.value)) is not None
     ]
-    documents = [found for _, found in pairs]
-    keyed = with_key(offers_of(documents), [key for key, _ in pairs], documents)
-    return replace(
-        keyed,
-        told_by=f"guessed from {counted(len(documents))}",
-        decode=(*([stated] if stated else []), *keyed.decode),
+    documents = [parsed for _, parsed in pairs]
+    columns = _with_json_key(candidates_of(documents), [key for key, _ in pairs], documents)
+    return Proposal(
+        columns.candidates,
+        f"guessed from {counted(len(documents))}",
+        {"format": Setting(format_), **columns.decode},
+        columns.hints,
     )
 
 
@@ -90,38 +101,12 @@ def counted(messages: int) -> str:
     return "1 message" if messages == 1 else f"{messages:,} messages"
 
 
-def of_one_column(name: str, messages: int) -> Proposal:
-    """Of messages that are looked into no further: `string` or `raw`."""
-    kind = pa.string() if name == "string" else pa.binary()
-    offer = Offer("value", Guess(kind), nullable=False)
-    return Proposal(
-        (offer,),
-        f"one column for the whole value of {counted(messages)}",
-        (Setting("format", name),),
-    )
-
-
-# --------------------------------------------------------------------------------------------------
-
-
-def with_key(
-    offers: Sequence[Offer], keys: Sequence[bytes | None], documents: Sequence[Document]
-) -> Proposal:
-    """The value's fields, and those of the keys where all keys are objects and some of
-    them says what the value doesn't.
-    """
-    found = [None if key is None else document(key) for key in keys]
-    of_keys = [key for key in found if key]
-    if not of_keys or len(of_keys) < len(keys):
-        return Proposal(tuple(offers), "", hints=() if not any(keys) else (KEEP_KEY,))
-    names = {name: None for key in of_keys for name in key}
-    if all(
-        name in value and value[name] == key[name]
-        for key, value in zip(of_keys, documents, strict=True)
-        for name in key
-    ):
-        return Proposal(tuple(offers), "", hints=(same_key(list(names)),))
-    return beside_key(offers, offers_of(of_keys), "json")
+def of_one_column(format_: str, messages: int) -> Proposal:
+    """Proposes one column for the whole value: `string` or `raw`."""
+    kind = pa.string() if format_ == "string" else pa.binary()
+    candidate = Candidate("value", TypeGuess(kind), nullable=False)
+    source = f"one column for the whole value of {counted(messages)}"
+    return Proposal((candidate,), source, {"format": Setting(format_)})
 
 
 KEEP_KEY = (
@@ -130,95 +115,103 @@ KEEP_KEY = (
 )
 
 
-def same_key(names: Sequence[str]) -> str:
-    """That nothing is lost without the key."""
-    return f"the keys say the same as the value's {', '.join(map(ascii, names))}"
+def _with_json_key(
+    candidates: Sequence[Candidate], keys: Sequence[bytes | None], documents: Sequence[Document]
+) -> Columns:
+    """Adds the fields of the keys, if all keys are JSON objects."""
+    parsed = [None if key is None else document(key) for key in keys]
+    of_keys = [key for key in parsed if key]
+    if not of_keys or len(of_keys) < len(keys):
+        return Columns(tuple(candidates), hints=(KEEP_KEY,) if any(keys) else ())
+    repeats = all(
+        name in value and value[name] == key[name]
+        for key, value in zip(of_keys, documents, strict=True)
+        for name in key
+    )
+    return with_key(candidates, candidates_of(of_keys), "json", repeats=repeats)
 
 
-def beside_key(
-    offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str, told: Sequence[Setting] = ()
-) -> Proposal:
-    """The fields of the key as columns beside those of the value; with a prefix where some have one name.
+def with_key(
+    candidates: Sequence[Candidate],
+    of_key: Sequence[Candidate],
+    key_format: str,
+    settings: Mapping[str, Setting] | None = None,
+    *,
+    repeats: bool,
+) -> Columns:
+    """Adds the fields of the key as columns, with a prefix if the value has fields of the
+    same names.
 
-    `told`: what else the key's section says.
-    """  # noqa: E501
-    names = {offer.name.casefold() for offer in offers}
+    `settings`: more settings of `decode.key`; `repeats`: the key says nothing that the
+    value doesn't.
+    """
+    if repeats:
+        names = ", ".join(f"{candidate.name!a}" for candidate in of_key)
+        return Columns(tuple(candidates), hints=(f"the keys say the same as the value's {names}",))
+    taken = {candidate.name.casefold() for candidate in candidates}
     prefixes = ("key" * (n > 0) + "_" * n for n in count())
     prefix = next(
         prefix
         for prefix in prefixes
-        if names.isdisjoint((prefix + offer.name).casefold() for offer in of_key)
+        if taken.isdisjoint((prefix + candidate.name).casefold() for candidate in of_key)
     )
-    columns = [replace(offer, name=prefix + offer.name) for offer in of_key]
-    usable = [offer.name for offer in columns if offer.usable]
+    columns = [replace(candidate, name=prefix + candidate.name) for candidate in of_key]
+    usable = [candidate.name for candidate in columns if candidate.usable]
     if not usable:
-        return Proposal((*columns, *offers), "")
+        return Columns((*columns, *candidates))
     key = {"format": key_format, "fields": usable, **({"fields_prefix": prefix} if prefix else {})}
-    key |= {setting.name: setting.value for setting in told}
-    settings = (
-        Setting("key", key, "the columns that come from the key"),
-        Setting("fields_include", "except_key"),
-    )
-    return Proposal((*columns, *offers), "", settings)
+    key |= {name: setting.value for name, setting in (settings or {}).items()}
+    decode = {
+        "key": Setting(key, "the columns that come from the key"),
+        "fields_include": Setting("except_key"),
+    }
+    return Columns((*columns, *candidates), decode)
 
 
-def with_columns(proposal: Proposal, refusal: Refusal) -> Proposal:
-    """The same; a field that can't be a column has no type, and no setting of the key names it.
+def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Proposal:
+    """Takes the type from fields that can't be a column, and their names from
+    `decode.key`.
 
-    `refusal`: as of `usable_only`.
+    `refuses`: as of `refuse_unusable`.
 
     Raises:
-        SpecError: the primary key has such a field.
+        SpecError: the primary key has such a field, no field can be a column, or there
+            are too many.
     """
-    stated = {setting.name: setting.value for setting in proposal.decode}
-    of_key = stated["key"]["fields"] if "key" in stated else []
-    named = {*of_key, *proposal.primary_key}
-    sayable = [
-        replace(o, guess=_TEMPLATE) if o.name in named and has_template(o.name) else o
-        for o in proposal.offers
-    ]
-    offers = tuple(usable_only(sayable, refusal))
-    left = {offer.name: offer.guess.note for offer in offers if not offer.usable}
-    other = next((name for name in proposal.primary_key if name in left), None)
-    if other is not None:
-        what = f"The field {other!a} of the rows' primary key can't be a column: {left[other]}"
+    key = proposal.decode["key"].value["fields"] if "key" in proposal.decode else []
+    named = {*key, *proposal.primary_key}
+    candidates = tuple(
+        refuse_unusable(
+            [
+                replace(c, guess=_TEMPLATE) if c.name in named and has_template(c.name) else c
+                for c in proposal.candidates
+            ],
+            refuses,
+        )
+    )
+    left_out = {each.name: each.guess.note for each in candidates if not each.usable}
+    wrong = next((name for name in proposal.primary_key if name in left_out), None)
+    if wrong is not None:
+        what = f"The field {wrong!a} of the rows' primary key can't be a column: {left_out[wrong]}"
         raise SpecError(what, "spec", "Nothing was written. Write the spec by hand (windrow init).")
-    fields = [name for name in of_key if name not in left]
-    others = tuple(s for s in proposal.decode if s.name != "fields_include" or fields)
-    decode = tuple(
-        s if s.name != "key" else s._replace(value={**s.value, "fields": fields})
-        for s in others
-        if s.name != "key" or fields
-    )
-    return replace(proposal, offers=offers, decode=decode)
-
-
-_TEMPLATE = Guess(None, "a spec would take its name for a template")
-
-
-def refuse_useless(proposal: Proposal, topic: str) -> None:
-    """That there is a column to begin with, and not more of them than a table is made of.
-
-    Raises:
-        SpecError: there is none, or there are too many.
-    """
-    if len(proposal.offers) > MOST_TYPES:
+    if len(candidates) > MOST_TYPES:
         what = (
-            f"The messages of topic {topic} have {len(proposal.offers):,} different fields, which"
+            f"The messages of topic {topic} have {len(candidates):,} different fields, which"
             " look like data and no columns"
         )
-        raise SpecError(
-            what,
-            "spec",
-            "Nothing was written. Keep the bytes with --format raw, or write the schema by hand"
-            " (windrow init).",
-        )
-    if not any(offer.usable for offer in proposal.offers):
-        why = "; ".join(f"{offer.name!a}: {offer.guess.note}" for offer in proposal.offers[:5])
+        raise SpecError(what, "spec", _WAY_OUT)
+    if not any(each.usable for each in candidates):
+        why = "; ".join(f"{each.name!a}: {each.guess.note}" for each in candidates[:5])
         what = f"No field of topic {topic} can be a column" + (f": {why}" if why else "")
-        raise SpecError(
-            what,
-            "spec",
-            "Nothing was written. Keep the bytes with --format raw, or write the schema by hand"
-            " (windrow init).",
-        )
+        raise SpecError(what, "spec", _WAY_OUT)
+    decode = dict(proposal.decode)
+    if key:
+        fields = [name for name in key if name not in left_out]
+        setting = decode["key"]
+        decode["key"] = setting._replace(value={**setting.value, "fields": fields})
+        if not fields:
+            del decode["key"], decode["fields_include"]
+    return replace(proposal, candidates=candidates, decode=decode)
+
+
+_TEMPLATE = TypeGuess(None, "a spec would take its name for a template")

@@ -1,5 +1,5 @@
-"""What columns a message type of Protobuf's has: of each field the narrowest that
-`decode.protobuf.fields` lets it become.
+"""Columns of a Protobuf message type: for each field the narrowest type that
+`formats.protobuf.fields` takes.
 """
 
 from __future__ import annotations
@@ -17,97 +17,105 @@ from windrow.ingest.formats.protobuf.descriptors import (
     name_at,
 )
 from windrow.ingest.formats.protobuf.fields import TYPES, is_map, is_timestamp, is_wrapper
-from windrow.ingest.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
+from windrow.ingest.infer.candidates import (
+    LONGEST,
+    Candidate,
+    TypeBudget,
+    TypeGuess,
+    list_of,
+    map_of,
+    struct_of,
+)
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _PLAIN = {
-    **{name: Guess(pa.int32()) for name in ("int32", "sint32", "sfixed32")},
-    **{name: Guess(pa.int64()) for name in ("int64", "sint64", "sfixed64", "uint32", "fixed32")},
-    **{name: Guess(pa.decimal128(20, 0), "unsigned, of 64 bits") for name in ("uint64", "fixed64")},
-    "float": Guess(pa.float32()),
-    "double": Guess(pa.float64()),
-    "bool": Guess(pa.bool_()),
-    "string": Guess(pa.string()),
-    "bytes": Guess(pa.binary()),
+    **{name: TypeGuess(pa.int32()) for name in ("int32", "sint32", "sfixed32")},
+    **{
+        name: TypeGuess(pa.int64()) for name in ("int64", "sint64", "sfixed64", "uint32", "fixed32")
+    },
+    **{
+        name: TypeGuess(pa.decimal128(20, 0), "unsigned, of 64 bits")
+        for name in ("uint64", "fixed64")
+    },
+    "float": TypeGuess(pa.float32()),
+    "double": TypeGuess(pa.float64()),
+    "bool": TypeGuess(pa.bool_()),
+    "string": TypeGuess(pa.string()),
+    "bytes": TypeGuess(pa.binary()),
 }
 
 
-def protobuf_schema_offers(written: WriterSchema, path: Sequence[int]) -> list[Offer]:
-    """The fields of the message type at a path of a schema, with what the schema says of them.
+def protobuf_schema_candidates(written: WriterSchema, path: Sequence[int]) -> list[Candidate]:
+    """The fields of the message type at a path of a schema, with their comments.
 
     Raises:
-        SpecError: it can't be compiled, or has none there.
+        SpecError: the schema can't be compiled, or has no type there.
     """
-    offers = protobuf_offers(message_of(written, path))
+    candidates = protobuf_candidates(message_of(written, path))
     comments = comments_at(
         compiled_text(written.text, written.references, f"schema id {written.id}"), path
     )
-    return [replace(offer, doc=comments.get(offer.name, "")) for offer in offers]
+    return [replace(candidate, doc=comments.get(candidate.name, "")) for candidate in candidates]
 
 
 def message_of(written: WriterSchema, path: Sequence[int]) -> Any:
     """The message type at a path of a schema.
 
     Raises:
-        SpecError: it can't be compiled, or has none there.
+        SpecError: the schema can't be compiled, or has no type there.
     """
     place = f"schema id {written.id}"
     types = compiled_text(written.text, written.references, place)
     return message_type(types, name_at(types, path, place), place)
 
 
-def protobuf_offers(kind: Any) -> list[Offer]:
-    """The fields of a message type, as its descriptor has them."""
+def protobuf_candidates(kind: Any) -> list[Candidate]:
+    """The fields of a message type's descriptor."""
     types = _ProtobufTypes()
     return [
-        Offer(field.name, types.of(field, (kind.full_name,)), _may_be_null(field))
+        Candidate(field.name, types.of(field, (kind.full_name,)), _may_be_null(field))
         for field in kind.fields
     ]
 
 
 def _may_be_null(field: Any) -> bool:
-    """Whether Protobuf can tell that it isn't there, and no default stands for it then."""
+    """Whether Protobuf knows of an absent field, and has no default for it."""
     default = field.has_default_value and field.message_type is None
     return bool(field.has_presence and not default and not field.is_required)
 
 
 class _ProtobufTypes:
-    """The types of one schema.
-
-    What is `around` a field is the message types that it lies in, so that none holds itself.
-    """
+    """Chooses the column types of one schema. `around`: the message types that a field is in."""
 
     def __init__(self) -> None:
-        self._room = Room()
+        self._budget = TypeBudget()
 
-    def of(self, field: Any, around: tuple[str, ...]) -> Guess:
+    def of(self, field: Any, around: tuple[str, ...]) -> TypeGuess:
         if is_map(field):
             return self._map(field.message_type.fields_by_name, around)
         one = self._one(field, around)
         return list_of(one) if field.is_repeated else one
 
-    def _one(self, field: Any, around: tuple[str, ...]) -> Guess:
-        refusal = self._room.refusal(len(around))
+    def _one(self, field: Any, around: tuple[str, ...]) -> TypeGuess:
+        refusal = self._budget.refusal(len(around))
         if refusal is not None:
             return refusal
         inner = field.message_type
         if inner is None:
             return _named(field) if TYPES[field.type] == "enum" else _PLAIN[TYPES[field.type]]
         if is_timestamp(inner):
-            return Guess(TIMESTAMP)
+            return TypeGuess(TIMESTAMP)
         if is_wrapper(inner):
             return self._one(inner.fields_by_name["value"], around)
         if inner.full_name in around:
-            return Guess(None, f"the message {inner.full_name} holds itself")
+            return TypeGuess(None, f"the message {inner.full_name} holds itself")
         return struct_of(
             (part.name, self.of(part, (*around, inner.full_name))) for part in inner.fields
         )
 
-    def _map(self, entry: Any, around: tuple[str, ...]) -> Guess:
-        """A map where its keys are texts and it is a column of its own; else a list of
-        what it holds.
-        """
+    def _map(self, entry: Any, around: tuple[str, ...]) -> TypeGuess:
+        """A map if it is a column of its own with texts as keys; else a list of its entries."""
         key, value = self._one(entry["key"], around), self._one(entry["value"], around)
         if len(around) == 1 and key.type == pa.string():
             return map_of(value)
@@ -116,8 +124,8 @@ class _ProtobufTypes:
         return list_of(struct_of([("key", key), ("value", value)]))
 
 
-def _named(field: Any) -> Guess:
-    return Guess(
+def _named(field: Any) -> TypeGuess:
+    return TypeGuess(
         pa.string(),
         f"one of {', '.join(value.name for value in list(field.enum_type.values)[:LONGEST])}",
     )

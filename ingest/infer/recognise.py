@@ -1,7 +1,4 @@
-"""What a topic's messages are: told by a sample of them, or by who asks.
-
-What can't be told is asked for.
-"""
+"""Recognises the format of a topic's sampled messages, and proposes their columns."""
 
 from __future__ import annotations
 
@@ -14,18 +11,17 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.changes import ENVELOPES, events_of, marks_of, of_changes
 from windrow.ingest.infer.documents import document
-from windrow.ingest.infer.hints import Hints, SampledFormat
 from windrow.ingest.infer.lines import of_lines
 from windrow.ingest.infer.proposal import (
     KEEP_KEY,
     KeyAndValue,
     Proposal,
-    Setting,
     counted,
     of_documents,
     of_one_column,
 )
-from windrow.ingest.infer.registered import Framed, behind_frames, framed, of_registry
+from windrow.ingest.infer.registered import FrameCounts, behind_frames, framed, of_registry
+from windrow.ingest.infer.request import PipelineRequest, SampledFormat
 from windrow.ingest.ports.schemas import SchemaRegistry
 
 _UNTOLD = (
@@ -35,28 +31,26 @@ _UNTOLD = (
 
 
 def propose(
-    topic: str, messages: pa.Table, stated: Hints, registry: SchemaRegistry | None
+    asked: PipelineRequest, messages: pa.Table, registry: SchemaRegistry | None
 ) -> Proposal:
-    """How the messages are to be read.
+    """Proposes how to read a topic's messages.
 
     Raises:
-        SpecError: the sample doesn't tell, or is none of what it is said to be; says what to pass.
+        SpecError: the sample doesn't reveal it, or contradicts a hint; says what to pass.
         WindrowError: as the registry.
     """
-    seen = framed(messages, "value")
-    if stated.format is None and registry is not None and (seen.most or not messages.num_rows):
-        return _refuse_useless(stated, of_registry(registry, topic, messages))
-    plain = _messages(messages, stated, seen)
+    topic, seen = asked.topic, framed(messages, "value")
+    if asked.format is None and registry is not None and (seen.most or not messages.num_rows):
+        return _refuse_unused(asked, of_registry(registry, topic, messages))
+    plain = _messages(messages, asked, seen)
     _refuse_empty(topic, messages.num_rows, plain)
-    format_ = stated.format or _recognised(topic, plain, seen)
-    return _refuse_useless(stated, _by_format(topic, format_, plain, stated))
+    format_ = asked.format or _recognised(topic, plain, seen)
+    return _refuse_unused(asked, _by_format(topic, format_, plain, asked))
 
 
-def _messages(messages: pa.Table, stated: Hints, seen: Framed) -> list[KeyAndValue]:
-    """Those that are read; what names its schema without what names it, where that is
-    what they are, or may be.
-    """
-    behind = stated.format == "json-schema-confluent" or (stated.format is None and seen.most)
+def _messages(messages: pa.Table, asked: PipelineRequest, seen: FrameCounts) -> list[KeyAndValue]:
+    """The messages as Python values, without frames if they have any."""
+    behind = asked.format == "json-schema-confluent" or (asked.format is None and seen.most)
     values = behind_frames(messages) if behind else messages.column("value").to_pylist()
     return [
         KeyAndValue(key, value)
@@ -64,7 +58,7 @@ def _messages(messages: pa.Table, stated: Hints, seen: Framed) -> list[KeyAndVal
     ]
 
 
-def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> SampledFormat:
+def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: FrameCounts) -> SampledFormat:
     valued = [message for message in messages if message.value is not None]
     documents = sum(document(message.value or b"") is not None for message in valued)
     if seen.most:
@@ -90,7 +84,7 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
     for format_ in ENVELOPES:
         events = len(events_of(format_, messages))
         if events and events + marks_of(format_, messages) == documents:
-            return _named(format_)
+            return next(name for name in get_args(SampledFormat) if name == format_)
         if events:
             what = (
                 f"{events:,} of {counted(documents)} of topic {topic} look like"
@@ -104,38 +98,34 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
     return "json"
 
 
-def _named(format_: str) -> SampledFormat:
-    return next(name for name in get_args(SampledFormat) if name == format_)
-
-
 def _by_format(
-    topic: str, format_: SampledFormat, messages: Sequence[KeyAndValue], stated: Hints
+    topic: str, format_: SampledFormat, messages: Sequence[KeyAndValue], asked: PipelineRequest
 ) -> Proposal:
     valued = sum(message.value is not None for message in messages)
     if format_ == "csv":
-        if not stated.columns:
+        if not asked.columns:
             raise SpecError(
                 "The names of CSV's fields stand in no message",
                 "spec",
                 "Nothing was written. Give them in order: --columns id,name.",
             )
-        return _beside_keys(messages, of_lines(messages, stated.columns))
+        return _hint_of_keys(messages, of_lines(messages, asked.columns))
     if format_ in {"string", "raw"}:
-        return _beside_keys(messages, of_one_column(format_, valued))
+        return _hint_of_keys(messages, of_one_column(format_, valued))
     if format_ in ENVELOPES:
         events = events_of(format_, messages)
         if not events:
             raise _none(topic, valued, f"{ENVELOPES[format_].tool}'s events")
-        return of_changes(format_, topic, events, stated.table)
+        return of_changes(format_, topic, events, asked.table)
     if not any(
         message.value is not None and document(message.value) is not None for message in messages
     ):
         raise _none(topic, valued, "JSON objects")
-    return of_documents(messages, Setting("format", format_))
+    return of_documents(format_, messages)
 
 
-def _beside_keys(messages: Sequence[KeyAndValue], proposal: Proposal) -> Proposal:
-    """The same; where there are keys, it says that they are left out."""
+def _hint_of_keys(messages: Sequence[KeyAndValue], proposal: Proposal) -> Proposal:
+    """Adds the hint that keys are left out, if there are any."""
     return (
         replace(proposal, hints=(*proposal.hints, KEEP_KEY))
         if any(message.key for message in messages)
@@ -163,16 +153,15 @@ def _refuse_empty(topic: str, sampled: int, messages: Sequence[KeyAndValue]) -> 
     raise SpecError(what, "spec", do)
 
 
-def _refuse_useless(stated: Hints, proposal: Proposal) -> Proposal:
-    """That nothing which was said went unused."""
-    formats = {setting.name: setting.value for setting in proposal.decode}
-    if stated.columns and formats.get("format") != "csv":
+def _refuse_unused(asked: PipelineRequest, proposal: Proposal) -> Proposal:
+    """Refuses hints that had no effect."""
+    if asked.columns and proposal.format != "csv":
         raise SpecError(
             "--columns names the fields of CSV",
             "spec",
             "Nothing was written. Add --format csv, or leave it out.",
         )
-    if stated.table is not None and formats.get("format") not in ENVELOPES:
+    if asked.table is not None and proposal.format not in ENVELOPES:
         raise SpecError(
             "--table chooses among the tables of change data",
             "spec",

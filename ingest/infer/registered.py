@@ -1,4 +1,4 @@
-"""What a schema registry says of a topic's messages, and which of its schemas they name."""
+"""Proposes columns by a registry's schemas, and counts the schemas that messages name."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.confluent.frame import Frame, frames_of
-from windrow.ingest.infer.avro import avro_offers, roots_of
-from windrow.ingest.infer.documents import by_key, document, guess_type, offers_of
-from windrow.ingest.infer.json_schema import json_offers
-from windrow.ingest.infer.offer import Guess, Offer, over_versions
+from windrow.ingest.infer.avro import avro_candidates, roots_of
+from windrow.ingest.infer.candidates import Candidate, TypeGuess, over_versions
+from windrow.ingest.infer.documents import by_key, candidates_of, document, guess_type
+from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.proposal import (
     KEEP_KEY,
+    Columns,
     Document,
     Proposal,
     Setting,
-    beside_key,
-    same_key,
+    with_key,
 )
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.schemas import SchemaRegistry
@@ -30,26 +30,24 @@ from windrow.ingest.schema.dtypes import TIMESTAMP
 from windrow.ingest.schema.messages import MESSAGES
 
 VERSIONS = 20
-"""Of a subject: what isn't in each of so many of the newest may be null."""
+"""How many of a subject's newest schemas must have a field that is not nullable."""
 
 FORMATS = {
     "AVRO": "avro-confluent",
     "PROTOBUF": "protobuf-confluent",
     "JSON": "json-schema-confluent",
 }
-"""The format of messages whose schemas are of a kind."""
+"""The format of messages, by the kind of their schema."""
 
 Part = Literal["key", "value"]
 _VALUE = MESSAGES.get_field_index("value")
 _FIRST = (0,)
-"""The path of a schema's first message."""
+"""The path of the first message type of a Protobuf schema."""
 
 
 @dataclass(frozen=True)
-class Framed:
-    """How messages, or their keys, begin: `nulls` have no bytes, `others` name no
-    schema, of the rest these frames, each so often.
-    """
+class FrameCounts:
+    """How many keys or values are null, name no schema (`others`), or have which frame."""
 
     nulls: int
     others: int
@@ -62,22 +60,22 @@ class Framed:
 
     @property
     def most(self) -> bool:
-        """Whether more name one than don't."""
+        """Whether most name a schema."""
         return self.named > self.others
 
     @property
     def id(self) -> str:
-        """The schema that most of them name."""
+        """The schema that most name."""
         ids = Counter[str]()
         for frame, count in self.frames.items():
             ids[frame.id] += count
         return ids.most_common(1)[0][0]
 
 
-def framed(messages: pa.Table, part: Part, *, paths: bool = False) -> Framed:
-    """What some messages' values, or keys, begin with.
+def framed(messages: pa.Table, part: Part, *, paths: bool = False) -> FrameCounts:
+    """Counts the frames of messages' keys or values.
 
-    `paths`: whether a path belongs to it, as Protobuf's have one.
+    `paths`: whether a frame has a path, as Protobuf's have.
     """
     nulls, others, frames = 0, 0, Counter[Frame]()
     for batch in messages.combine_chunks().to_batches():
@@ -87,11 +85,11 @@ def framed(messages: pa.Table, part: Part, *, paths: bool = False) -> Framed:
         nulls += octets.column("value").null_count
         others += len(found.numbers) - len(named) - octets.column("value").null_count
         frames.update({found.frames[i]: int((named == i).sum()) for i in range(len(found.frames))})
-    return Framed(nulls, others, frames)
+    return FrameCounts(nulls, others, frames)
 
 
 def behind_frames(messages: pa.Table) -> list[bytes | None]:
-    """The values without what names their schema."""
+    """The values without their frames."""
     found: list[bytes | None] = []
     for batch in messages.combine_chunks().to_batches():
         frames = frames_of(batch, Subjects().header, paths=False)
@@ -107,27 +105,26 @@ def behind_frames(messages: pa.Table) -> list[bytes | None]:
 
 
 def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Proposal:
-    """By the newest schema of the topic's subject, or the one that the messages name.
+    """Proposes the columns of the subject's newest schema, or of that which messages name.
 
     Raises:
-        SpecError: the registry has none for them, or the one that it has can't be used.
+        SpecError: the registry has none, or it can't be used.
     """
-    found, offers, versions = _offers(registry, topic, messages, "value")
+    found, candidates, versions = _candidates(registry, topic, messages, "value")
     if found is None:
         raise _unknown(topic, framed(messages, "value"))
     if found.kind == "JSON":
-        offers = as_seen(
-            offers,
+        candidates = as_seen(
+            candidates,
             [
                 seen
                 for value in behind_frames(messages)
                 if value is not None and (seen := document(value)) is not None
             ],
         )
-    format_ = Setting("format", FORMATS[found.kind])
-    keyed = _with_key(registry, topic, messages, offers)
-    hints = list(keyed.hints)
-    if {"before", "after", "op"} <= {offer.name for offer in offers}:
+    columns = _with_key(registry, topic, messages, candidates)
+    hints = list(columns.hints)
+    if {"before", "after", "op"} <= {candidate.name for candidate in candidates}:
         hints.append(
             "these look like Debezium's events: each message becomes a row of its envelope"
         )
@@ -136,49 +133,49 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
         if not versions
         else f"the newest schema of subject {topic}-value"
     )
-    return replace(
-        keyed,
-        told_by=f"from {of}, id {found.id}",
-        decode=(format_, *_records(found, messages, "value"), *keyed.decode),
-        hints=tuple(hints),
+    return Proposal(
+        columns.candidates,
+        f"from {of}, id {found.id}",
+        {
+            "format": Setting(FORMATS[found.kind]),
+            **_records(found, messages, "value"),
+            **columns.decode,
+        },
+        tuple(hints),
     )
 
 
-def as_seen(offers: Sequence[Offer], documents: Sequence[Document]) -> list[Offer]:
-    """A JSON Schema's fields; an instant or a day whose values aren't all written as
-    one is a text.
-    """
+def as_seen(candidates: Sequence[Candidate], documents: Sequence[Document]) -> list[Candidate]:
+    """The fields of a JSON Schema; an instant or a date that some value isn't is a text."""
     values = by_key(documents)
 
-    def guess(offer: Offer) -> Guess:
-        present = [value for value in values.get(offer.name, ()) if value is not None]
+    def guess(candidate: Candidate) -> TypeGuess:
+        present = [value for value in values.get(candidate.name, ()) if value is not None]
         if (
-            offer.guess.type not in {TIMESTAMP, pa.date32()}
+            candidate.guess.type not in {TIMESTAMP, pa.date32()}
             or not present
-            or guess_type(present).type == offer.guess.type
+            or guess_type(present).type == candidate.guess.type
         ):
-            return offer.guess
-        return Guess(pa.string(), "not all of its values are written as its format says")
+            return candidate.guess
+        return TypeGuess(pa.string(), "not all of its values are written as its format says")
 
-    return [replace(offer, guess=guess(offer)) for offer in offers]
+    return [replace(candidate, guess=guess(candidate)) for candidate in candidates]
 
 
-def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Setting]:
-    """What a spec says of the record that the columns are of, where the schema has one."""
+def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> dict[str, Setting]:
+    """The setting `records` for the records that the columns are of."""
     if schema.kind == "JSON":
-        return []
+        return {}
     if schema.kind == "AVRO":
         names = [record.root for record in roots_of(schema, part)]
     else:
-        from windrow.ingest.infer.protobuf import (
-            message_of,
-        )  # an extra, loaded where it is asked for
+        from windrow.ingest.infer.protobuf import message_of  # needs an extra
 
         names = [message_of(schema, path_in(messages, part)).full_name]
-    return [Setting("records", names, "others are dead letters")] if all(names) else []
+    return {"records": Setting(names, "others are dead letters")} if all(names) else {}
 
 
-def _unknown(topic: str, seen: Framed) -> SpecError:
+def _unknown(topic: str, seen: FrameCounts) -> SpecError:
     if seen.named:
         what = (
             f"The schema registry doesn't know schema id {seen.id}, which most messages of topic"
@@ -205,10 +202,10 @@ def newest_of(registry: SchemaRegistry, topic: str, part: Part) -> list[WriterSc
     ]
 
 
-def _offers(
+def _candidates(
     registry: SchemaRegistry, topic: str, messages: pa.Table, part: Part
-) -> tuple[WriterSchema | None, list[Offer], list[WriterSchema]]:
-    """The schema that counts, its fields, and the subject's versions, if it is one of these."""
+) -> tuple[WriterSchema | None, list[Candidate], list[WriterSchema]]:
+    """The schema to use, its fields, and the subject's versions, if it is one of them."""
     seen = framed(messages, part)
     versions = newest_of(registry, topic, part)
     if not versions and seen.named:
@@ -216,7 +213,7 @@ def _offers(
         return (
             (None, [], [])
             if named is None
-            else (named, offers_of_schema(named, messages, part), [])
+            else (named, candidates_of_schema(named, messages, part), [])
         )
     if not versions:
         return None, [], []
@@ -224,69 +221,60 @@ def _offers(
     others = [
         fields for schema in older if (fields := _if_readable(schema, messages, part)) is not None
     ]
-    return newest, over_versions(offers_of_schema(newest, messages, part), others), versions
+    return newest, over_versions(candidates_of_schema(newest, messages, part), others), versions
 
 
-def _if_readable(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Offer] | None:
+def _if_readable(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Candidate] | None:
     try:
-        return offers_of_schema(schema, messages, part)
+        return candidates_of_schema(schema, messages, part)
     except SpecError:
         return None
 
 
-def offers_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Offer]:
+def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Candidate]:
     """The fields of a schema.
 
-    `messages`: those that say which message type of a Protobuf schema is meant.
+    `messages`: say which message type of a Protobuf schema is meant.
 
     Raises:
-        SpecError: it can't be read.
+        SpecError: the schema can't be read.
     """
     if schema.kind == "AVRO":
-        return avro_offers(schema, part)
+        return avro_candidates(schema, part)
     if schema.kind == "JSON":
-        return json_offers(schema)
-    from windrow.ingest.infer.protobuf import (
-        protobuf_schema_offers,
-    )  # an extra, loaded where it is asked for
+        return json_candidates(schema)
+    from windrow.ingest.infer.protobuf import protobuf_schema_candidates  # needs an extra
 
-    return protobuf_schema_offers(schema, path_in(messages, part))
+    return protobuf_schema_candidates(schema, path_in(messages, part))
 
 
 def path_in(messages: pa.Table, part: Part) -> Sequence[int]:
-    """Which message type of their schema most messages are; where there are none, the first one."""
+    """The path of the message type that most messages have; the first one without messages."""
     frames = framed(messages, part, paths=True).frames
     return frames.most_common(1)[0][0].path if frames else _FIRST
 
 
 def _with_key(
-    registry: SchemaRegistry, topic: str, messages: pa.Table, offers: list[Offer]
-) -> Proposal:
-    """The columns of the key, too, where all keys are of one format and have a field
-    that the value hasn't.
-    """
-    seen = framed(messages, "key")
+    registry: SchemaRegistry, topic: str, messages: pa.Table, candidates: list[Candidate]
+) -> Columns:
+    """Adds the columns of the key, if all keys have one format and a field of their own."""
+    seen, no_columns = framed(messages, "key"), Columns(tuple(candidates), hints=(KEEP_KEY,))
     if seen.nulls or (seen.others and seen.named):
-        return Proposal(tuple(offers), "", hints=(KEEP_KEY,) if seen.others or seen.named else ())
+        return no_columns if seen.others or seen.named else Columns(tuple(candidates))
+    kind, settings = "json", dict[str, Setting]()
     if seen.others:
         documents = [document(key) for key in messages.column("key").to_pylist()]
-        found = [key for key in documents if key]
-        return _beside(offers, offers_of(found) if len(found) == len(documents) else [], "json")
-    try:
-        schema, of_key, _ = _offers(registry, topic, messages, "key")
-    except SpecError:  # of no fields, as a JSON Schema of texts
-        return Proposal(tuple(offers), "", hints=(KEEP_KEY,))
-    if schema is None:
-        return Proposal(tuple(offers), "")
-    return _beside(offers, of_key, FORMATS[schema.kind], _records(schema, messages, "key"))
-
-
-def _beside(
-    offers: list[Offer], of_key: list[Offer], key_format: str, told: Sequence[Setting] = ()
-) -> Proposal:
+        parsed = [key for key in documents if key]
+        of_key = candidates_of(parsed) if len(parsed) == len(documents) else []
+    else:
+        try:
+            schema, of_key, _ = _candidates(registry, topic, messages, "key")
+        except SpecError:  # a schema without fields, as a JSON Schema of texts
+            return no_columns
+        if schema is None:
+            return Columns(tuple(candidates))
+        kind, settings = FORMATS[schema.kind], _records(schema, messages, "key")
     if not of_key:
-        return Proposal(tuple(offers), "", hints=(KEEP_KEY,))
-    names = {offer.name for offer in offers}
-    if all(offer.name in names for offer in of_key):
-        return Proposal(tuple(offers), "", hints=(same_key([offer.name for offer in of_key]),))
-    return beside_key(offers, of_key, key_format, told)
+        return no_columns
+    repeats = {candidate.name for candidate in of_key} <= {c.name for c in candidates}
+    return with_key(candidates, of_key, kind, settings, repeats=repeats)

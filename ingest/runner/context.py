@@ -57,14 +57,14 @@ class Result(msgspec.Struct, frozen=True):
     """The receipt as the sink holds it; `recovered` if this run found it there and wrote nothing.
 
     `published`: what came of telling a consumer group, where the spec names one and the
-    window is the newest. `dead_letters`: those that this run published to a
+    window is the newest. `letters`: the dead letters that this run published to a
     topic, if the spec names one and there were any to publish.
     """
 
     committed: Committed
     recovered: bool
     published: Published | None = None
-    dead_letters: PublishedDeadLetters | None = None
+    letters: PublishedDeadLetters | None = None
 
 
 class PassedOver(msgspec.Struct, frozen=True):

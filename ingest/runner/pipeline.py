@@ -699,12 +699,12 @@ def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Res
     crash_point("report.before")
     receipt, topic = committed.receipt, pipeline.dead_topic
     published = _published(pipeline, receipt)
-    dead_letters = (
+    letters = (
         None
         if topic is None
         else publish_dead_letters(pipeline.dead_letters, topic, receipt, pipeline.now)
     )
-    return Result(committed, recovered, published, dead_letters)
+    return Result(committed, recovered, published, letters)
 
 
 def _published(pipeline: Pipeline, receipt: Receipt) -> Published | None:

@@ -226,7 +226,7 @@ class PagedState:
         return self.read_pages()
 
     def read_pages(self) -> Pages:
-        """Read the pages that count in this state."""
+        """Reads the pages that count in this state."""
         raise NotImplementedError
 
     def note(self, name: str) -> int | None:
@@ -249,7 +249,7 @@ class PagedState:
         receipt_files.restore(self._folder, window, named, text, dry_run=dry_run)
 
     def put_page(self, receipt: Receipt | None, notes: Mapping[str, int], version: int) -> str:
-        """Put what a commit names: the file of its receipt, then its page; the page's name."""
+        """Puts what a commit names: the file of its receipt, then its page; the page's name."""
         page = Page(notes=dict(notes))
         if receipt is not None:
             named = receipt_files.write(self._folder, receipt)

@@ -1,7 +1,4 @@
-"""Reads Parquet files back in batches: memory grows neither with a file nor with its row groups.
-
-The same for every sink that has them.
-"""
+"""Writes Parquet files by row groups, and reads them back in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ def _of_file(source: pa.NativeFile, columns: list[str] | None = None) -> Iterato
             )
 
 
-class SaidOfFile(msgspec.Struct, frozen=True):
+class FileStats(msgspec.Struct, frozen=True):
     """What a table says of a file, where it says it: how many rows it has, and the
     lowest and the highest integer in columns of it.
     """
@@ -65,8 +62,8 @@ class SaidOfFile(msgspec.Struct, frozen=True):
     bounds: Mapping[str, tuple[int | None, int | None]]
 
 
-def as_said(
-    path: str, said: SaidOfFile, batches: Iterable[pa.RecordBatch]
+def checked_by_stats(
+    path: str, said: FileStats, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a file, held against what the table says of it: readers skip files by that.
 
@@ -94,6 +91,54 @@ def _other(path: str, why: str) -> RefusedError:
         "commit",
         "Was it exchanged for another one, or written over? Restore it from a backup.",
     )
+
+
+class ParquetForm:
+    """Rows as the readers of table formats want them, in Parquet (`sinks.staged_file.FileForm`).
+
+    Args:
+        columns: of the file.
+        metadata: what the metadata columns are called.
+        options: more arguments of Arrow's writer.
+    """
+
+    compression = None
+
+    def __init__(self, columns: pa.Schema, metadata: Mapping[str, str], **options: bool) -> None:
+        self.columns, self.metadata, self._options = columns, metadata, options
+        self._footers: list[pq.FileMetaData] = []
+        self._writer: pq.ParquetWriter
+
+    def begin(self, out: pa.NativeFile) -> None:
+        # Dictionaries of numbers only cost time. Offsets and timestamps nearly rise in
+        # steps: as differences they take next to no room.
+        steps = {
+            self.metadata[name]: "DELTA_BINARY_PACKED"
+            for name in ("offset", "timestamp")
+            if name in self.metadata
+        }
+        self._writer = pq.ParquetWriter(
+            out,
+            self.columns,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=[f.name for f in self.columns if pa.types.is_string(f.type)],
+            column_encoding=steps,
+            write_page_checksum=True,
+            metadata_collector=self._footers,
+            **self._options,
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+
+    def end(self) -> None:
+        end(self._writer)
+
+    @property
+    def footer(self) -> pq.FileMetaData:
+        """The footer of the file, which is ended."""
+        return self._footers[0]
 
 
 def end(writer: pq.ParquetWriter) -> None:

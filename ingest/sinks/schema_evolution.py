@@ -67,7 +67,7 @@ def evolution(
     shape: Shape,
     refused: Mapping[str, str] | None = None,
 ) -> Evolution:
-    """Work out how a table takes rows with the wanted columns.
+    """Works out how a table takes rows with the wanted columns.
 
     Columns that the rows lack are null in them, and columns that the table has in a wider type
     are widened in them. The order of columns doesn't count.
@@ -102,7 +102,7 @@ def evolution(
 def allowed_changes(
     where: str, evolve: Evolve, evolution_by: Callable[[Evolve], Evolution], advice: str = ""
 ) -> Sequence[str]:
-    """Give the changes that the first rows of the wanted columns would bring, in words.
+    """Gives the changes that the first rows of the wanted columns would bring, in words.
 
     Args:
         where: the table's place.
@@ -125,7 +125,7 @@ def allowed_changes(
 
 
 def refuse_unfit_files(where: str, problems: Sequence[str]) -> None:
-    """Refuse staged files that the table, as it is at the commit, can't take.
+    """Refuses staged files that the table, as it is at the commit, can't take.
 
     Raises:
         SchemaChangedError: there are problems.
@@ -137,7 +137,7 @@ def refuse_unfit_files(where: str, problems: Sequence[str]) -> None:
 
 
 def _refused(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) -> str:
-    """Say why a new column can't be added; nothing if it can."""
+    """Says why a new column can't be added; nothing if it can."""
     if not field.nullable:
         return f"{field.name}: new, but not nullable ({shape(field)})"
     if reason is not None:

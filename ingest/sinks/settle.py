@@ -18,8 +18,9 @@ at, and only a look tells whether the window is committed, and by whom.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -35,14 +36,34 @@ from windrow.ingest.sinks.table_store import (
     Answer,
     Conflict,
     TableChange,
-    TableState,
-    TableStore,
     Unanswered,
     Written,
 )
 from windrow.ingest.waiting import say
 
 T = TypeVar("T")
+
+
+class Puttable(Protocol):
+    """A state of a table, as the loop needs it (`ingest.sinks.table_store.TableState`)."""
+
+    @property
+    def version(self) -> int: ...
+    def put(self, change: Any, /) -> Answer: ...
+
+
+S = TypeVar("S", bound=Puttable)
+S_co = TypeVar("S_co", bound=Puttable, covariant=True)
+
+
+class Writable(Protocol[S_co]):
+    """A table, as the loop needs it (`ingest.sinks.table_store.TableStore`)."""
+
+    @property
+    def place(self) -> str: ...
+    @property
+    def waits(self) -> Sequence[float]: ...
+    def writing(self) -> AbstractContextManager[S_co | None]: ...
 
 
 class Found(msgspec.Struct, Generic[T], frozen=True):
@@ -56,14 +77,12 @@ class Found(msgspec.Struct, Generic[T], frozen=True):
 
 
 def settle(
-    store: TableStore,
-    judge: Callable[[TableState], T | None],
-    change: Callable[[TableState], TableChange],
+    store: Writable[S], judge: Callable[[S], T | None], change: Callable[[S], Any]
 ) -> Found[T] | Written | Unanswered:
     """Look, judge, put; again while others win.
 
     Args:
-        store: the table's.
+        store: the table's; of any kind, or that of one transaction.
         judge: the table's own word on what is to be put, if it has it already; raises what
             forbids it.
         change: what to put on this state; raises what forbids it.
@@ -92,7 +111,7 @@ def settle(
                     break
                 answer = None if tries.take_stuck(version) else _put(state, change(state))
         except (UnreachableError, RefusedError, SpecError) as error:
-            if isinstance(error, LostConnectionError) and tries.lost():
+            if isinstance(error, LostConnectionError) and tries.lost(error):
                 continue
             if not tries.may_arrive(None if isinstance(error, UnreachableError) else version):
                 raise
@@ -114,7 +133,7 @@ class _Tries:
     waits in vain. Whatever leaves the table as it was costs one of the store's waits.
     """
 
-    def __init__(self, store: TableStore) -> None:
+    def __init__(self, store: Writable[Any]) -> None:
         self._store, self._waits = store, list(store.waits)
         self._last: Conflict | Unanswered | None = None
         self._version, self._spent = -1, False
@@ -150,12 +169,12 @@ class _Tries:
         self._last = Unanswered(self._last.why)
         return True
 
-    def lost(self) -> bool:
+    def lost(self, error: LostConnectionError) -> bool:
         """Wait for the way to the table to be there again, which is said once; False if
         no wait is left.
         """
         if len(self._waits) == len(self._store.waits):
-            say(f"the table {self._store.place}, to which the connection was lost")
+            say(f"the table {self._store.place}: {error.what}")
         return self.wait()
 
     def wait(self) -> bool:
@@ -183,8 +202,9 @@ class _Tries:
         return Unanswered("" if last is None else last.why)
 
 
-def _put(state: TableState, change: TableChange) -> Answer:
-    if change.receipt is None:
+def _put(state: Puttable, change: Any) -> Answer:
+    """Put a change; around a receipt's are crash points, unless the store has them inside."""
+    if not isinstance(change, TableChange) or change.receipt is None:
         return state.put(change)
     crash_point("commit.before")
     answer = state.put(change)
@@ -192,13 +212,13 @@ def _put(state: TableState, change: TableChange) -> Answer:
     return answer
 
 
-def gone(store: TableStore) -> RefusedError:
+def gone(store: Writable[Any]) -> RefusedError:
     """The error for a table that isn't there any more."""
     what = f"the table {store.place} isn't there any more"
     return RefusedError(what, "commit", "Was it removed meanwhile? Run the window again.")
 
 
-def unknown_outcome(store: TableStore, why: str) -> OutcomeUnknownError:
+def unknown_outcome(store: Writable[Any], why: str) -> OutcomeUnknownError:
     """The error for a change whose outcome can't be told."""
     what = f"a commit to {store.place} was sent and its outcome isn't known: {why}"
     do = "Run the window again: it looks into the table first."

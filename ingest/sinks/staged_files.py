@@ -1,7 +1,10 @@
-"""Staged files: where a store keeps them, and whether they are still whole."""
+"""Staged files: their names, where a store keeps them, and whether they are still whole."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -9,6 +12,26 @@ import msgspec
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.sinks.place import Place, millis
+
+DATA = "data"
+"""The folder of a table's data files, in which most stores stage."""
+
+
+def safe(text: str) -> str:
+    """Turns a text into a part of a file name: readable, and never the same for two texts."""
+    readable = re.sub(r"[^A-Za-z0-9-]", "_", text)[:40]
+    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def new_path(folder: str, attempt: str, ending: str = "parquet") -> str:
+    """Makes a path below a table that is unique to this call, and needs no escaping in a URL."""
+    return f"{folder}/{safe(attempt)}-{uuid.uuid4().hex}.{ending}"
+
+
+def staged_path(window_key: str, attempt: str, ending: str = "parquet", folder: str = DATA) -> str:
+    """Makes a new path for a file that an attempt stages for a window."""
+    window = window_key.replace(":", "").replace("-", "")
+    return new_path(f"{folder}/{window}", attempt, ending)
 
 
 class HasSize(Protocol):

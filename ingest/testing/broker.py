@@ -91,7 +91,7 @@ class MemoryBroker:
         self._lock = threading.RLock()
 
     def at(self, isolation: Isolation) -> MemoryBroker:
-        """The same cluster at another isolation level: what is done to one is done to both."""
+        """The same cluster at another isolation level, with the same logs."""
         view = copy.copy(self)  # topics, groups and the lock are shared
         view._isolation = isolation  # of this class  # noqa: SLF001
         return view
@@ -320,7 +320,7 @@ class MemoryBroker:
         return MemoryTransaction(self._end)
 
     def delete_records(self, tp: TopicPartition, before: int) -> None:
-        """What retention does too: the log starts at `before`."""
+        """Move the log's start, as retention does."""
         with self._lock:
             self._log(tp).delete_before(before)
 
@@ -430,7 +430,7 @@ class MemoryTransaction:
         self._end(self.state, "committed")
 
     def abort(self) -> None:
-        """Its messages are never seen."""
+        """Abort it: its messages stay invisible."""
         self._end(self.state, "aborted")
 
     def __enter__(self) -> Self:

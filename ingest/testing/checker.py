@@ -79,7 +79,7 @@ def check(
 
     Args:
         produced: per topic-partition the visible messages that the committed windows
-            cover, without those that the pipeline was told to drop or filters, and
+            cover, without those that the pipeline drops or filters, and
             without those that were gone before they could be read: offset -> what
             identifies the row made of it (ignored without `content`); of several rows,
             a tuple of what identifies each.
@@ -149,7 +149,7 @@ def _rows(piece: pa.Table, metadata: Mapping[str, str], content: str | None) -> 
 
 
 def _content(known: object, row: _Row) -> object:
-    """What identifies a row, by what is known of its message."""
+    """The identity that a row must have."""
     if not isinstance(known, tuple):
         return known
     return known[row.ordinal] if row.ordinal < len(known) else None
@@ -280,7 +280,7 @@ def _tiling(receipts: Sequence[Receipt]) -> Iterator[str]:
 def _tears(
     stop: Boundary, start: Boundary
 ) -> Iterator[tuple[TopicPartition, int | None, int | None]]:
-    """Where two boundaries of one label differ.
+    """Differences between two boundaries of one label.
 
     After a rebase (topics are others, or left out) only those that stay have to agree.
     """

@@ -14,7 +14,7 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.runner.spark.outcome import brought_back, tried
 
 TRIES = 4
-"""How often a task is tried whose worker dies, as on Spark."""
+"""Tries of a task whose worker dies, as on Spark."""
 
 
 class WorkerDiedError(BaseException):
@@ -43,7 +43,7 @@ class LocalEngine:
 
 
 def _outcome(packed: bytes, split: Split) -> str:
-    """What the first try brought that didn't die."""
+    """The result of the first try that survived."""
     for _ in range(TRIES):
         try:
             return tried(pickle.loads(packed), split)  # our own, of a moment ago  # noqa: S301

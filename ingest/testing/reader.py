@@ -66,8 +66,7 @@ class MemoryReader:
                     continue  # it went just now: look again
                 raise
             later = next((e.offset for e in entries if e.visible and _is_later(e, split)), None)
-            # other messages than were planned stand here now: the log was cut off, and
-            # has grown again
+            # the log was cut off and has grown again, with other messages than planned
             if later is not None:
                 self._refuse_lost(split, later)
                 entries = [e for e in entries if e.offset < later]
@@ -81,11 +80,11 @@ class MemoryReader:
         return ReadSummary(position, read, size, aborted, skipped, regrown)
 
     def _there(self, split: Split, position: int, *, regrown: bool) -> tuple[int, int]:
-        """What the log still holds of [position, stop), for one who skips; empty where it holds nothing more.
+        """The part of [position, stop) that the log still holds.
 
         Raises:
-            DataLossError: not all of it is there, for one who doesn't.
-        """  # noqa: E501
+            DataLossError: not all of it, and the plan doesn't skip what is lost.
+        """
         low, high = (
             self._broker.log_starts([split.tp])[split.tp],
             self._broker.ends([split.tp])[split.tp],
@@ -110,7 +109,7 @@ class MemoryReader:
             )
             others = low <= position and split.stop <= high
             why = (
-                "; it was cut off and has grown again, so that other messages stand there now"
+                "; it was cut off and has grown again, with other messages than were planned"
                 if others
                 else ""
             )

@@ -69,7 +69,7 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def is_at(self, identity: str) -> bool:
-        """It has one name."""
+        """Whether it is this table's only name."""
         return identity == self.identity
 
     def places(self) -> Sequence[str]:
@@ -83,7 +83,7 @@ class MemoryStore:
         return whole_schema(rows, metadata)
 
     def check_write(self) -> None:
-        """It always can."""
+        """Nothing to check."""
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         del columns
@@ -101,9 +101,7 @@ class MemoryStore:
         return InlineStagerFactory(layout, window.key)
 
     def swap(self, seen: MemoryContent, new: MemoryContent) -> Answer:
-        """Put the new content in the place of the one that was looked at, if that is
-        still there.
-        """
+        """Replace the content that was read by a new one, unless another commit came first."""
         with self._lock:
             fault, self.fault = self.fault, None
             if self.content is not seen or fault == "conflict":
@@ -114,12 +112,12 @@ class MemoryStore:
         return (
             Written(new.version)
             if fault is None
-            else Unanswered("the memory table was told not to answer")
+            else Unanswered("the memory table was set not to answer")
         )
 
 
 class MemoryState:
-    """The table as it was looked at (`sinks.table_store.TableState`)."""
+    """One state of the table (`sinks.table_store.TableState`)."""
 
     def __init__(self, store: MemoryStore, content: MemoryContent) -> None:
         self._store, self._content = store, content
@@ -156,7 +154,7 @@ class MemoryState:
         return {key for key in some if any(piece.num_rows for piece in self._content.rows[key])}
 
     def size(self) -> None:
-        """Nobody asks."""
+        """Unknown."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         del columns
@@ -177,7 +175,7 @@ class MemoryState:
         return (batch for pieces in kept for piece in pieces for batch in piece.to_batches())
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """What is staged lies nowhere."""
+        """Nothing: staged rows aren't files."""
         del listed, cutoff
         return {}
 
@@ -196,7 +194,7 @@ class MemoryState:
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        """Nothing is ever lost, so the text is another one."""
+        """Refuse: no receipt is ever lost."""
         del text, dry_run
         raise RefusedError(
             f"the commit of window {window.key} named another receipt", "check", "Look again."

@@ -18,7 +18,7 @@ class Chain:
     transforms: tuple[Transform, ...] = ()
 
     def columns(self, before: Columns) -> Columns:
-        """What the last one gives, where each works on the columns of the one before it.
+        """The columns of the last one; each works on those of the one before it.
 
         Raises:
             SpecError: one of them can't.
@@ -29,4 +29,4 @@ class Chain:
 
     def open(self) -> Callable[[Decoded], Decoded]:
         steps = [transform.open() for transform in self.transforms]
-        return lambda decoded: reduce(lambda found, step: step(found), steps, decoded)
+        return lambda decoded: reduce(lambda rows, step: step(rows), steps, decoded)

@@ -1,4 +1,4 @@
-"""The checks of a pandera model on rows that are already of their types: which rows fail which.
+"""The checks of a pandera model, on rows whose types are right already.
 
 A built-in check of a column is a selection of one expression, always the same one. So
 pandera is asked for it once, and each batch is only given to polars, with the columns
@@ -30,8 +30,7 @@ ROW = "*"
 class _Rule:
     """One check of a model.
 
-    `column`: which one it judges; `key`: what polars is told that it is called, None
-    for whole rows.
+    `column`: the one that it checks; `key`: its name in polars, None for whole rows.
     """
 
     check: Any
@@ -45,15 +44,13 @@ class _Rule:
 
     @property
     def text(self) -> str:
-        """What the check demands, never what it saw."""
+        """The check's demand; quotes no value."""
         return f"Failed {self.check.error or self.name} - at $" + (
             "" if self.key is None else f".{self.column}"
         )
 
     def verdicts(self, frame: pl.LazyFrame) -> pl.LazyFrame | bool:
-        """What pandera makes of the check, not worked out yet: one column, or, of a
-        check that asks for the frame as a whole, anything.
-        """
+        """pandera's lazy result: one column, or anything from a check of the whole frame."""
         from pandera.api.polars.types import (
             PolarsData,
         )  # only ever after import_pandera
@@ -64,7 +61,7 @@ class _Rule:
         return found
 
     def passed(self, verdicts: pl.Series) -> pl.Series:
-        """A null verdict passes unless the check is told to look at nulls, as in pandera."""
+        """A null verdict passes unless the check has `ignore_na=False`, as in pandera."""
         return (
             verdicts.fill_null(value=bool(self.check.ignore_na))
             if verdicts.null_count()
@@ -73,25 +70,25 @@ class _Rule:
 
 
 class _Recorder:
-    """Stands in for a frame, and remembers the one thing that a built-in check does with it."""
+    """A stand-in for a frame that records the expressions a built-in check selects."""
 
     def __init__(self) -> None:
         self.selected: list[Any] = []
 
     def select(self, *exprs: Any) -> Self:
-        """What is selected is not worked out."""
+        """Record the expressions."""
         self.selected += exprs
         return self
 
 
 def _expression(rule: _Rule, empty: pl.DataFrame) -> pl.Expr | None:
-    """What a check selects, where it is pandera's own, of one column, and nothing but
-    one expression that judges each row by itself.
+    """The one expression that a built-in check of a column selects, if it judges each row
+    by itself; else None.
 
     Args:
         rule: the check, which pandera has bound to polars.
-        empty: no rows of the columns. Of none an expression that sums rows up still
-            makes one, and so is told apart.
+        empty: the columns without rows: an aggregation gives a row even of none, which
+            is how it is recognised.
     """
     from pandera.api.function_dispatch import Dispatcher  # as above
     from pandera.api.polars.types import PolarsData
@@ -100,7 +97,7 @@ def _expression(rule: _Rule, empty: pl.DataFrame) -> pl.Expr | None:
         rule.key is None
         or rule.check.element_wise
         or not isinstance(rule.check._check_fn, Dispatcher)  # noqa: SLF001
-    ):  # told nowhere else
+    ):  # pandera has no public question for it
         return None
     recorder = _Recorder()
     try:
@@ -191,7 +188,7 @@ class Rules:
         return [self._alone(rule, lazy, rows.num_rows) for rule, lazy in self._asked(_frame(rows))]
 
     def _at_once(self, rows: pa.RecordBatch) -> Sequence[pl.Series]:
-        """All verdicts in one go; what isn't one for each row is not told apart."""
+        """All verdicts in one go."""
         frame = _frame(rows.select(self._reads))
         asked = [(rule, lazy) for rule, lazy in self._asked(frame) if rule not in self._known]
         verdicts = _together([rule.verdicts(lazy) for rule, lazy in asked]) if asked else []
@@ -204,13 +201,13 @@ class Rules:
         return [found[rule] for rule in self._rules]
 
     def _renamed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """As checks of columns see it."""
+        """The frame under the names that checks of columns use."""
         aliases = {name: alias for name, alias in self._aliases.items() if name in frame.columns}
         return frame.rename(aliases) if aliases else frame
 
     def _bind(self, empty: pl.DataFrame) -> None:
-        """pandera binds a built-in check to polars when it is called first; what comes
-        of this call is nothing to go by.
+        """Call each check once: pandera binds a built-in check to polars at its first call,
+        whose result is of no use.
         """
         for rule, lazy in self._asked(empty):
             with suppress(Exception):
@@ -243,7 +240,7 @@ class Rules:
 
 
 def _together(found: Sequence[pl.LazyFrame | bool]) -> list[pl.Series]:
-    """Work out frames of one column each; nothing, if one of them is none."""
+    """Collect frames of one column each; empty if one isn't a frame."""
     frames = [
         frame.select(pl.all().alias(str(n)))
         for n, frame in enumerate(found)

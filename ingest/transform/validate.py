@@ -20,8 +20,8 @@ from windrow.ingest.transform.rules import Rules
 
 @dataclass(frozen=True)
 class Validate:
-    """The rules of a pandera model, and that its columns are what comes: a row that
-    breaks one makes its message a dead letter.
+    """Checks columns and rows against a pandera model: a row that breaks a rule makes its
+    message a dead letter.
     """
 
     model: ModelReference
@@ -45,7 +45,7 @@ class Validate:
         ]
         if not wrong and list(there) != names:
             wrong.append(
-                f"they come in the order {', '.join(there)}, in the schema they stand as"
+                f"they come in the order {', '.join(there)}, in the schema they are"
                 f" {', '.join(names)}"
             )
         if wrong:
@@ -66,7 +66,7 @@ class Validate:
 
 
 class _Validator:
-    """What the recipe builds."""
+    """The rules, built in a worker."""
 
     def __init__(self, model: type[Any]) -> None:
         self._rules = Rules(model)

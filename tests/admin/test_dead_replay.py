@@ -19,7 +19,7 @@ from tests.admin.ward import START, Kind, Ward, hour, repaired
 from windrow.ingest.admin.dead_replay import TRIES
 from windrow.ingest.admin.edit import RefusedMessage, load_edit
 from windrow.ingest.admin.rebuild import rebuild
-from windrow.ingest.admin.restore import restore
+from windrow.ingest.admin.receipts import restore
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.codec import from_json, to_json

@@ -12,7 +12,7 @@ import pytest
 from tests.admin.things import Scene
 from tests.sinks.things import window
 from windrow.ingest.admin.rebuild import rebuild
-from windrow.ingest.admin.restore import restore
+from windrow.ingest.admin.receipts import restore
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
 

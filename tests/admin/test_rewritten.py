@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import messages, plan, receipt
-from windrow.ingest.admin.deep import compare_contents
+from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pyarrow as pa
@@ -13,17 +12,19 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.admin.things import ANEW, OTHER, Scene
+from tests.model.test_plan import PLAN
+from tests.model.test_receipt import receipt as receipt_of
 from tests.sinks.things import TOPIC, plan, plan_of, receipt, stage, window
-from windrow.ingest.admin.copies import Kept, compare_ledger
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify import (
     Verified,
-    _topic,
     compare_receipts,
     compare_rows,
     tiles,
     uncovered,
 )
+from windrow.ingest.admin.verify_ledger import Kept, compare_ledger
+from windrow.ingest.admin.verify_topics import compare_topic
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ledger.tables import FACTS, RECEIPTS
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
@@ -683,23 +684,21 @@ def test_several_topics_are_asked_about(scene: Scene) -> None:
         [*current.topics, OTHER],
         [*current.marks, Mark(OTHER.topic, 0, 10, "settled")],
     )
-    found = _topic([older], both, scene.broker, "fail")  # type: ignore[arg-type]
+    topics = scene.broker.topics([TOPIC.topic, OTHER.topic])
+    found = compare_topic([older], both, "cluster", topics, {})
     assert [(f.level, f.what) for f in found] == [("wrong", "topic shop.returns was deleted")]
 
 
-def test_a_log_that_ends_below_the_newest_boundary(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_ends_below_the_newest_boundary(scene: Scene) -> None:
     """Wrong, in words, with the way out, once it is told again and again; of another
     topic or cluster it would mean nothing.
     """
     waited: list[float] = []
-    monkeypatch.setattr("windrow.ingest.admin.verify.time", SimpleNamespace(sleep=waited.append))
     tp = scene.ledger.newest("orders")[0].marks[1].tp
     scene.broker.end_of = {tp: 30}
     assert scene.verify().findings == ()
     scene.broker.end_of = {tp: 29}
-    (found,) = scene.verify().findings
+    (found,) = scene.verify(sleep=waited.append).findings
     assert (found.level, found.about, len(waited)) == ("wrong", "topic", 2)
     assert (
         found.what == f"{tp}: the log ends at offset 29 now, below 30, which it had reached when"
@@ -712,16 +711,10 @@ def test_a_log_that_ends_below_the_newest_boundary(
     assert "ends at" not in str(wrong(scene.verify()))
 
 
-def test_an_end_that_is_too_small_for_a_moment(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_that_is_too_small_for_a_moment(scene: Scene) -> None:
     """A leader that was just elected may name one: asked again, it is not."""
     scene.broker.end_of = dict.fromkeys((m.tp for m in scene.ledger.newest("orders")[0].marks), 0)
-    monkeypatch.setattr(
-        "windrow.ingest.admin.verify.time",
-        SimpleNamespace(sleep=lambda _: scene.broker.end_of.clear()),
-    )
-    assert scene.verify().findings == ()
+    assert scene.verify(sleep=lambda _: scene.broker.end_of.clear()).findings == ()
 
 
 def test_renamed_columns(tmp_path: Path) -> None:
@@ -733,3 +726,36 @@ def test_renamed_columns(tmp_path: Path) -> None:
     assert wrong(scene.verify()) == [
         ("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")
     ]
+
+
+MADE = msgspec.structs.replace(receipt_of(PLAN.digest), generation=1)
+
+
+@pytest.mark.parametrize(
+    ("copy", "level", "what"),
+    [
+        (None, "info", "the ledger's copy of the receipt is missing or older"),
+        (
+            msgspec.structs.replace(MADE, generation=0),
+            "info",
+            "the ledger's copy of the receipt is missing or older",
+        ),
+        (
+            msgspec.structs.replace(MADE, generation=2),
+            "wrong",
+            "the ledger's copy of the receipt is newer",
+        ),
+        (
+            msgspec.structs.replace(MADE, attempt="b"),
+            "wrong",
+            "the ledger's copy of the receipt differs",
+        ),
+    ],
+)
+def test_a_copy_that_is_not_the_tables(copy: object, level: str, what: str) -> None:
+    """A run that died after its commit leaves an older one; a newer one was committed,
+    and is not in the table any more.
+    """
+    found = compare_ledger(MADE, Kept(PLAN.start, PLAN.stop, PLAN, copy), MADE.ledger)  # type: ignore[arg-type]
+    assert [(f.level, f.what) for f in found] == [(level, what)]
+    assert compare_ledger(MADE, Kept(PLAN.start, PLAN.stop, PLAN, MADE), MADE.ledger) == []

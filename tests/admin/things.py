@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,11 +126,19 @@ class Scene:
         self.ledger.record(made)
         return made
 
-    def verify(self, *, deep: bool = False) -> Verified:
+    def verify(
+        self, *, deep: bool = False, sleep: Callable[[float], None] = lambda _: None
+    ) -> Verified:
         """What verification finds now; with `deep` by what is read back too."""
         return verify(
-            "orders", self.sink, self.sink.dead_letters, self.ledger, self.broker, deep=deep
-        )  # type: ignore[arg-type]
+            "orders",
+            self.sink,
+            self.sink.dead_letters,
+            self.ledger,
+            self.broker,  # type: ignore[arg-type]
+            deep=deep,
+            sleep=sleep,
+        )
 
     def lose_ledger(self) -> None:
         """The state file is gone; an empty one is in its place."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tests.chaos.worker import offsets_of
 from tests.sinks.things import PARTITIONS, TOPIC, identity, window
-from windrow.ingest.admin.merged import compare_merged
+from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.testing.checker import Report, check

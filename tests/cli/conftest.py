@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from windrow.ingest import assemble as assembly
 from windrow.ingest.assemble import assemble, assemble_to_look
-from windrow.ingest.cli import dead_replay, doctor, looking, publishing, running, showing
 from windrow.ingest.cli.main import app
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.boundary import TopicPartition
@@ -134,9 +134,6 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made.produce(0, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
     made.produce(1, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
     made.produce(3, b'{"id": 9}', b'{"id": 9}')
-    for module in (doctor, dead_replay, running):
-        monkeypatch.setattr(module, "assemble", made.assemble)
-    for module in (looking, publishing, showing):
-        monkeypatch.setattr(module, "assemble_to_look", made.assemble_to_look)
-    monkeypatch.setattr(looking, "connect", made.connect)
+    for name in ("assemble", "assemble_to_look", "connect"):
+        monkeypatch.setattr(assembly, name, getattr(made, name))
     return made

@@ -15,10 +15,12 @@ import pytest
 from rich.console import Console
 
 from tests.cli.conftest import START, Stage, hour
-from windrow.ingest.cli import render, running
+from windrow.ingest import assemble as assembly
+from windrow.ingest.cli import render
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.task import SplitTask
 
 SECRET = "secret-payload"
@@ -27,14 +29,14 @@ ROOT = Path(__file__).parents[2]
 PLAN = """
 import sys
 from pathlib import Path
-from windrow.ingest.cli import running
+from windrow.ingest import assemble
 from windrow.ingest.testing.broker import MemoryBroker
 from tests.cli.conftest import Stage
 
 broker = MemoryBroker()
 broker.create_topic("shop.things", partitions=2)
 stage = Stage(Path(sys.argv[1]), broker)
-running.assemble = stage.assemble
+assemble.assemble = stage.assemble
 result = stage.call("plan", stage.spec, "--window", "2026-01-05T00:00:00Z")
 assert result.exit_code == 0, result.output
 assert "dagster" not in sys.modules
@@ -121,7 +123,7 @@ def test_a_terminal_of_80_columns_shows_all(stage: Stage) -> None:
         )
         for c in committed
     ]
-    runs = [render.Run(recovered=True, committed=c) for c in committed]
+    runs = [Result(committed=c, recovered=True) for c in committed]
     for table in (
         render.window_table(committed),
         render.run_table(runs),
@@ -276,7 +278,7 @@ def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise KeyError("secret-payload")
 
-    monkeypatch.setattr(running, "run_each", broken)
+    monkeypatch.setattr(assembly, "assemble", broken)
     result = stage.call("run", stage.spec, "--window", hour(0), "--json")
     assert result.exit_code == 70
     assert json.loads(result.stdout)["error"] == {"kind": "KeyError", "exit_code": 70}
@@ -316,13 +318,12 @@ def test_help_names_the_exit_codes(stage: Stage) -> None:
 
 def test_prints_of_libraries_stay_off_stdout(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a library prints while it works, stdout is one JSON document."""
-    real = running.run_each
 
     def chatty(*arguments: Any) -> Any:
         print("warming up")
-        return real(*arguments)
+        return stage.assemble(*arguments)
 
-    monkeypatch.setattr(running, "run_each", chatty)
+    monkeypatch.setattr(assembly, "assemble", chatty)
     assert stage.json("run", stage.spec, "--window", hour(0))["windows"]
 
 
@@ -572,7 +573,7 @@ def test_env_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     "work",
     [
         "import windrow.ingest.cli.main",
-        "from windrow.ingest.cli import looking, running, serving, showing",
+        "from windrow.ingest.cli import broker, dead, doctor, infer, lag, peek, plan, run, spark",
     ],
 )
 def test_needs_no_dagster(work: str) -> None:

@@ -11,20 +11,11 @@ import pytest
 from tests.cli.conftest import Stage, hour
 from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import framed
-from windrow.ingest.cli import beginning, checking
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.registry.embedded import Fault, RegistryServer
 
 AT = ("--bootstrap", "127.0.0.1:1")
 LOG_OF_AVRO = TopicPartition("shop.avro", 0)
-
-
-@pytest.fixture
-def stage(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """The cluster in memory is what both look at, too."""
-    monkeypatch.setattr(beginning, "connect", stage.connect)
-    monkeypatch.setattr(checking, "assemble_to_look", stage.assemble_to_look)
-    return stage
 
 
 def typed_next(said: str) -> list[list[str]]:

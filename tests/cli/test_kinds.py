@@ -11,7 +11,7 @@ from rich.progress import Progress as Bars
 
 from tests.cli.conftest import START, TOPIC, Stage, hour
 from windrow.ingest.cli.output import Output
-from windrow.ingest.cli.running import _bar
+from windrow.ingest.cli.run import progress_bar
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.label import instant
 from windrow.ingest.model.source import OnRemoved
@@ -235,7 +235,7 @@ def test_the_bar_knows_every_step(monkeypatch: pytest.MonkeyPatch, step: str, sa
             made.append(self)
 
     monkeypatch.setattr("rich.progress.Progress", Noting)
-    with _bar(Output(json=False), "w") as progress:
+    with progress_bar(Output(json=False), "w") as progress:
         for at in ("split", "boundary", step):
             progress(Progress(at, 1, 2))
     (shown,) = (task for task in made[0].tasks if task.visible)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import TOPIC, plan, receipt, staged_receipt, window
-from windrow.ingest.admin.deep import summed
+from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.ports.sink import Done, RowsHeld
 
 

@@ -1,31 +1,32 @@
-"""What is offered, as the model of a file that says so."""
+"""Candidates as the columns of a schema's file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from windrow.ingest.infer.offer import Offer, class_lines, schema_text, usable_only
+from windrow.ingest.infer.candidates import Candidate, refuse_unusable
+from windrow.ingest.infer.pipeline_files import class_lines, schema_text
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
 
 
-def columns_of(offers: Sequence[Offer], folder: Path) -> Columns:
+def columns_of(candidates: Sequence[Candidate], folder: Path) -> Columns:
     """The columns of the schema that is written for some fields."""
-    lines = class_lines(usable_only(offers, lambda _: ""), frozenset())
+    lines = class_lines(refuse_unusable(candidates, lambda _: ""), frozenset())
     (folder / "schema.py").write_text(schema_text("Row", "A test's", lines), encoding="utf-8")
     return Columns.of(load_model(ModelReference("schema.py:Row", folder)))
 
 
-def described(offers: Sequence[Offer], folder: Path) -> dict[str, str]:
+def described(candidates: Sequence[Candidate], folder: Path) -> dict[str, str]:
     """Their names and types, as receipts have them."""
-    return dict(columns_of(offers, folder).described())
+    return dict(columns_of(candidates, folder).described())
 
 
-def left_out(offers: Sequence[Offer]) -> dict[str, str]:
+def left_out(candidates: Sequence[Candidate]) -> dict[str, str]:
     """The fields that are no columns, and why."""
     return {
-        offer.name: offer.guess.note
-        for offer in usable_only(offers, lambda _: "")
-        if not offer.usable
+        candidate.name: candidate.guess.note
+        for candidate in refuse_unusable(candidates, lambda _: "")
+        if not candidate.usable
     }

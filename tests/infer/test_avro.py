@@ -13,9 +13,9 @@ import pytest
 
 from tests.formats.avro.schemas import made
 from tests.infer.models import columns_of, described, left_out
-from windrow.ingest.infer.avro import avro_offers
-from windrow.ingest.infer.misfits import misfits
-from windrow.ingest.infer.offer import over_versions
+from windrow.ingest.infer.avro import avro_candidates
+from windrow.ingest.infer.candidates import over_versions
+from windrow.ingest.infer.schema_drift import mismatches
 from windrow.ingest.model.writer_schema import WriterSchema
 
 
@@ -87,10 +87,12 @@ TYPES: dict[str, tuple[Any, str]] = {
 
 def test_types_are_the_schemas(tmp_path: Path) -> None:
     """Each type of Avro's becomes what holds it exactly; null makes a column nullable."""
-    offers = avro_offers(
+    candidates = avro_candidates(
         written(record(**{name: kind for name, (kind, _) in TYPES.items()})), "value"
     )
-    assert described(offers, tmp_path) == {name: expected for name, (_, expected) in TYPES.items()}
+    assert described(candidates, tmp_path) == {
+        name: expected for name, (_, expected) in TYPES.items()
+    }
 
 
 NEVER: dict[str, tuple[Any, str]] = {
@@ -112,11 +114,11 @@ NEVER: dict[str, tuple[Any, str]] = {
 
 def test_what_no_column_can_hold_is_left_out(tmp_path: Path) -> None:
     """The other fields are columns, and the file says why these aren't."""
-    offers = avro_offers(
+    candidates = avro_candidates(
         written(record(id="int", **{name: kind for name, (kind, _) in NEVER.items()})), "value"
     )
-    assert list(described(offers, tmp_path)) == ["id"]
-    said = left_out(offers)
+    assert list(described(candidates, tmp_path)) == ["id"]
+    said = left_out(candidates)
     assert {name: why in said[name] for name, (_, why) in NEVER.items()} == dict.fromkeys(
         NEVER, True
     )
@@ -127,7 +129,9 @@ def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
     """Other people's words stand behind the column, on its line, whatever is in them."""
     schema = record(id="int")
     schema["fields"][0]["doc"] = "The order's id\nimport os\u2028x = 1\x00"
-    assert described(avro_offers(written(schema), "value"), tmp_path) == {"id": "int32 not null"}
+    assert described(avro_candidates(written(schema), "value"), tmp_path) == {
+        "id": "int32 not null"
+    }
     assert (
         "    id: pl.Int32  # The order's id import os x = 1\n"
         in (tmp_path / "schema.py").read_text()
@@ -136,28 +140,30 @@ def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
 
 def test_a_schema_that_is_no_record_is_one_column(tmp_path: Path) -> None:
     """Keys often are texts."""
-    assert described(avro_offers(written("string"), "key"), tmp_path) == {"key": "string not null"}
+    assert described(avro_candidates(written("string"), "key"), tmp_path) == {
+        "key": "string not null"
+    }
 
 
 def test_types_of_other_schemas_are_found(tmp_path: Path) -> None:
     """References are part of a schema."""
-    offers = avro_offers(
+    candidates = avro_candidates(
         written(
             record(to="To"),
             {"type": "record", "name": "To", "fields": [{"name": "zip", "type": "int"}]},
         ),
         "value",
     )
-    assert described(offers, tmp_path) == {"to": "struct<zip: int32> not null"}
+    assert described(candidates, tmp_path) == {"to": "struct<zip: int32> not null"}
 
 
 def test_what_an_older_version_lacks_may_be_null(tmp_path: Path) -> None:
     """Messages of each version must fit: a field that came later, or could be null
     before, is nullable.
     """
-    newest = avro_offers(written(record(a="int", b="int", c="int")), "value")
+    newest = avro_candidates(written(record(a="int", b="int", c="int")), "value")
     older = [
-        avro_offers(written(schema), "value")
+        avro_candidates(written(schema), "value")
         for schema in (record(a="int", b="int"), record(a="int", b=["null", "int"], c="int"))
     ]
     assert described(over_versions(newest, older), tmp_path) == {
@@ -179,8 +185,8 @@ def test_a_page_of_text_is_no_million_types() -> None:
                 {"name": "y", "type": f"R{depth - 1}" if depth else "int"},
             ],
         }
-    (offer,) = avro_offers(written(record(deep=nested)), "value")
-    assert offer.guess.type is None or "more than 5,000 types" in offer.guess.note
+    (candidate,) = avro_candidates(written(record(deep=nested)), "value")
+    assert candidate.guess.type is None or "more than 5,000 types" in candidate.guess.note
 
 
 def test_a_page_of_types_in_a_union() -> None:
@@ -189,17 +195,19 @@ def test_a_page_of_types_in_a_union() -> None:
         {"type": "record", "name": f"r{n}", "fields": [{"name": "x", "type": "long"}]}
         for n in range(4_900)
     ]
-    (offer,) = avro_offers(
+    (candidate,) = avro_candidates(
         written({"type": "record", "name": "R", "fields": [{"name": "u", "type": kinds}]}), "value"
     )
-    assert str(offer.guess.type) == "struct<x: int64>"
+    assert str(candidate.guess.type) == "struct<x: int64>"
 
 
 def test_a_page_of_fields_of_one_enum() -> None:
     """Of its symbols each field has those alone that a comment can hold."""
     enum = {"type": "enum", "name": "E", "symbols": [f"s{n}" for n in range(20_000)]}
-    offers = avro_offers(written(record(e=enum, **{f"f{n}": "E" for n in range(4_000)})), "value")
-    assert sum(len(offer.guess.note) for offer in offers) < 4_001 * 3_000
+    candidates = avro_candidates(
+        written(record(e=enum, **{f"f{n}": "E" for n in range(4_000)})), "value"
+    )
+    assert sum(len(candidate.guess.note) for candidate in candidates) < 4_001 * 3_000
 
 
 @pytest.mark.parametrize("part", range(25))
@@ -210,7 +218,7 @@ def test_any_column_can_come_from_its_schema(
     before messages are read has nothing against it.
     """
     schema = written(made(dice).avro)
-    offers = avro_offers(schema, "value")
-    if any(offer.usable for offer in offers):
-        columns = columns_of(offers, tmp_path)
-        assert misfits(schema, (), columns) == {}
+    candidates = avro_candidates(schema, "value")
+    if any(candidate.usable for candidate in candidates):
+        columns = columns_of(candidates, tmp_path)
+        assert mismatches(schema, (), columns) == {}

@@ -19,20 +19,18 @@ from tests.profiles import examples
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.infer.begin import Asked, Inferred, infer, template
+from windrow.ingest.infer.begin import Inferred, infer, template
+from windrow.ingest.infer.candidates import TypeGuess
 from windrow.ingest.infer.documents import guess_type
-from windrow.ingest.infer.hints import Hints
-from windrow.ingest.infer.offer import Guess
-from windrow.ingest.infer.spec_text import Address
+from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.reader import MemoryReader
 
 NOW = datetime(2026, 1, 6, 12, 30, tzinfo=UTC)
 FIRST = datetime(2026, 1, 5, 3, 20, tzinfo=UTC)
-ADDRESS = Address("127.0.0.1:1")
-UNTOLD = Hints()
-ASKED = Asked("shop.orders", ADDRESS)
+ADDRESS = "127.0.0.1:1"
+ASKED = PipelineRequest("shop.orders", ADDRESS)
 
 
 def broker_with(*values: bytes | None, first: datetime = FIRST) -> MemoryBroker:
@@ -49,8 +47,7 @@ def broker_with(*values: bytes | None, first: datetime = FIRST) -> MemoryBroker:
 def inferred(
     folder: Path,
     broker: MemoryBroker,
-    asked: Asked = ASKED,
-    told: Hints = UNTOLD,
+    asked: PipelineRequest = ASKED,
     most: int = 500,
     rows_max: int = 100,
 ) -> Inferred:
@@ -58,7 +55,6 @@ def inferred(
     return infer(
         folder,
         asked,
-        told,
         most,
         lambda _: (broker, lambda plan: MemoryReader(broker, plan, rows_max=rows_max)),
         NOW,
@@ -66,7 +62,7 @@ def inferred(
 
 
 def begun(
-    folder: Path, *values: bytes | None, asked: Asked = ASKED, first: datetime = FIRST
+    folder: Path, *values: bytes | None, asked: PipelineRequest = ASKED, first: datetime = FIRST
 ) -> Inferred:
     """The files, written from these messages."""
     return inferred(folder, broker_with(*values, first=first), asked)
@@ -222,7 +218,7 @@ def test_a_few_odd_values_do_not_take_the_type_away() -> None:
     """
     assert guess_type([1, "x"]).type is None
     many: list[Any] = [1] * 199
-    assert guess_type([*many, "x"]) == Guess(
+    assert guess_type([*many, "x"]) == TypeGuess(
         pa.int64(), "1 of 200 sampled values are of another type, and refused"
     )
     assert guess_type([*many, {}]).type == pa.int64()
@@ -252,7 +248,7 @@ def test_where_no_hour_is_over_there_are_micro_batches(tmp_path: Path) -> None:
         tmp_path / "b",
         b'{"id": 1}',
         first=NOW - timedelta(minutes=1),
-        asked=Asked("shop.orders", ADDRESS, grid="daily"),
+        asked=PipelineRequest("shop.orders", ADDRESS, grid="daily"),
     )
     assert (asked.grid, asked.start, asked.window) == ("daily", NOW.replace(hour=0, minute=0), None)
 
@@ -299,13 +295,13 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        Asked("t", Address("nowhere")),
-        Asked("t", ADDRESS, id="a b"),
-        Asked("t", ADDRESS, grid="weekly"),
-        Asked("t", Address(registry="x")),
+        PipelineRequest("t", "nowhere"),
+        PipelineRequest("t", ADDRESS, id="a b"),
+        PipelineRequest("t", ADDRESS, grid="weekly"),
+        PipelineRequest("t", registry="x"),
     ],
 )
-def test_wrong_words_write_nothing(tmp_path: Path, asked: Asked) -> None:
+def test_wrong_words_write_nothing(tmp_path: Path, asked: PipelineRequest) -> None:
     """What makes no spec is refused before anything is asked or written."""
     with pytest.raises(SpecError):
         begun(tmp_path / "new", b'{"id": 1}', asked=asked)

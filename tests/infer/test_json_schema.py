@@ -10,7 +10,7 @@ import pytest
 
 from tests.infer.models import described, left_out
 from windrow.ingest.errors import SpecError
-from windrow.ingest.infer.json_schema import json_offers
+from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.model.writer_schema import WriterSchema
 
 
@@ -56,10 +56,10 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
     """A property is nullable where it isn't required, or may be null; what isn't said
     is left out with a word.
     """
-    offers = json_offers(
+    candidates = json_candidates(
         written(SCHEMA, place={"type": "object", "properties": {"city": {"type": "string"}}})
     )
-    assert described(offers, tmp_path) == {
+    assert described(candidates, tmp_path) == {
         "id": "int64 not null",
         "at": "timestamp[us, tz=UTC] not null",
         "day": "date32[day]",
@@ -71,7 +71,7 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
         "tags": "list<item: string>",
         "counts": "map<string, int64>",
     }
-    assert left_out(offers) == {
+    assert left_out(candidates) == {
         "either": "oneOf of 2 schemas",
         "both": "it is of several types: string, integer",
         "open": "it doesn't say which properties it has",
@@ -89,23 +89,23 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
 def test_what_says_nothing_is_refused(schema: Any) -> None:
     """With the way to columns from the messages themselves."""
     with pytest.raises(SpecError) as refused:
-        json_offers(written(schema))
+        json_candidates(written(schema))
     assert "--format json-schema-confluent" in refused.value.do
 
 
 @pytest.mark.parametrize("enum", [7, True, {"a": 1}, [1, None]])
 def test_what_is_no_list_of_words_stops_nothing(enum: object) -> None:
     """A registry may hold a schema that is none in this place: the field is a text all the same."""
-    (offer,) = json_offers(
+    (candidate,) = json_candidates(
         written({"type": "object", "properties": {"a": {"type": "string", "enum": enum}}})
     )
-    assert (str(offer.guess.type), offer.guess.note) == ("string", "")
+    assert (str(candidate.guess.type), candidate.guess.note) == ("string", "")
 
 
 def test_a_page_of_fields_of_one_enum() -> None:
     """Of its words each field has those alone that a comment can hold."""
     properties = {f"f{n}": {"$ref": "#/enum"} for n in range(4_000)}
-    offers = json_offers(
+    candidates = json_candidates(
         written(
             {
                 "properties": properties,
@@ -113,4 +113,4 @@ def test_a_page_of_fields_of_one_enum() -> None:
             }
         )
     )
-    assert sum(len(offer.guess.note) for offer in offers) < 4_000 * 3_000
+    assert sum(len(candidate.guess.note) for candidate in candidates) < 4_000 * 3_000

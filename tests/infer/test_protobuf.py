@@ -12,8 +12,12 @@ import pytest
 from tests.formats.protobuf.schemas import made
 from tests.infer.models import columns_of, described, left_out
 from windrow.ingest.formats.protobuf.fields import readers
-from windrow.ingest.infer.misfits import misfits
-from windrow.ingest.infer.protobuf import message_of, protobuf_offers, protobuf_schema_offers
+from windrow.ingest.infer.protobuf import (
+    message_of,
+    protobuf_candidates,
+    protobuf_schema_candidates,
+)
+from windrow.ingest.infer.schema_drift import mismatches
 from windrow.ingest.model.writer_schema import WriterSchema
 
 SCHEMA = WriterSchema(
@@ -55,8 +59,8 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
     """Each type of Protobuf's becomes what holds it; a column is nullable where
     Protobuf can tell that a field isn't there.
     """
-    offers = protobuf_offers(message_of(SCHEMA, (1,)))
-    assert described(offers, tmp_path) == {
+    candidates = protobuf_candidates(message_of(SCHEMA, (1,)))
+    assert described(candidates, tmp_path) == {
         "id": "int64 not null",
         "pieces": "int64 not null",
         "note": "string",
@@ -69,18 +73,21 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
         "to": "struct<zip: int32, inner: list<item: struct<key: string, value: int32>>>",
         "place": "struct<north: float>",
     }
-    assert left_out(offers) == {
+    assert left_out(candidates) == {
         "before": "the message shop.Sale holds itself",
         "empty": "it has no fields",
     }
-    assert misfits(SCHEMA, (1,), columns_of(offers, tmp_path)) == {}
+    assert mismatches(SCHEMA, (1,), columns_of(candidates, tmp_path)) == {}
 
 
 def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
     """Before a field, or behind it; of a message in another one, too."""
-    columns_of(protobuf_schema_offers(SCHEMA, (1,)), tmp_path)
+    columns_of(protobuf_schema_candidates(SCHEMA, (1,)), tmp_path)
     assert "    id: pl.Int64  # Of the sale, for ever.\n" in (tmp_path / "schema.py").read_text()
-    assert {offer.name: offer.doc.strip() for offer in protobuf_schema_offers(SCHEMA, (1, 2))} == {
+    assert {
+        candidate.name: candidate.doc.strip()
+        for candidate in protobuf_schema_candidates(SCHEMA, (1, 2))
+    } == {
         "zip": "Its code",
         "inner": "",
     }
@@ -92,6 +99,6 @@ def test_any_column_can_come_from_its_type(part: int, tmp_path: Path, dice: rand
     messages takes its columns.
     """
     kind = made(dice).kind
-    offers = protobuf_offers(kind)
-    if any(offer.usable for offer in offers):
-        assert readers(kind, columns_of(offers, tmp_path), "null")
+    candidates = protobuf_candidates(kind)
+    if any(candidate.usable for candidate in candidates):
+        assert readers(kind, columns_of(candidates, tmp_path), "null")

@@ -14,11 +14,11 @@ import pytest
 from tests.formats.cdc.corpus import text
 from tests.formats.confluent.registries import FixedRegistry, framed
 from windrow.ingest.errors import SpecError
-from windrow.ingest.infer.hints import Hints, SampledFormat
-from windrow.ingest.infer.offer import unfit_for_table, unusable_beside
-from windrow.ingest.infer.proposal import KEEP_KEY, Proposal, with_columns
+from windrow.ingest.infer.candidates import column_refusal, table_refusal
+from windrow.ingest.infer.proposal import KEEP_KEY, Proposal, without_unusable
 from windrow.ingest.infer.recognise import propose
-from windrow.ingest.infer.unfit import Subject, compared, of_schema
+from windrow.ingest.infer.request import PipelineRequest, SampledFormat
+from windrow.ingest.infer.schema_drift import Subject, compared, of_schema
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.columns import Column, Columns
@@ -45,17 +45,22 @@ def messages(pairs: Sequence[Pair], headers: Sequence[tuple[str, bytes]] = ()) -
     return pa.Table.from_pylist(rows, schema=MESSAGES)
 
 
+def asked(**hints: Any) -> PipelineRequest:
+    """A request for a topic, with hints."""
+    return PipelineRequest("t", **hints)
+
+
 def proposed(
-    *values: Any, told: Hints | None = None, registry: FixedRegistry | None = None
+    *values: Any, told: PipelineRequest | None = None, registry: FixedRegistry | None = None
 ) -> Proposal:
     """How messages with these values, and no keys, would be read."""
     octets = [value if isinstance(value, bytes | None) else text(value) for value in values]
-    return propose("t", messages([(None, value) for value in octets]), told or Hints(), registry)
+    return propose(told or asked(), messages([(None, value) for value in octets]), registry)
 
 
 def settings(proposal: Proposal) -> dict[str, Any]:
     """What it says under decode."""
-    return {setting.name: setting.value for setting in proposal.decode}
+    return {name: setting.value for name, setting in proposal.decode.items()}
 
 
 DEBEZIUM = {"op": "c", "before": None, "after": {"id": 1}, "source": {}}
@@ -124,109 +129,114 @@ def test_what_messages_tell(name: str) -> None:
     assert proposed(*values).format == format_
 
 
-UNTOLD: dict[str, tuple[list[Any], Hints, str, str]] = {
+UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
     "no message": (
         [],
-        Hints(),
+        asked(),
         "No message of topic t can be sampled",
         "--registry https://HOST:PORT",
     ),
     "no value": (
         [None, None],
-        Hints(),
+        asked(),
         "2 messages of topic t were sampled, none with a value",
         "windrow init",
     ),
     "something else": (
         [b"a,b", b"\xff", {"id": 1}],
-        Hints(),
+        asked(),
         "1 of 3 messages of topic t are JSON objects",
         "--format csv --columns",
     ),
     "ids without a registry": (
         [framed(3, b"\x02"), framed(3, b"\x04")],
-        Hints(),
+        asked(),
         "most with 3",
         "--registry https://HOST:PORT",
     ),
     "events among documents": (
         [DEBEZIUM, {"id": 1}],
-        Hints(),
+        asked(),
         "1 of 2 messages of topic t look like Debezium's",
         "--format debezium-json",
     ),
     "rows of several tables": (
         [MAXWELL, {**MAXWELL, "table": "u"}],
-        Hints(),
+        asked(),
         "2 tables: 'd.t' (1), 'd.u' (1)",
         "--table DATABASE.TABLE",
     ),
     "another table": (
         [MAXWELL],
-        Hints(table="d.x"),
+        asked(table="d.x"),
         "No sampled message holds a row of 'd.x', but of 'd.t' (1)",
         "--table DATABASE.TABLE",
     ),
     "a table and no rows": (
         [{**MAXWELL, "type": "bootstrap-start", "data": {}}],
-        Hints(table="d.x"),
+        asked(table="d.x"),
         "a row of 'd.x'",
         "--table DATABASE.TABLE",
     ),
     "events without a row": (
         [{**MAXWELL, "type": "bootstrap-start", "data": {}}],
-        Hints(),
+        asked(),
         "hold no row",
         "--sample",
     ),
     "nothing but a truncation": (
         [{**DEBEZIUM, "op": "t", "after": None}],
-        Hints(),
+        asked(),
         "Debezium events hold no row",
         "windrow init",
     ),
     "changes of rows that are not there": (
         [{**CANAL, "data": None}, {**CANAL, "data": []}],
-        Hints(),
+        asked(),
         "hold no row",
         "--sample",
     ),
-    "csv without names": ([b"1,2"], Hints("csv"), "stand in no message", "--columns id,name"),
+    "csv without names": (
+        [b"1,2"],
+        asked(format="csv"),
+        "stand in no message",
+        "--columns id,name",
+    ),
     "csv with too few names": (
         [b"1,2", b"3,4"],
-        Hints("csv", ("a", "b", "c")),
+        asked(format="csv", columns=("a", "b", "c")),
         "into 3 fields",
         "--columns",
     ),
     "csv by two delimiters": (
         [b"1,2;3"],
-        Hints("csv", ("a", "b")),
+        asked(format="csv", columns=("a", "b")),
         "2 fields by ',' and ';'",
         "by hand",
     ),
     "no documents": (
         [b"1"],
-        Hints("json"),
+        asked(format="json"),
         "None of 1 message of topic t are JSON objects",
         "--format raw",
     ),
-    "no events": ([{"id": 1}], Hints("canal-json"), "Canal's events", "--format raw"),
+    "no events": ([{"id": 1}], asked(format="canal-json"), "Canal's events", "--format raw"),
     "names for nothing": (
         [{"id": 1}],
-        Hints(columns=("a",)),
+        asked(columns=("a",)),
         "--columns names the fields of CSV",
         "--format csv",
     ),
-    "a table of nothing": ([{"id": 1}], Hints(table="d.t"), "--table chooses", "Leave it out"),
+    "a table of nothing": ([{"id": 1}], asked(table="d.t"), "--table chooses", "Leave it out"),
     "rows of several tables in debezium's topic": (
         [routed("t"), routed("u", "s")],
-        Hints(),
+        asked(),
         "2 tables: 'd.t' (1), 's.u' (1)",
         "--table DATABASE.TABLE",
     ),
     "documents of mongodb": (
         [{**DEBEZIUM, "after": '{"_id": 1}'}],
-        Hints(),
+        asked(),
         "of MongoDB",
         "ExtractNewDocumentState",
     ),
@@ -266,7 +276,7 @@ def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
 
     registry = Subjectless((WriterSchema("3", "AVRO", AVRO),))
     found = proposed(framed(3, b"\x02"), registry=registry)
-    assert (found.told_by, [offer.name for offer in found.offers]) == (
+    assert (found.source, [candidate.name for candidate in found.candidates]) == (
         "from the schema of the registry, id 3",
         ["id"],
     )
@@ -295,7 +305,7 @@ def test_the_record_is_told() -> None:
 
     registry = BySubject((WriterSchema("3", "AVRO", AVRO), WriterSchema("4", "AVRO", key)))
     known, unknown = ((framed(id_, b"\x02a"), framed(3, b"\x02")) for id_ in (4, 9))
-    found = propose("t", messages([known, known, unknown]), Hints(), registry)
+    found = propose(asked(), messages([known, known, unknown]), registry)
     assert settings(found)["records"] == ["R"]
     assert settings(found)["key"] == {
         "format": "avro-confluent",
@@ -312,7 +322,7 @@ def test_a_union_of_records() -> None:
         framed(3, b"\x00\x02"), registry=FixedRegistry((WriterSchema("3", "AVRO", union),))
     )
     assert settings(found)["records"] == ["R", "x.B"]
-    assert [(offer.name, offer.nullable) for offer in found.offers] == [
+    assert [(candidate.name, candidate.nullable) for candidate in found.candidates] == [
         ("id", False),
         ("more", True),
     ]
@@ -333,7 +343,7 @@ def test_a_json_schema_is_held_against_what_was_sampled() -> None:
         framed(3, b'{"at": "2026-01-05T09:00:00Z", "local": "2026-01-05T09:00:00"}'),
         registry=registry,
     )
-    assert {offer.name: str(offer.guess.type) for offer in found.offers} == {
+    assert {candidate.name: str(candidate.guess.type) for candidate in found.candidates} == {
         "at": "timestamp[us, tz=UTC]",
         "local": "string",
         "later": "timestamp[us, tz=UTC]",
@@ -368,8 +378,8 @@ def test_keys(name: str) -> None:
     value doesn't.
     """
     pairs, key, columns = KEYED[name]
-    found = propose("t", messages(pairs), Hints(), None)
-    assert (settings(found).get("key", {}), [offer.name for offer in found.offers]) == (
+    found = propose(asked(), messages(pairs), None)
+    assert (settings(found).get("key", {}), [candidate.name for candidate in found.candidates]) == (
         key,
         columns,
     )
@@ -377,14 +387,16 @@ def test_keys(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [Hints("csv", ("a", "b")), Hints("string"), Hints("raw")], ids=lambda told: told.format
+    "told",
+    [asked(format="csv", columns=("a", "b")), asked(format="string"), asked(format="raw")],
+    ids=lambda told: told.format,
 )
-def test_keys_that_are_left_out_are_told(told: Hints) -> None:
+def test_keys_that_are_left_out_are_told(told: PipelineRequest) -> None:
     """Of whatever format the values are, nobody loses the keys without a word; where
     there are none, there is nothing to say.
     """
-    assert propose("t", messages([(b"k", b"1,2")]), told, None).hints == (KEEP_KEY,)
-    assert propose("t", messages([(None, b"1,2"), (b"", b"1,2")]), told, None).hints == ()
+    assert propose(told, messages([(b"k", b"1,2")]), None).hints == (KEEP_KEY,)
+    assert propose(told, messages([(None, b"1,2"), (b"", b"1,2")]), None).hints == ()
 
 
 PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
@@ -416,31 +428,33 @@ def test_primary_keys(name: str) -> None:
     """
     pairs, key = PRIMARY[name]
     found = propose(
-        "t", messages([(None if k is None else text(k), text(v)) for k, v in pairs]), Hints(), None
+        asked(), messages([(None if k is None else text(k), text(v)) for k, v in pairs]), None
     )
     assert found.primary_key == key
     assert ("envelope" in settings(found)) == (not key)
-    assert all(not offer.nullable for offer in found.offers if offer.name in key)
+    assert all(not candidate.nullable for candidate in found.candidates if candidate.name in key)
 
 
 def test_a_schema_in_a_header_counts() -> None:
     """Confluent's serializers can put the id there, and the value is all payload."""
     table = messages([(None, b"\x02")], [("__value_schema_id", framed(3, b""))])
     assert (
-        propose("t", table, Hints(), FixedRegistry((WriterSchema("3", "AVRO", AVRO),))).format
+        propose(asked(), table, FixedRegistry((WriterSchema("3", "AVRO", AVRO),))).format
         == "avro-confluent"
     )
     behind = messages([(None, b'{"id": 1}')], [("__value_schema_id", framed(3, b""))])
-    assert propose("t", behind, Hints(), None).format == "json-schema-confluent"
+    assert propose(asked(), behind, None).format == "json-schema-confluent"
 
 
 def test_lines_of_fields() -> None:
     """The delimiter that takes all lines apart counts; a field is the first type that
     takes all its texts, and null where it is empty.
     """
-    found = proposed(b'1\t"x"\t007', b"2\t\t08", told=Hints("csv", ("id", "name", "code")))
+    found = proposed(
+        b'1\t"x"\t007', b"2\t\t08", told=asked(format="csv", columns=("id", "name", "code"))
+    )
     assert settings(found) == {"format": "csv", "delimiter": "\t", "null_literal": ""}
-    assert [(o.name, str(o.guess.type), o.nullable) for o in found.offers] == [
+    assert [(o.name, str(o.guess.type), o.nullable) for o in found.candidates] == [
         ("id", "int64", False),
         ("name", "string", True),
         ("code", "string", False),
@@ -451,7 +465,7 @@ def test_lines_of_fields() -> None:
 def test_a_field_of_a_line_needs_a_name_of_its_own(names: tuple[str, str]) -> None:
     """Fields are told by their order, so none can be left out."""
     with pytest.raises(SpecError, match="in --columns can be no column"):
-        proposed(b"1,2", told=Hints("csv", names))
+        proposed(b"1,2", told=asked(format="csv", columns=names))
 
 
 def test_a_column_called_type_needs_no_second_one() -> None:
@@ -459,7 +473,7 @@ def test_a_column_called_type_needs_no_second_one() -> None:
     not the row's column.
     """
     found = proposed({**MAXWELL, "data": {"Type": 1}})
-    assert ([offer.name for offer in found.offers], "envelope" in settings(found)) == (
+    assert ([candidate.name for candidate in found.candidates], "envelope" in settings(found)) == (
         ["Type"],
         False,
     )
@@ -470,8 +484,8 @@ def test_a_column_called_type_needs_no_second_one() -> None:
 )
 def test_a_stated_type_that_no_column_has_is_a_text(stated: str) -> None:
     """Whatever a message says of its types, it stops nothing."""
-    (offer,) = proposed({**CANAL, "mysqlType": {"id": stated}}).offers[:1]
-    assert str(offer.guess.type) in {"string", "int32"}
+    (candidate,) = proposed({**CANAL, "mysqlType": {"id": stated}}).candidates[:1]
+    assert str(candidate.guess.type) in {"string", "int32"}
 
 
 def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
@@ -482,10 +496,10 @@ def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
         "name": "org.apache.kafka.connect.data.Decimal",
         "parameters": {"scale": "9" * 5000},
     }
-    (offer,) = proposed(
+    (candidate,) = proposed(
         {"schema": {"fields": [{"field": "after", "fields": [field]}]}, "payload": DEBEZIUM}
-    ).offers[:1]
-    assert str(offer.guess.type) == "string"
+    ).candidates[:1]
+    assert str(candidate.guess.type) == "string"
 
 
 def test_what_a_schema_states_inside_others() -> None:
@@ -520,19 +534,19 @@ def test_what_a_schema_states_inside_others() -> None:
         {"schema": {"fields": [{"field": "after", "fields": fields}]}, "payload": DEBEZIUM}
     )
     assert "decimal_format" not in settings(found)
-    assert [str(offer.guess.type) for offer in found.offers][:5] == [
+    assert [str(candidate.guess.type) for candidate in found.candidates][:5] == [
         "list<item: date32[day]>",
         "list<item: struct<key: string, value: decimal128(38, 2)>>",
         "struct<at: timestamp[us, tz=UTC]>",
         "None",
         "None",
     ]
-    assert "Decimal(38, N)" in found.offers[3].guess.note
+    assert "Decimal(38, N)" in found.candidates[3].guess.note
 
 
 def test_an_object_with_data_for_keys_is_a_list_of_entries() -> None:
     """Hundreds of different keys are no columns."""
-    (stock,) = proposed({"stock": {f"item {n}": n for n in range(300)}}).offers
+    (stock,) = proposed({"stock": {f"item {n}": n for n in range(300)}}).candidates
     assert (str(stock.guess.type), stock.guess.note) == (
         "list<item: struct<key: string, value: int64>>",
         "300 different keys were seen",
@@ -553,13 +567,19 @@ def test_names_that_no_column_can_have(delta: bool) -> None:
             "fine": 6,
         }
     )
-    refusal = unfit_for_table(DEFAULT, delta=delta)
+    refusal = table_refusal(DEFAULT, delta=delta)
     beyond = {"first name", "place"} if delta else set()
-    left = {offer.name for offer in with_columns(proposal, refusal).offers if not offer.usable}
+    left = {
+        candidate.name
+        for candidate in without_unusable(proposal, refusal, "t").candidates
+        if not candidate.usable
+    }
     assert left == {"userid", "_window", ""} | beyond
     columns = Columns((Column("userId", pa.int64(), nullable=False),))
     found = list(
-        compared("it", "messages", proposal.offers, columns, {}, unusable_beside(columns, refusal))
+        compared(
+            "it", "messages", proposal.candidates, columns, {}, column_refusal(columns, refusal)
+        )
     )
     assert {
         f.what.split("'")[1] for f in found if f.do.startswith("It can't be a column: ")
@@ -583,7 +603,7 @@ def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
             WriterSchema("1", "AVRO", AVRO),
             subject,
             messages([]),
-            unfit_for_table(DEFAULT, delta=True),
+            table_refusal(DEFAULT, delta=True),
         )
         assert [finding.what.rpartition("): ")[2] for finding in found] == said
 
@@ -592,7 +612,7 @@ def test_a_name_is_no_pattern() -> None:
     """A table whose name has characters that mean something in regular expressions is
     chosen by exactly that name.
     """
-    found = proposed({**MAXWELL, "table": "a.b"}, MAXWELL, told=Hints(table="d.a.b"))
+    found = proposed({**MAXWELL, "table": "a.b"}, MAXWELL, told=asked(table="d.a.b"))
     assert settings(found)["database_include"] == "d"
     assert settings(found)["table_include"] == r"a\.b"
     assert json.dumps(settings(found))

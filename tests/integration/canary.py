@@ -22,8 +22,8 @@ from pyspark import cloudpickle
 
 from windrow.assets.demo.standalone import WORDS
 from windrow.ingest.assemble import assemble
-from windrow.ingest.cli.windows import named
 from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.window import windows_named
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.pipeline import run
@@ -79,7 +79,7 @@ def main(
     pipeline = assemble(made, SparkEngine(lambda: session, own_parallelism, sent))
     if spoil is not None:
         spoil.write_text(spoil.read_text().strip() + WRONG)
-    [asked] = named(made, window) or []
+    [asked] = windows_named(made, window)
     try:
         said = repr(run(pipeline, asked, Request("canary")))
     except WindrowError as error:

@@ -87,8 +87,8 @@ def test_a_letter_in_the_topic(place: Place) -> None:
     refused; its own attempt is the committed one.
     """
     result = place.run(1)
-    assert result.dead_letters is not None
-    assert (result.dead_letters.letters, counted(place)) == (6, once())
+    assert result.letters is not None
+    assert (result.letters.letters, counted(place)) == (6, once())
     first = min(
         read_topic(place.bootstrap, dead_topic(place)),
         key=lambda m: int(told(m, "__connect.errors.offset") or ""),
@@ -130,7 +130,7 @@ def test_killed(place: Place, point: str) -> None:
     )
     results = [place.run(1) for _ in range(2)]
     assert [r.recovered for r in results] == [True, True]
-    assert [r.dead_letters is not None for r in results] == [point != "dead_topic.after", False]
+    assert [r.letters is not None for r in results] == [point != "dead_topic.after", False]
     assert counted(place) == once()
 
 
@@ -150,7 +150,7 @@ def test_a_sleeper_changes_nothing(place: Place, point: str) -> None:
         assert "another run, which began later, publishes them" in answer.read_text()
     else:
         assert result_of(answer).committed.receipt.counts.dead == 6
-    assert place.run(1).dead_letters is None
+    assert place.run(1).letters is None
     assert counted(place) == once()
 
 

@@ -25,8 +25,8 @@ from tests.formats.protobuf import wire as protobuf
 from tests.integration.harness import millis
 from tests.integration.user import ELSEWHERE
 from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest import assemble as assembly
 from windrow.ingest.assemble import assemble
-from windrow.ingest.cli import running
 from windrow.ingest.cli.main import app
 from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.testing.engine import LocalEngine
@@ -267,7 +267,7 @@ CASES = {
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The command in this process, its tasks too."""
-    monkeypatch.setattr(running, "assemble", lambda spec, _=None: assemble(spec, LocalEngine()))
+    monkeypatch.setattr(assembly, "assemble", lambda spec, _=None: assemble(spec, LocalEngine()))
 
     def types(*words: str, code: int = 0) -> Result:
         with chdir(tmp_path), patch.dict(os.environ):

@@ -348,7 +348,7 @@ class FencedIds(SinkProtocol):
     def publish(self, me: str, receipt: Receipt, tries: int) -> Program:
         """The splits at the same time; then their rows are seen before the receipt is written."""
         published = yield Start(
-            tuple((f"{me}.{split}", "publish_split", (receipt, split)) for split in SPLITS)
+            tuple((f"{me}.{split}", "publish_split", (receipt, split, tries)) for split in SPLITS)
         )
         if any(verdict != "published" for verdict in published):
             return self.again(receipt, tries)
@@ -367,7 +367,7 @@ class FencedIds(SinkProtocol):
         yield Ask("shown", (splits,))
         return None
 
-    def publish_split(self, me: str, receipt: Receipt, split: int) -> Program:
+    def publish_split(self, me: str, receipt: Receipt, split: int, tries: int = 1) -> Program:
         """One split, if no attempt has published it."""
         name = self.id_of(me, receipt, split)
         epoch = yield Ask("init", (name,))
@@ -379,11 +379,12 @@ class FencedIds(SinkProtocol):
             or newest(receipt.window, receipts_in(log)) is not None
         ):
             return "published"
-        return (
-            "published"
-            if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok"
-            else "unknown"
-        )
+        sent = yield from self.transaction(name, epoch, Published(receipt, split))
+        if sent == "ok":
+            return "published"
+        if sent in self.settled_by_a_fence and tries > 1:
+            return Again("publish_split", (receipt, split, tries - 1))
+        return "unknown"
 
     def receive(self, me: str, receipt: Receipt, tries: int) -> Program:
         """The receipt, once nothing stands in its way."""
@@ -395,10 +396,14 @@ class FencedIds(SinkProtocol):
         if held is not None:
             return held
         sent = yield from self.transaction(TABLE, epoch, Published(receipt, None))
+        if sent in self.settled_by_a_fence and tries > 1:
+            return Again("receive", (receipt, tries - 1))
         return ("Done", receipt) if sent == "ok" else self.again(receipt, tries)
 
     def again(self, receipt: Receipt, tries: int) -> Hashable:
-        """Another run took an id, or a commit was not answered: from the top."""
+        """Messages were not delivered, or something open isn't waited for any longer: from the
+        top.
+        """
         return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
 
     def held(self, receipt: Receipt, receipts: tuple[Receipt, ...]) -> Hashable:
@@ -417,6 +422,9 @@ class FencedIds(SinkProtocol):
         sent = yield Ask("send", (name, epoch, published))
         reply: str = (yield Ask("end", (name, epoch))) if sent in self.complete else sent
         return reply
+
+    settled_by_a_fence = frozenset({"fenced", "unknown"})
+    """Another run took the id, or a commit was not answered: fence, look, write again."""
 
     complete = frozenset({"delivered"})
     """Reports after which a transaction may be committed."""
@@ -442,7 +450,7 @@ def receipts_in(log: tuple[Published, ...]) -> tuple[Receipt, ...]:
 class LookBeforeFence(FencedIds):
     """Looks, then fences: what was committing meanwhile isn't seen."""
 
-    def publish_split(self, me: str, receipt: Receipt, split: int) -> Program:
+    def publish_split(self, me: str, receipt: Receipt, split: int, tries: int = 1) -> Program:
         """The wrong order."""
         log = yield Ask("control", (receipt.window,))
         if is_published(log, receipt, split):
@@ -484,7 +492,7 @@ class IgnoresReports(FencedIds):
 class LookOnceInAFence(FencedIds):
     """After a commit that was not answered it fences, and writes again without a look."""
 
-    def publish_split(self, me: str, receipt: Receipt, split: int) -> Program:
+    def publish_split(self, me: str, receipt: Receipt, split: int, tries: int = 1) -> Program:
         """Looks at the first time only."""
         name = self.id_of(me, receipt, split)
         epoch = yield Ask("init", (name,))

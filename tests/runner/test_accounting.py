@@ -18,8 +18,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.contracts.values import valued
-from tests.sinks.beside import DeltaSink
-from windrow.ingest.admin.dead_letters import read_dead, refused_attempts
+from tests.sinks.beside import DeltaSink, read_dead
+from windrow.ingest.admin.dead_letters import refused_attempts
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import LimitsSpec, is_beyond_share
 from windrow.ingest.errors import AccountingError, DataLossError, DeadLetterLimitError

@@ -83,16 +83,16 @@ ONCE = Counter({(31, 0): 1, (32, 0): 1})
 def test_a_committed_windows_letters_are_published_once(office: Office) -> None:
     """By the run that commits it, and by no later one; the result says how many."""
     first, again = office.run(), office.run()
-    assert first.dead_letters is not None
-    published = first.dead_letters
+    assert first.letters is not None
+    published = first.letters
     assert (published.topic, published.letters) == ("things.dead", 2)
-    assert again.dead_letters is None
+    assert again.letters is None
     assert (office.seen(), office.topic.turns, office.findings()) == (ONCE, 1, [])
 
 
 def test_a_window_without_dead_letters_opens_nothing(office: Office) -> None:
     """No turn at the topic, whether it is run or found committed."""
-    assert [office.run(n).dead_letters for n in (0, 1, 2, 0)] == [None] * 4
+    assert [office.run(n).letters for n in (0, 1, 2, 0)] == [None] * 4
     assert office.topic.turns == 0
 
 
@@ -227,7 +227,7 @@ def test_a_sleeper_that_kafka_forgot(office: Office, monkeypatch: pytest.MonkeyP
         office.topic.marks.clear()
         office.now += timedelta(days=30)
 
-    assert later(office, monkeypatch, "dead_topic.begun", published_long_ago).dead_letters is None
+    assert later(office, monkeypatch, "dead_topic.begun", published_long_ago).letters is None
     assert office.seen() == ONCE
 
 
@@ -259,7 +259,7 @@ def test_what_nobody_can_tell_a_person_decides(
         {times},
         False,
     )
-    assert office.run().dead_letters is None
+    assert office.run().letters is None
 
 
 def test_an_old_window_that_nobody_began_to_publish(

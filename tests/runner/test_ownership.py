@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.runner.test_run import PLAIN, Desk, hour
-from windrow.ingest.admin.copies import against_ledger
 from windrow.ingest.admin.rebase import rebase
 from windrow.ingest.admin.rebind import propose, rebind
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify import verify
+from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.errors import OwnerError, SpecError, UnreachableError
 from windrow.ingest.ledger.tables import SINKS
 from windrow.ingest.model.owner import TableOwner

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.runner.test_run import PLAIN, Desk, hour
-from windrow.ingest.admin.copies import against_ledger
 from windrow.ingest.admin.verify import verify
+from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from tests.sinks.beside import DeltaSink
 from tests.sinks.delta.pieces import delta_pieces
-from windrow.ingest.admin.deep import summed
 from windrow.ingest.admin.rebind import rebind
 from windrow.ingest.admin.rebuild import rebuild
+from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import GridError, IdentityError, SchemaChangedError
 from windrow.ingest.formats.json.decoder import JsonDecoder

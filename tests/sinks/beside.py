@@ -8,14 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.admin.dead_letters import read_dead, refused_attempts
+from windrow.ingest.admin.dead_letters import refused_attempts
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.sink import Sink
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.columns import DEAD_LETTERS
 from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.kind import Evolve, Rows
@@ -23,6 +25,22 @@ from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
 OWNER = TableOwner("orders", "ledger-1", "hourly")
+
+
+def read_dead(
+    sink: Sink,
+    store: DeadLetters,
+    window: Window,
+    limit: int | None = None,
+    attempt: str | None = None,
+) -> pa.Table:
+    """Dead letters of the window's committed attempt, or of another one."""
+    if attempt is None:
+        committed = sink.look(window)
+        if committed is None:
+            return DEAD_LETTERS.empty_table()
+        attempt = committed.receipt.attempt
+    return store.read(window, attempt, limit)
 
 
 class WithDeadLetters:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.sinks.things import PARTITIONS, PER_WINDOW, messages, plan, receipt, window
 from windrow.ingest.admin.findings import Finding
-from windrow.ingest.admin.merged import compare_merged
+from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.model.plan import Split

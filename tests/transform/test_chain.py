@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from tests.contracts.transform_contract import Before, TransformContract
+from tests.sinks.beside import read_dead
 from tests.sinks.delta.pieces import delta_pieces
 from tests.transform.small import Explode, Only, Rename
-from windrow.ingest.admin.dead_letters import read_dead
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import SpecError

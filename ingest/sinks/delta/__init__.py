@@ -1,14 +1,13 @@
-"""Delta tables, told from the bottom up.
+"""Delta tables, from the bottom up.
 
-names      what stands in the log and in the table's folder
-columns    which types a Delta table holds, and how two schemas differ (pure)
-stats      Delta's statistics of one Parquet file
-stage      one split's Parquet files
-trouble    what deltalake's errors stand for
-demands    what a table asks of its writers that windrow doesn't do
-table      deltalake: loading a table, its files, writing on what was loaded
-prepare    making a table; its columns
-wide       files written anew in wider columns
+columns     the types that a Delta table holds, and how its columns change (pure)
+stats       Delta's statistics of one Parquet file
+stage       one split's Parquet files
+torn_log    a log whose newest entry was cut by a loss of power
+unsupported features of a table that windrow can't write
+table       deltalake: loading a table, its files, committing on exactly what was loaded
+prepare     making a table, and comparing its columns
+wide        files rewritten in wider columns
 tombstones, merge    tables with a primary key
-store      the store of the one commit loop (`ingest.sinks.settle`)
+store       the table store (`ingest.sinks.table_store`)
 """

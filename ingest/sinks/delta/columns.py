@@ -15,10 +15,10 @@ from windrow.ingest.sinks.schema_evolution import Evolution, evolution
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-    """Refuse columns that a Delta table would store as something else, or not at all.
+    """Refuses columns that a Delta table would store as something else, or not at all.
 
-    Delta takes unsigned integers without a word and stores signed ones, so the types
-    are listed here.
+    Delta stores unsigned integers as signed ones and reports nothing, so the types that
+    it holds are listed here.
 
     Raises:
         SpecError: naming every column that can't be stored as it is, and what to use.
@@ -41,7 +41,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 
 
 def _storable(kind: pa.DataType, *, in_map: bool = False) -> bool:
-    """Times without a zone need a feature of the protocol, which deltalake 1.6 forgets
+    """Timestamps without a zone need a feature of the protocol, which deltalake 1.6 forgets
     when it makes a table that has them in a map.
     """
     if pa.types.is_timestamp(kind):
@@ -58,14 +58,12 @@ _NESTED = (pa.types.is_struct, pa.types.is_map, pa.types.is_list)
 
 
 def evolution_of(table: Schema, wanted: pa.Schema, evolve: Evolve) -> Evolution:
-    """Work out how a table takes files with the wanted columns."""
+    """Works out how a table takes files with the wanted columns."""
     return evolution(pa.schema(table), pa.schema(Schema.from_arrow(wanted)), evolve, _shape)
 
 
 def schema_after(table: Schema, become: Evolution) -> Schema:
-    """The table's columns once it has changed; those that stay are kept with what is said of
-    them.
-    """
+    """The table's columns after the change; those that stay keep their metadata."""
     had = {field.name: field for field in table.fields}
     fields = []
     for column in become.columns:
@@ -81,9 +79,7 @@ def schema_after(table: Schema, become: Evolution) -> Schema:
 
 
 def has_local_times(schema: Schema) -> bool:
-    """Whether a column, however deep, is a time without a zone: such a table needs a
-    feature of the protocol.
-    """
+    """Whether a column, at any depth, is a timestamp without a zone, which needs a feature."""
     return '"timestamp_ntz"' in schema.to_json()
 
 

@@ -1,7 +1,4 @@
-"""Delta tables as a kind of sink: what a spec says of one.
-
-Loads deltalake only when a table is made of it.
-"""
+"""Delta tables as a kind of sink: their settings. deltalake is loaded only for a table."""
 
 from __future__ import annotations
 
@@ -60,7 +57,7 @@ class DeltaSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """What is said of keys goes with a mode that has them."""
+        """Settings of keys go with a mode that has keys."""
         yield from key_conflicts(written, "buckets")
 
     @property
@@ -73,18 +70,16 @@ class DeltaSection(SinkSection):
 
     @property
     def keeps(self) -> bool:
-        """Not where versions decide, for what lies between two of them may still come."""
+        """Not where versions decide: a change between two of them may still come."""
         return self.primary_key is not None and self.version is None
 
     def place(self, folder: Path) -> str:
-        """Where the table is: an absolute path, or the URL as it was given."""
+        """The table's absolute path, or the URL as it was given."""
         return absolute(self.path, folder)
 
 
 class _Delta:
-    """`sinks.kind.SinkKind`: a Delta table, with its dead letters in a second one
-    beside it (`<table>_dead`).
-    """
+    """A Delta table, with its dead letters in a second one, `<table>_dead`."""
 
     section = DeltaSection
 
@@ -102,7 +97,7 @@ class _Delta:
 
 
 def dead_letters_beside(table: str) -> DeadLetters:
-    """Those of the table at a place, in a Delta table beside it."""
+    """Opens the dead letters of the table at a place, in a Delta table of their own."""
     from windrow.ingest.sinks.dead_letters import DeadLetterTable
     from windrow.ingest.sinks.delta.store import DeltaStore
     from windrow.ingest.sinks.place import dead_place, normal

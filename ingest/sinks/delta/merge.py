@@ -1,36 +1,29 @@
-"""Puts the changes of a window into a table with a primary key, on the state that was
-looked at: which files go, and which come.
+"""Merges the changes of a window into a table with a primary key, on the state that was looked at.
 
-Bucket by bucket, and of a bucket only the files that hold a row which has to go:
+Each bucket by itself, and of a bucket only the files that hold a row which has to go:
 
-    the window's changes of the bucket      the last one of each key: by version, if there is one,
-                            then by topic, partition and offset
-    tombstones of later windows         a change of a key that lies there is too late, and
-                            does
-                            nothing
-    the bucket's rows                       of each key with a change: the later window's word
-                            counts; of one window the newer attempt's
+    changes of the window          the last one of each key counts: by version, if there is one,
+                                   then by topic, partition and offset
+    tombstones of later windows    a change of one of their keys is too late, and is dropped
+    rows of the bucket             a change replaces the row of its key, unless a later window
+                                   wrote the row
 
-A window's place in time decides, never the order in which windows are committed: topics
-are cut at offsets, so in one topic-partition that is the order of the log. What a merge
-needs of memory is the window's changes of one bucket, the keys of one of its files, a
-byte for each of its rows, and a row group.
+Windows are ordered by time, never by when they are committed: topics are cut at offsets, so in one
+topic-partition that is the order of the log. A merge holds the window's changes of one bucket in
+memory, the keys of one of its files, a byte for each of its rows, and a row group.
 
-A replacement takes back what its window wrote before. Where that was the last word on a
-key, and the new attempt has none, nobody knows what the key was before: it isn't in the
-table. So it is refused.
+A replacement takes back what its window wrote before. Where that was the newest change of a key,
+and the new attempt has none, the row before isn't in the table any more. So it is refused.
 
-A change may have left columns alone, whose values it doesn't know (`UNAVAILABLE`). It
-has those of the change before it in the window, or of the row that it takes the place
-of; where there is neither, null. That is right where every change before it is merged,
-and none comes later. What comes later is refused: a change that is beaten by a row of a
-window that kept something (by its receipt), and a replacement before such a window; and
-of a replacement or a dead-letter replay any change that leaves a column alone, for the row before
-it isn't there any more.
+A change may leave columns as they were (`UNAVAILABLE`). It gets their values from the change before
+it in the window, or from the row that it replaces; else null. That is right only while windows are
+merged in their order, so these are refused: a change behind a later window's row that kept values
+(by its receipt), a replacement before such a window, and in a replacement or a dead-letter replay
+any change that leaves a column as it was, since the row before it is gone.
 
 A dead-letter replay takes nothing back: its changes are more of the window's own, and lie between
-those that are there. So a row or a tombstone of the window itself meets them as in the log:
-the later message counts.
+those that were committed. So they are compared with rows and tombstones of the window itself by
+place: the later message counts.
 """
 
 from __future__ import annotations
@@ -54,34 +47,30 @@ from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.primary_key import BUCKET
 from windrow.ingest.sinks.columns import fitted
-from windrow.ingest.sinks.delta.names import staged_path
-from windrow.ingest.sinks.delta.stage import StagedFile, growing
+from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing
 from windrow.ingest.sinks.delta.table import DataFile, data_files
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
-from windrow.ingest.sinks.delta.trouble import explained_files
 from windrow.ingest.sinks.merging import MergeForm, Tally, kept_by, refuse_unknown, refuse_untold
 from windrow.ingest.sinks.parquet_files import BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import GrowingFile
+from windrow.ingest.sinks.staged_files import staged_path
 
 FEW = 8
-"""So many files a bucket may have that a commit leaves as they are; with more it puts
-them together.
-"""
+"""A commit leaves fewer files of a bucket than these as they are; else it compacts them."""
 
 Renews = Literal["few", "buckets", "table"]
-"""Which files a commit puts together: as few as can be; all of each bucket that it
-changes; all that there are.
-"""
+"""Which files a commit rewrites: as few as it can; all of each bucket that it changes; all."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 class Form(MergeForm, frozen=True):
-    """The same, and how the table's files are made.
+    """The columns by which a table is merged, and those of its files.
 
     `in_file`: their columns, the window's among them; the table's own, of which what
-    was staged may lack some. `renews`: what is written anew beside what loses a row.
+    was staged may lack some. `renews`: the files that are rewritten besides those that
+    lose a row.
     """
 
     in_file: pa.Schema
@@ -89,7 +78,7 @@ class Form(MergeForm, frozen=True):
 
     @property
     def judged(self) -> list[str]:
-        """What has to be read of a row to know whether it stays."""
+        """The columns that decide whether a row stays."""
         return list(
             dict.fromkeys(
                 [
@@ -110,8 +99,9 @@ def merge(
     later: Sequence[Receipt],
     older: Receipt | None,
 ) -> tuple[Merged, list[AddAction | RemoveAction]]:
-    """What a commit of these staged files does to the table; new files are written by
-    then, and nothing names them.
+    """Merges staged files; gives the receipt's sums, and the actions of the commit.
+
+    New files are written by then, and no commit names them.
 
     Args:
         place: where the table lies.
@@ -171,24 +161,24 @@ class _Merging:
 
     @property
     def touched(self) -> set[int]:
-        """The buckets that the window says something of, or said in the generation before."""
+        """The buckets that the window changes, or changed in the generation before."""
         before = frozenset[int]() if self._before is None else self._before.buckets
         return {bucket for file in self._staged for bucket in file.buckets} | before
 
     def merge(self, bucket: int, files: Sequence[DataFile]) -> None:
-        """One bucket. `files`: the table's."""
-        changes, alone = self._changes(bucket)
-        beaten = self._buried_later(changes, bucket)
-        gone = [self._judged(file, changes, beaten, alone) for file in files]
-        changes = self._kept(changes, beaten, alone)
+        """Merges one bucket. `files`: the table's."""
+        changes, keeps = self._changes(bucket)
+        beaten = self._too_late(changes, bucket)
+        gone = [self._judged(file, changes, beaten, keeps) for file in files]
+        changes = self._kept(changes, beaten, keeps)
         if self.replaces:
             self._unknown_tombstones(files, changes, bucket)
         if not self._form.key.marks and self._form.key.version is None:
-            self._bury(bucket, changes, beaten)
+            self._write_tombstones(bucket, changes, beaten)
         self._rewrite(bucket, files, gone, self._new(changes, beaten))
 
     def close(self) -> Merged:
-        """What was done, with what the generations before did.
+        """The sums of this commit and of the generations before.
 
         Raises:
             RefusedError: keys would be left as nobody knows.
@@ -197,19 +187,17 @@ class _Merging:
         refuse_untold(self._key, self._untold)
         return self._tally.after(self._older, self._tombstones.close())
 
-    def _changes(self, bucket: int) -> tuple[pa.Table, _Alone]:
-        """The last change of each key, and what they leave alone that the changes
-        before them don't tell.
-        """
+    def _changes(self, bucket: int) -> tuple[pa.Table, _KeptColumns]:
+        """The last change of each key, and the columns that it takes from an older row."""
         found = [self._staged_rows(file, bucket) for file in self._staged if bucket in file.buckets]
         if not found:
-            known = [f for f in self._form.in_file if f.name not in {self._form.window, DELETED}]
-            return pa.schema([*known, pa.field(DELETED, pa.bool_())]).empty_table(), {}
+            own = [f for f in self._form.in_file if f.name not in {self._form.window, DELETED}]
+            return pa.schema([*own, pa.field(DELETED, pa.bool_())]).empty_table(), {}
         every = pa.concat_tables(found)
         versions = [] if self._form.key.version is None else [self._form.key.version]
         order = [every[name] for name in (*versions, *self._form.place)]
         keys = [every[name] for name in self._form.key.columns]
-        # Of one message's changes the last counts: sorting keeps them as they stand.
+        # Of one message's changes the last counts: the sort keeps their order.
         key = [f"{len(order) + i}" for i in range(len(keys))]
         ordered = (
             _frame([*order, *keys])
@@ -225,27 +213,27 @@ class _Merging:
                     _mask(pc.greater(pc.list_value_length(every[UNAVAILABLE.name]), 0))
                 )
             )
-        alone: _Alone = {}
+        keeps: _KeptColumns = {}
         for name in names:
-            told = ordered.with_columns(
-                pl.Series("told", ~_leaves_alone(every, name)).gather(ordered["row"])
+            known = ordered.with_columns(
+                pl.Series("known", ~_left_as_it_was(every, name)).gather(ordered["row"])
             )
-            told = told.with_columns(pl.when("told").then("row").alias("from")).with_columns(
+            known = known.with_columns(pl.when("known").then("row").alias("from")).with_columns(
                 pl.col("from").forward_fill().over(key)
             )
-            source = told.unique(key, keep="last", maintain_order=True).sort("row")["from"]
+            source = known.unique(key, keep="last", maintain_order=True).sort("row")["from"]
             values = every[name].take(source.to_arrow())
             changes = changes.set_column(
                 changes.schema.get_field_index(name), every.schema.field(name), values
             )
-            alone[name] = _Kept(source.is_null().to_numpy())
-        return changes, alone
+            keeps[name] = _Kept(source.is_null().to_numpy())
+        return changes, keeps
 
-    def _kept(self, changes: pa.Table, beaten: Mask, alone: _Alone) -> pa.Table:
-        """The changes with what the rows have that they take the place of."""
-        for name, kept in alone.items():
+    def _kept(self, changes: pa.Table, beaten: Mask, keeps: _KeptColumns) -> pa.Table:
+        """Fills in the values that changes keep from the rows that they replace."""
+        for name, kept in keeps.items():
             kind = self._form.in_file.field(name).type
-            values = pa.concat_arrays([_whole(changes[name]).cast(kind), *kept.values])
+            values = pa.concat_arrays([_array(changes[name]).cast(kind), *kept.values])
             at = np.arange(changes.num_rows)
             for positions, values_before in zip(
                 kept.positions, np.cumsum([changes.num_rows, *map(len, kept.values)]), strict=False
@@ -256,7 +244,7 @@ class _Merging:
                 self._form.in_file.field(name),
                 values.take(pa.array(at)),
             )
-        if alone:
+        if keeps:
             left = _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0))
             self._tally.kept += int(np.count_nonzero(left & ~beaten))
         return changes
@@ -269,8 +257,8 @@ class _Merging:
         ):
             return opened.read_row_groups(groups, use_threads=False)
 
-    def _buried_later(self, changes: pa.Table, bucket: int) -> Mask:
-        """Which changes come too late, because a later window took the key out; or, of
+    def _too_late(self, changes: pa.Table, bucket: int) -> Mask:
+        """Which changes come too late, because a later window deleted the key; or, of
         a dead-letter replay, a later message of the window itself.
         """
         beaten = np.zeros(changes.num_rows, np.bool_)
@@ -280,17 +268,17 @@ class _Merging:
                 beaten[self._meeting(keys, changes)[1]] = True
         own = self._own_tombstones(bucket)
         if own is not None:
-            buried, changed = self._meeting(own, changes)
-            beaten[changed[~self._follows(changes, changed, own, buried)]] = True
+            deleted, changed = self._meeting(own, changes)
+            beaten[changed[~self._follows(changes, changed, own, deleted)]] = True
         return beaten
 
     def _own_tombstones(self, bucket: int) -> pa.Table | None:
-        """Those that a dead-letter replay stands on."""
+        """The window's own tombstones, which a dead-letter replay is compared with."""
         return self._before.keys(bucket) if self._dead_replay and self._before is not None else None
 
-    def _bury(self, bucket: int, changes: pa.Table, beaten: Mask) -> None:
-        """Note what the window took out by its last words: of a dead-letter replay, also what
-        stands of the tombstones before.
+    def _write_tombstones(self, bucket: int, changes: pa.Table, beaten: Mask) -> None:
+        """Writes the keys that the window deleted; in a dead-letter replay also those of its
+        tombstones that still count.
         """
         columns = [*self._form.key.columns, *self._form.place]
         own = self._own_tombstones(bucket)
@@ -300,16 +288,16 @@ class _Merging:
         stays = changes.filter(pa.array(~beaten))
         found = [stays.filter(stays[DELETED]).select(columns)]
         if own is not None:
-            told = np.zeros(own.num_rows, np.bool_)
-            told[self._meeting(own, stays)[0]] = True
-            found.append(own.filter(pa.array(~told)).select(columns))
+            known = np.zeros(own.num_rows, np.bool_)
+            known[self._meeting(own, stays)[0]] = True
+            found.append(own.filter(pa.array(~known)).select(columns))
         kinds = pa.schema([self._form.in_file.field(name) for name in columns])
         self._tombstones.add(bucket, pa.concat_tables([table.cast(kinds) for table in found]))
 
     def _meeting(
         self, rows: pa.Table, changes: pa.Table
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Which rows have which change, by their keys: the positions of both."""
+        """Joins rows and changes by their keys; gives the positions of both."""
         left, right = (
             _frame(
                 [
@@ -323,13 +311,15 @@ class _Merging:
         met = left.join(right, on=names, how="inner")
         return met["row"].to_numpy().astype(np.int64), met["change"].to_numpy().astype(np.int64)
 
-    def _judged(self, file: DataFile, changes: pa.Table, beaten: Mask, alone: _Alone) -> Mask:
+    def _judged(self, file: DataFile, changes: pa.Table, beaten: Mask, keeps: _KeptColumns) -> Mask:
         """Which rows of a file go.
 
-        Notes the changes that a row of it beats, and what those keep that take its place.
+        Marks the changes that a row of it beats, and keeps the values that the others take
+        from it.
         """
         batch = self._columns(
-            file, [*self._form.judged, *(self._form.place if self._dead_replay else []), *alone]
+            file,
+            [*self._form.judged, *(self._form.place if self._dead_replay else []), *keeps],
         )
         rows, changed = self._meeting(batch, changes)
         own = self._own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
@@ -339,7 +329,7 @@ class _Merging:
             pc.is_in(batch.column(self._form.window).take(pa.array(rows[~wins])), self._keeping)
         )
         self._untold += int(np.count_nonzero(keeping))
-        for name, kept in alone.items():
+        for name, kept in keeps.items():
             kept.take(batch[name], rows[wins], changed[wins])
         gone = np.zeros(batch.num_rows, np.bool_)
         gone[rows[wins]] = True
@@ -353,7 +343,7 @@ class _Merging:
         rows: npt.NDArray[np.int64],
         changed: npt.NDArray[np.int64],
     ) -> Mask:
-        """Whether a change takes the place of the row that it meets."""
+        """Whether each change replaces the row that it meets."""
         after = _mask(
             pc.less_equal(batch.column(self._form.window).take(pa.array(rows)), self._key)
         )
@@ -391,21 +381,21 @@ class _Merging:
     def _unknown_tombstones(
         self, files: Sequence[DataFile], changes: pa.Table, bucket: int
     ) -> None:
-        """Count the keys that the generation before took out, and of which neither the
-        new attempt nor a later window says more.
+        """Counts the keys that the generation before deleted, and that neither the new attempt
+        nor a later window changes.
         """
         keys = None if self._before is None else self._before.keys(bucket)
         if keys is None:
             return
-        told = np.zeros(keys.num_rows, np.bool_)
-        told[self._meeting(changes, keys)[1]] = True
+        known = np.zeros(keys.num_rows, np.bool_)
+        known[self._meeting(changes, keys)[1]] = True
         for tombstones in self._later:
             others = tombstones.keys(bucket)
             if others is not None:
-                told[self._meeting(others, keys)[1]] = True
+                known[self._meeting(others, keys)[1]] = True
         for file in files:
-            told[self._meeting(self._columns(file, list(self._form.key.columns)), keys)[1]] = True
-        self._unknown += int(np.count_nonzero(~told))
+            known[self._meeting(self._columns(file, list(self._form.key.columns)), keys)[1]] = True
+        self._unknown += int(np.count_nonzero(~known))
 
     def _new(self, changes: pa.Table, beaten: Mask) -> pa.Table:
         """The rows that the table gains."""
@@ -419,7 +409,7 @@ class _Merging:
     def _rewrite(
         self, bucket: int, files: Sequence[DataFile], gone: Sequence[Mask], new: pa.Table
     ) -> None:
-        """One file in the place of those that lose a row, with what is new."""
+        """Writes one file in the place of those that lose a row, with the new rows."""
         left = [file for file, mask in zip(files, gone, strict=True) if not mask.any()]
         if len(left) == len(files) and not new.num_rows and self._form.renews != "table":
             return
@@ -483,8 +473,10 @@ class _Merging:
 
 @dataclass
 class _Kept:
-    """Of a column, which changes left it alone and don't know it; and the values of
-    rows that some of them take the place of.
+    """The values that changes keep of a column.
+
+    `unknown`: which changes left it as it was, and no change before them in the window has it.
+    `values`: those of the rows that they replace.
     """
 
     unknown: Mask
@@ -494,18 +486,18 @@ class _Kept:
     def take(
         self, column: pa.ChunkedArray, rows: npt.NDArray[np.int64], changes: npt.NDArray[np.int64]
     ) -> None:
-        """Keep what rows have for the changes that don't know it."""
+        """Takes the values of rows for the changes that don't have them."""
         unknown = self.unknown[changes]
         self.positions.append(changes[unknown])
-        self.values.append(_whole(column.take(pa.array(rows[unknown]))))
+        self.values.append(_array(column.take(pa.array(rows[unknown]))))
 
 
-_Alone = dict[str, _Kept]
+_KeptColumns = dict[str, _Kept]
 
 
-def _leaves_alone(changes: pa.Table, name: str) -> Mask:
-    """Which changes leave a column alone."""
-    names = _whole(changes[UNAVAILABLE.name])
+def _left_as_it_was(changes: pa.Table, name: str) -> Mask:
+    """Which changes leave a column as it was."""
+    names = _array(changes[UNAVAILABLE.name])
     mask = np.zeros(changes.num_rows, np.bool_)
     mask[
         pc.list_parent_indices(names).to_numpy()[_mask(pc.equal(pc.list_flatten(names), name))]
@@ -515,17 +507,16 @@ def _leaves_alone(changes: pa.Table, name: str) -> Mask:
 
 def _frame(columns: Sequence[Any]) -> pl.DataFrame:
     """Columns by their numbers."""
-    return pl.DataFrame({f"{i}": pl.from_arrow(_whole(column)) for i, column in enumerate(columns)})
+    return pl.DataFrame({f"{i}": pl.from_arrow(_array(column)) for i, column in enumerate(columns)})
 
 
-def _whole(column: Any) -> pa.Array:
+def _array(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _mask(found: Any) -> Mask:
-    """Null is no."""
-    # Arrow's own word
-    mask: Mask = _whole(pc.fill_null(found, False)).to_numpy(zero_copy_only=False)
+    """A mask as numpy's; null counts as false."""
+    mask: Mask = _array(pc.fill_null(found, False)).to_numpy(zero_copy_only=False)
     return mask
 
 

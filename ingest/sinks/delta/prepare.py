@@ -1,4 +1,4 @@
-"""A table is made once; later its columns are held against those of the rows that are to come.
+"""Makes a table once; later compares its columns with those of the rows to come.
 
 Columns that it lacks are brought by the first commit of rows that have them (`evolved`), on the
 snapshot that this commit looked at: a run that never comes to its commit leaves the table as it
@@ -19,13 +19,14 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import evolution_of, has_local_times
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.owner_properties import owner_properties
 from windrow.ingest.sinks.place import FILES_LOG, Place
 from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unfit_files
 from windrow.ingest.sinks.write_check import refuse_unwritable
 
 
 def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evolve) -> Evolution:
-    """Work out what becomes of the table's columns so that staged files fit it at the commit.
+    """Works out what becomes of the table's columns so that staged files fit it at the commit.
 
     It may be another table than when they were staged; one that has gained columns meanwhile takes
     files without them.
@@ -48,7 +49,7 @@ def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evol
 def column_changes(
     uri: str, table: DeltaTable, columns: pa.Schema, evolve: Evolve
 ) -> Sequence[str]:
-    """Give the changes that the first rows of these columns would bring, in words.
+    """Gives the changes that the first rows of these columns would bring, in words.
 
     Raises:
         SchemaChangedError: every difference that no commit may resolve, column by column.
@@ -77,7 +78,7 @@ def ensure(
     shape: tables.Shape,
     waits: Sequence[float],
 ) -> None:
-    """Create the table, or give one that is there the feature that its columns need.
+    """Creates the table, or gives an existing one the feature that its columns need.
 
     Raises:
         SpecError: a table of files lies there, or this user may not write there.
@@ -110,7 +111,7 @@ def _missing(
     owner: TableOwner,
     shape: tables.Shape,
 ) -> Callable[[], None] | None:
-    """What is to be done; None if a commit may do the rest, or the table is somebody else's."""
+    """The next step; None if a commit may do the rest, or another pipeline owns the table."""
     if table is None:
         _refuse_files(place, uri)
         return lambda: _create(uri, columns, owner, shape)
@@ -125,11 +126,11 @@ def _missing(
 
 
 def _refuse_files(place: Place, uri: str) -> None:
-    """Refuse a place where a table of files lies: sweeps would take its data, which Delta doesn't name.
+    """Refuses a place with a table of kind files, whose data a sweep would take.
 
     Raises:
         SpecError: there is one.
-    """  # noqa: E501
+    """
     if any(place.walk(FILES_LOG)):
         what = f"at {uri} lies a table of another kind"
         raise SpecError(
@@ -143,16 +144,14 @@ def _create(uri: str, columns: pa.Schema, owner: TableOwner, shape: tables.Shape
         Schema.from_arrow(columns),
         mode="error",
         partition_by=[shape.column],
-        configuration=tables.properties_of(owner, shape),
+        configuration={**owner_properties(owner), **shape.properties},
         raise_if_key_not_exists=False,
         commit_properties=CommitProperties(max_commit_retries=0),
     )
 
 
 def _allow_local_times(table: DeltaTable) -> None:
-    """Add the feature that times without a zone need: a commit that brings a column
-    can't bring it.
-    """
+    """Adds the feature that timestamps without a zone need; a commit of rows can't add it."""
     table.alter.add_feature(
         TableFeatures.TimestampWithoutTimezone,
         allow_protocol_versions_increase=True,

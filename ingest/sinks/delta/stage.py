@@ -1,11 +1,9 @@
-"""One split's rows, or dead letters, as a Parquet file whose name no other attempt uses.
-
-Runs on executors; nothing becomes visible.
-"""
+"""Stages one split's rows, or dead letters, as a Parquet file. Runs on executors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 
@@ -13,22 +11,22 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks import parquet_files
-from windrow.ingest.sinks.delta.names import staged_path
 from windrow.ingest.sinks.delta.stats import statistics
+from windrow.ingest.sinks.parquet_files import ParquetForm
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
+from windrow.ingest.sinks.staged_files import staged_path
 from windrow.ingest.sinks.staging import Layout
 
 
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A staged file in the sink's own words: small, JSON, safe to lose.
+    """A staged file as its committable describes it.
 
-    `buckets`: that of each of its row groups, where keys have any.
+    `buckets`: the bucket of each row group, in a table with a primary key.
     """
 
     path: str
@@ -40,75 +38,63 @@ class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
-"""Divides rows by their buckets."""
+"""Splits rows by their buckets."""
 
 
-class DeltaForm:
-    """Rows as Delta's readers want them, in Parquet; what is gathered meanwhile is what
-    a commit says of the file.
+class DeltaForm(ParquetForm):
+    """Rows in Parquet, with what a commit says of the file.
 
-    `cut`: what divides rows further, so that each row group is of one bucket.
+    `cut`: splits rows further, so that each row group is of one bucket.
     """
-
-    compression = None
 
     def __init__(
         self, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
     ) -> None:
-        self._schema, self._metadata, self._cut = schema, metadata, cut
+        super().__init__(schema, metadata)
+        self._cut = cut
         self._buckets: list[int] = []
         self._nan: set[str] = set()
-        self._done: list[pq.FileMetaData] = []
-        self._writer: pq.ParquetWriter
-
-    def begin(self, out: pa.NativeFile) -> None:
-        texts = [f.name for f in self._schema if pa.types.is_string(f.type)]
-        # Dictionaries of numbers only cost time. Offsets and timestamps nearly rise in
-        # steps: as differences they take next to no room.
-        steps = {
-            self._metadata[name]: "DELTA_BINARY_PACKED"
-            for name in ("offset", "timestamp")
-            if name in self._metadata
-        }
-        self._writer = pq.ParquetWriter(
-            out,
-            self._schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=texts,
-            column_encoding=steps,
-            write_page_checksum=True,
-            metadata_collector=self._done,
-        )
 
     def write(self, rows: pa.Table) -> None:
         self._nan.update(_with_nan(rows))
         if self._cut is None:
-            self._writer.write_table(rows, row_group_size=rows.num_rows)
+            super().write(rows)
             return
         for bucket, part in self._cut(rows):
-            self._writer.write_table(part, row_group_size=part.num_rows)
+            super().write(part)
             self._buckets.append(bucket)
 
-    def end(self) -> None:
-        parquet_files.end(self._writer)
-
     def word(self, path: str, size: int, rows: int) -> StagedFile:
-        stats = statistics(self._done[0], self._schema, self._nan)
-        return StagedFile(
-            path, size, rows, stats, int(datetime.now(UTC).timestamp() * 1000), tuple(self._buckets)
-        )
+        stats = statistics(self.footer, self.columns, self._nan)
+        written = int(datetime.now(UTC).timestamp() * 1000)
+        return StagedFile(path, size, rows, stats, written, tuple(self._buckets))
+
+
+@contextmanager
+def explained_files() -> Iterator[None]:
+    """Translates the system's errors while a commit reads and writes files of the table.
+
+    Raises:
+        UnreachableError: one can't be read or written.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        what = f"a file of the table can't be read or written: {why}"
+        do = "Nothing was committed. Make room or repair the storage, then run the window again."
+        raise UnreachableError(what, "commit", do) from error
 
 
 def growing(
     place: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
 ) -> GrowingFile[StagedFile]:
-    """A new file of a table."""
+    """Begins a new file of a table."""
     return GrowingFile(place, path, DeltaForm(schema, metadata, cut))
 
 
 class DeltaStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know.
+    """Makes stagers on executors, so it is picklable.
 
     `uri`: the table under which the files go; `primary_key`: the table's, if it has one.
     """
@@ -119,7 +105,7 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
     primary_key: PrimaryKey | None = None
 
     def __call__(self, split: Split) -> FileStager[StagedFile]:
-        """A stager whose file name is unique to this call."""
+        """Makes a stager whose file name is unique to this call."""
         path = staged_path(self.window_key, self.layout.attempt)
         cut = None if self.primary_key is None else partial(by_bucket, self.primary_key)
         return FileStager(
@@ -131,7 +117,7 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
 
 
 def by_bucket(primary_key: PrimaryKey, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each bucket, in the order in which they stand."""
+    """Splits rows by bucket; within one they keep their order."""
     whole = rows.combine_chunks().to_batches()
     if not whole:
         return

@@ -1,6 +1,4 @@
-"""Delta's statistics of one Parquet file, from the statistics that Parquet itself keeps
-per row group.
-"""
+"""Delta's statistics of one Parquet file, from those of its row groups."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ Bounds = tuple[Any, Any]
 
 
 def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collection[str]) -> str:
-    """`numRecords`, and per top-level column the nulls and the bounds, as Delta's JSON.
+    """Gives `numRecords`, and per top-level column the nulls and the bounds, as Delta's JSON.
 
     Bounds are given for all plain columns that hold a value, or for none: where some
     are missing, deltalake 1.6.6 reads the others' file as `column >= null`, and
@@ -68,18 +66,17 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collecti
 
 
 def _bounds(kind: pa.DataType, groups: list[Any]) -> Bounds | None:
-    """A column's least and greatest value in Delta's words; None if they can't be told:
-    no bound is a right bound.
+    """A column's least and greatest value as Delta writes them; None if they aren't known,
+    since no bound is a right bound.
     """
     filled = [g for g in groups if g is None or g.num_values > 0]
     if not all(g is not None and g.has_min_max for g in filled):
         return None  # Parquet keeps none for values of more than 4 KiB
     try:
         return _low(kind, min(g.min for g in filled)), _high(kind, max(g.max for g in filled))
-    except (
-        OverflowError,
-        ValueError,
-    ):  # an instant that Python's datetime can't hold, an infinity, a shortened text without an upper bound  # noqa: E501
+    except (OverflowError, ValueError):
+        # A timestamp that Python's datetime can't hold, an infinity, or a shortened text
+        # without an upper bound.
         return None
 
 
@@ -88,7 +85,7 @@ def _low(kind: pa.DataType, value: Any) -> Any:
 
 
 def _high(kind: pa.DataType, value: Any) -> Any:
-    """A shortened text gets a last character that sorts behind whatever was cut off."""
+    """A shortened text ends with a character that sorts behind anything that was cut off."""
     if not pa.types.is_string(kind):
         return _plain(kind, value)
     if len(value) <= _SHORT:

@@ -1,9 +1,9 @@
 """A Delta table as a table store: each change on exactly the snapshot that was looked at.
 
-What a table holds of windrow's windows is told by pages (`ingest.sinks.pages`): files below
+The windows that a table holds are listed in pages (`ingest.sinks.pages`): files below
 `_windrow`, each named by its content. A commit writes its window's receipt and a page, and names
 the page in one application transaction, `windrow:pages`, which outlives checkpoints and the
-clean-up of the log; the page names those behind it. So rows, receipt, ranges and notes are there
+clean-up of the log; the page names the older ones. So rows, receipt, ranges and notes are visible
 together or not at all, and a look asks deltalake for one transaction, however many windows there
 are. Any two commits of windrow have that transaction, so any two conflict.
 """
@@ -33,18 +33,18 @@ from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.delta import prepare
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import check_rows, in_files, schema_after
-from windrow.ingest.sinks.delta.demands import refuse_demands
-from windrow.ingest.sinks.delta.names import STAGED
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
 from windrow.ingest.sinks.delta.table import Writing
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf
+from windrow.ingest.sinks.delta.torn_log import entry_name, refuse_unfinished
+from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
 from windrow.ingest.sinks.delta.wide import WideFiles
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.parquet_files import as_said, batches_of
+from windrow.ingest.sinks.parquet_files import batches_of, checked_by_stats
 from windrow.ingest.sinks.place import ListedFile, Place, is_same_table, millis, normal
 from windrow.ingest.sinks.schema_evolution import Evolution
-from windrow.ingest.sinks.staged_files import StagedFiles, refuse_gone
+from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     SWEPT,
@@ -82,7 +82,7 @@ class DeltaStore:
         self.place = normal(uri)
         self.metadata, self.primary_key, self.evolve = metadata, primary_key, evolve
         self.files = Place(self.place)
-        self.staged = StagedFiles(self.place, (STAGED,), StagedFile, self.files)
+        self.staged = StagedFiles(self.place, (DATA,), StagedFile, self.files)
         self.pages = PageFiles(self.place)
         self._kept: tuple[DeltaState, tuple[bytes | None, ...]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
@@ -93,10 +93,10 @@ class DeltaStore:
 
     @cached_property
     def shape(self) -> tables.Shape:
-        """How its rows lie."""
+        """The layout of its rows."""
         if self.primary_key is None:
             return tables.Shape(self.metadata["window"], {})
-        return tables.Shape(BUCKET, {"windrow.primary-key": _in_words(self.primary_key)})
+        return tables.Shape(BUCKET, {"windrow.primary-key": _key_property(self.primary_key)})
 
     @property
     def capabilities(self) -> Capabilities:
@@ -130,7 +130,7 @@ class DeltaStore:
 
     @contextmanager
     def reading(self) -> Iterator[DeltaState | None]:
-        """The state of the look before, as long as the log ends where it ended."""
+        """The state of the look before, as long as the log hasn't grown since."""
         kept, self._kept = self._kept, None
         if kept is not None and self._end(kept[0].version) == kept[1]:
             self._kept = kept
@@ -144,17 +144,17 @@ class DeltaStore:
 
     @contextmanager
     def writing(self) -> Iterator[DeltaState | None]:
-        """A state that was kept may be so old that the log behind it was cleaned up: load it."""
+        """The newest state, always loaded: the log behind a kept one may be cleaned up."""
         state = self._loaded()
         if state is not None:
-            tables.refuse_unfinished(self.place, self.files, state.version)
+            refuse_unfinished(self.place, self.files, state.version)
         yield state
 
     def stager(self, layout: Layout, window: Window) -> DeltaStagerFactory:
         return DeltaStagerFactory(self.place, layout, window.key, self.primary_key)
 
     def wide_files(self, receipt: Receipt) -> WideFiles:
-        """The wide files of a commit: those of a try that lost stay valid for the next one."""
+        """The rewritten files of a commit; those of a try that lost are used by the next one."""
         if self._wide is None or self._wide[0] is not receipt:
             self._wide = receipt, WideFiles(self.files, receipt, self.metadata)
         return self._wide[1]
@@ -173,8 +173,8 @@ class DeltaStore:
             map(
                 self._content,
                 (
-                    tables.entry_name(version),
-                    tables.entry_name(version + 1),
+                    entry_name(version),
+                    entry_name(version + 1),
                     tables.NEWEST_CHECKPOINT,
                 ),
             )
@@ -208,7 +208,7 @@ class DeltaState(PagedState):
         return tables.listed(self._table)
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        """Where rows lie by their keys, nobody knows without reading them: none."""
+        """None in a table with a primary key, whose files aren't by window."""
         if self._store.primary_key is not None:
             return set()
         parts = set(map(str, self._files[tables.part_of(self._table)].unique().to_pylist()))
@@ -221,7 +221,7 @@ class DeltaState(PagedState):
         return rows, size
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        refuse_demands(self._store.place, self._table)
+        refuse_unsupported(self._store.place, self._table)
         return prepare.column_changes(self._store.place, self._table, columns, self._store.evolve)
 
     def scan(
@@ -230,9 +230,7 @@ class DeltaState(PagedState):
         columns: Callable[[], pa.Schema],
         names: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Whole files, held against what the log says of them: statistics of a damaged
-        file may hide rows.
-        """
+        """Whole files, compared with their statistics: those of a damaged file may hide rows."""
         del columns  # the files say their types
         tables.refuse_unreadable_rows(self._store.place, self._table)
         files, column = self._files, self._store.metadata["window"]
@@ -240,9 +238,9 @@ class DeltaState(PagedState):
         if window is not None and lies_by_window:
             files = files.filter(pc.equal(files[tables.part_of(self._table)], window.key))
         parts = files[tables.part_of(self._table)].to_pylist()
-        for (path, said), part in zip(tables.said_of(files).items(), parts, strict=True):
+        for (path, said), part in zip(tables.stats_of(files).items(), parts, strict=True):
             wanted = None if names is None else list(names)
-            for batch in as_said(path, said, batches_of(self._store.files, path, wanted)):
+            for batch in checked_by_stats(path, said, batches_of(self._store.files, path, wanted)):
                 if lies_by_window:
                     yield batch.append_column(column, pa.repeat(part, batch.num_rows))
                 else:
@@ -278,7 +276,7 @@ class DeltaState(PagedState):
     def put(self, change: TableChange) -> Answer:
         store, receipt, writing = self._store, change.receipt, Writing([])
         if change.window is not None:
-            refuse_demands(store.place, self._table)
+            refuse_unsupported(store.place, self._table)
             columns = change.columns if change.staged else None
             become = prepare.evolved(store.place, self._table, columns, store.evolve)
             if store.primary_key is None:
@@ -298,9 +296,9 @@ class DeltaState(PagedState):
         return answer or Written(self.version + 1, receipt)
 
     def _appended(self, change: TableChange, key: str, become: Evolution) -> Writing:
-        """Staged files as they are, or written anew as wide as the table.
+        """Adds staged files as they are, or rewritten as wide as the table.
 
-        Where the table becomes wider, all files that are there are written anew, too.
+        Where the table becomes wider, all of its files are rewritten, too.
         """
         table, files, parts = (
             self._table,
@@ -328,7 +326,7 @@ class DeltaState(PagedState):
     def _merged(
         self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution
     ) -> tuple[Receipt, Writing]:
-        """Changes merged into exactly this version."""
+        """Merges changes into exactly this version."""
         from windrow.ingest.sinks.delta.merge import Form, Renews, merge  # polars
 
         store, own = self._store, receipt.window.key
@@ -354,7 +352,7 @@ class DeltaState(PagedState):
 
 
 def _renewing(actions: list[AddAction | RemoveAction], become: Evolution, table: Schema) -> Writing:
-    """A merge's actions; where columns change, all files of each bucket that loses one go."""
+    """A merge's actions; where columns change, each bucket that loses a file loses all of them."""
     if not become.changes:
         return Writing(actions)
     lose = {
@@ -367,8 +365,8 @@ def _renewing(actions: list[AddAction | RemoveAction], become: Evolution, table:
     return Writing(added, schema_after(table, become), parts)
 
 
-def _in_words(key: PrimaryKey) -> str:
-    """What the table says of its key, for ever: by another one its rows would lie otherwise."""
+def _key_property(key: PrimaryKey) -> str:
+    """The table's property of its key, which never changes: rows are laid out by it."""
     return json.dumps(
         {
             "columns": list(key.columns),
@@ -380,7 +378,7 @@ def _in_words(key: PrimaryKey) -> str:
 
 
 def _note(receipt: Receipt) -> str:
-    """A note for people who read the table's history; it goes with the log."""
+    """A commit's entry in the table's history, for people."""
     ranges = [[s.topic, s.partition, s.start, s.stop] for s in receipt.plan.splits]
     said = {
         "window": receipt.window.key,

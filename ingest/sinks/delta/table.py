@@ -1,4 +1,4 @@
-"""Delta tables by deltalake: load one, whose it is, its files, write on exactly what was loaded.
+"""Delta tables by deltalake: load one, read its owner and files, commit on what was loaded.
 
 deltalake's own retry is off everywhere: it commits again on a snapshot that nobody looked at. Even
 `create(mode="error")` then lets two racing creators both succeed, the second one replacing the
@@ -7,6 +7,7 @@ first one's properties (deltalake 1.6.6: 29 successes in 15 races; without its r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -19,22 +20,19 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.sinks.delta.names import PAGES_APP
 from windrow.ingest.sinks.delta.stage import StagedFile
-from windrow.ingest.sinks.delta.trouble import LOG, reason, torn_entry, unfinished
-from windrow.ingest.sinks.parquet_files import SaidOfFile
+from windrow.ingest.sinks.delta.torn_log import LOG, PAGES_APP, entry_name, torn_newest
+from windrow.ingest.sinks.owner_properties import owner_in
+from windrow.ingest.sinks.parquet_files import FileStats
 from windrow.ingest.sinks.place import Place, is_full, to_check, waiting_for_storage
 from windrow.ingest.sinks.table_store import Conflict, Unanswered
 
 NEWEST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
-FORM = "2"
-"""The form of what windrow keeps of its windows in a table and beside it."""
-
 CLEANED_EVERY = 1000
 """So many commits lie between two clean-ups of the log, each of which lists all of its files."""
 
-_FORM = "windrow.form"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RETENTION = "delta.setTransactionRetentionDuration"
 
 
@@ -42,7 +40,7 @@ def load(uri: str) -> DeltaTable | None:
     """The table as it is now; None if it isn't there.
 
     Raises:
-        UnreachableError: if that can't be told.
+        UnreachableError: nobody can say.
     """
     try:
         with waiting_for_storage(uri):
@@ -50,29 +48,22 @@ def load(uri: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except Exception as error:
-        torn = torn_entry(Place(uri))
+        torn = torn_newest(uri, Place(uri))
         if torn is not None:
-            raise UnreachableError(
-                f"{torn.what(uri)}: {reason(error)}", "setup", torn.cure(uri)
-            ) from error
+            raise torn from error
         what = f"the table {uri} can't be read: {reason(error)}"
         raise UnreachableError(what, "setup", to_check(uri)) from error
 
 
-def entry_name(version: int) -> str:
-    """The log's entry of a version."""
-    return f"{LOG}/{version:020d}.json"
-
-
-def refuse_unfinished(uri: str, place: Place, version: int) -> None:
-    """See that the newest entry, if windrow wrote it, is there to its last line.
-
-    Raises:
-        UnreachableError: it isn't, and nothing may be built on it.
+def reason(error: Exception) -> str:
+    """The error's first line and the causes below it, which deltalake draws as a tree;
+    without the trace that may follow.
     """
-    torn = unfinished(place, version)
-    if torn is not None:
-        raise UnreachableError(torn.what(uri), "commit", torn.cure(uri))
+    first, *more = _COLOUR.sub("", str(error)).strip().splitlines() or [""]
+    causes = [
+        line.strip().removeprefix("↳").strip() for line in more if line.strip().startswith("↳")
+    ]
+    return ": ".join([first, *causes])[:300] or type(error).__name__
 
 
 def newest_page(uri: str, table: DeltaTable) -> str:
@@ -92,24 +83,14 @@ def newest_page(uri: str, table: DeltaTable) -> str:
 
 @dataclass(frozen=True)
 class Shape:
-    """How rows lie in a table: its partition column, and what its properties say of that."""
+    """The layout of a table's rows: its partition column, and the properties that describe it."""
 
     column: str
     properties: Mapping[str, str]
 
 
-def properties_of(owner: TableOwner, shape: Shape) -> dict[str, str]:
-    """The properties of a new table."""
-    named = {
-        "windrow.pipeline": owner.pipeline,
-        "windrow.ledger": owner.ledger,
-        "windrow.grid": owner.grid,
-    }
-    return {**named, _FORM: FORM, **shape.properties}
-
-
 def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
-    """What the table is bound to; checked before any use.
+    """Reads the owner of a table; called before any use.
 
     Raises:
         SchemaChangedError: if its rows lie in another way: a replacement would take
@@ -138,19 +119,7 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
             " be put in another order."
         )
         raise SchemaChangedError(what, "setup", do)
-    try:
-        bound = TableOwner(kept["windrow.pipeline"], kept["windrow.ledger"], kept["windrow.grid"])
-    except KeyError as missing:
-        what = f"the table {uri} was not made by windrow: its property {missing} is missing"
-        do = "Give the sink a path of its own; windrow makes the table."
-        raise SpecError(what, "setup", do) from None
-    if kept.get(_FORM) != FORM:
-        what = (
-            f"the table {uri} was made by another version of windrow, in form"
-            f" {kept.get(_FORM, '1')}; this one knows form {FORM}"
-        )
-        do = "Use the windrow that made it, or begin a pipeline with another id and table."
-        raise SpecError(what, "setup", do)
+    owner = owner_in(kept, uri)
     if _RETENTION in kept:
         what = (
             f"the table {uri} sets {_RETENTION} = {kept[_RETENTION]}: it would forget which windows"
@@ -158,7 +127,7 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
         )
         do = f"Unset it: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}')."
         raise SpecError(what, "setup", do)
-    return bound
+    return owner
 
 
 # ---------------------------------------------------------------------------------------- its files
@@ -168,15 +137,15 @@ _HARMLESS = frozenset({"timestampNtz"})
 
 
 def _hiding(table: DeltaTable) -> str:
-    """The features by which the table's files alone don't tell what it holds."""
+    """The features because of which the files alone don't show which rows the table holds."""
     return ", ".join(sorted(set(table.protocol().reader_features or ()) - _HARMLESS))
 
 
 def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
-    """See that files tell what the table holds, before they are written anew.
+    """Refuses to rewrite files of a table with features that hide rows of them.
 
     Raises:
-        SchemaChangedError: they don't.
+        SchemaChangedError: it has some.
     """
     features = _hiding(table)
     if features:
@@ -192,10 +161,10 @@ def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
 
 
 def refuse_unreadable_rows(uri: str, table: DeltaTable) -> None:
-    """The same before they are read.
+    """Refuses to read files of a table with features that hide rows of them.
 
     Raises:
-        UnreachableError: they don't.
+        UnreachableError: it has some.
     """
     features = _hiding(table)
     if features:
@@ -208,14 +177,14 @@ def refuse_unreadable_rows(uri: str, table: DeltaTable) -> None:
 
 
 def listed(table: DeltaTable) -> pa.Table:
-    """What the table's log says of each of its files. `pyarrow.table` would load pandas for it."""
+    """Lists the table's files as its log describes them. `pyarrow.table` would load pandas."""
     return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
 
 
 def needed(table: DeltaTable) -> frozenset[str]:
     """The paths that this version names, and those that readers of older versions may need.
 
-    What a commit has removed, Delta's own vacuum looks after.
+    Files that a commit has removed are left to Delta's own vacuum.
     """
     removed = table.vacuum(
         retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False
@@ -243,15 +212,15 @@ def part_of(table: DeltaTable) -> str:
     return f"partition.{table.metadata().partition_columns[0]}"
 
 
-def said_of(files: pa.Table) -> dict[str, SaidOfFile]:
-    """What the log says of files (as `listed`): their rows, and the bounds of whole numbers."""
+def stats_of(files: pa.Table) -> dict[str, FileStats]:
+    """The statistics that the log has of files (as `listed`): rows, and bounds of integers."""
     numbers = [
         f.name.removeprefix("min.")
         for f in files.schema
         if f.name.startswith("min.") and pa.types.is_integer(f.type)
     ]
     return {
-        unquote(one["path"]): SaidOfFile(
+        unquote(one["path"]): FileStats(
             one["num_records"], {name: (one[f"min.{name}"], one[f"max.{name}"]) for name in numbers}
         )
         for one in files.to_pylist()
@@ -269,7 +238,7 @@ def may_lose_files(table: DeltaTable) -> bool:
 def add_actions(
     table: DeltaTable, files: Iterable[StagedFile], part: str
 ) -> list[AddAction | RemoveAction]:
-    """Staged files as Delta wants them, of one value of the partition column."""
+    """The actions that add staged files under one value of the partition column."""
     values = {table.metadata().partition_columns[0]: part}
     return [
         AddAction(f.path, f.size, values, f.modified_ms, data_change=True, stats=f.stats)
@@ -279,7 +248,7 @@ def add_actions(
 
 @dataclass(frozen=True)
 class Writing:
-    """What a commit does to a table: which files come, and which go.
+    """The change of a table's files by one commit.
 
     `schema`: the columns that the table has from then on; None where they stay as they are.
     `parts`: the values of the partition column whose files all go; None, if the whole table's do.
@@ -291,7 +260,7 @@ class Writing:
 
 
 def refuse_append_only(uri: str, table: DeltaTable, writing: Writing) -> None:
-    """See that the table lets the files go that a commit takes away.
+    """Refuses a commit that takes files away from a table that is append-only.
 
     Raises:
         SchemaChangedError: it is append-only.
@@ -315,7 +284,7 @@ def refuse_append_only(uri: str, table: DeltaTable, writing: Writing) -> None:
 
 
 def write(place: Place, table: DeltaTable, writing: Writing, page: str, note: str) -> None:
-    """Commit on exactly the snapshot at hand, or not at all.
+    """Commits on exactly the snapshot at hand, or not at all.
 
     deltalake lets a table have other columns in no kind of write but "overwrite".
 
@@ -354,7 +323,7 @@ def write(place: Place, table: DeltaTable, writing: Writing, page: str, note: st
 
 
 def synced(place: Place, version: int) -> None:
-    """Have a version and its checkpoint outlive a loss of power: deltalake syncs nothing."""
+    """Syncs a version and its checkpoint to the disk: deltalake syncs nothing."""
     if place.is_local:
         names = [entry_name(version), f"{LOG}/{version:020d}.checkpoint.parquet"]
         for name, there in place.seen(names).items():
@@ -363,7 +332,7 @@ def synced(place: Place, version: int) -> None:
 
 
 def failed(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered | None:
-    """Try a change of the table; None if it is surely there, else only a look can tell.
+    """Tries a change of the table; None if it surely arrived, else only a look can tell.
 
     deltalake 1.6.6 raises CommitFailedError where another commit came first. But a lost answer to a
     conditional put, tried again by the object store's client, looks the same though the commit is

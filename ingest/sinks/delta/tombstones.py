@@ -1,11 +1,10 @@
-"""Which keys a window took out of its table: a file of its own, which the window's
-receipt names by its content.
+"""Tombstones: the keys that a window deleted, in a file that its receipt names by its content.
 
-A row that is gone leaves no trace in the table. So an older window that is committed
-after a newer one would bring a key back that the newer one took out; it reads the
-tombstones of all windows after its own, of which there are none as long as windows come in
-their order. Tombstones say what the window's own messages say, whatever the table held: the
-last change of each of these keys takes its row out. Each has the place of its message,
+A deleted row leaves no trace in the table. So an older window that is committed after a
+newer one would bring back a key that the newer one deleted; it reads the tombstones of all
+later windows, of which there are none as long as windows come in their order. Tombstones
+repeat what the window's own messages say, whatever the table held: the last change of each
+of these keys deletes its row. Each has the place of its message,
 by which replayed messages of the same window come before or after it.
 """
 
@@ -13,15 +12,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.ingest.errors import DamagedError, UnreachableError
 from windrow.ingest.model.receipt import Receipt, Tombstones
-from windrow.ingest.sinks.delta.names import GRAVES, safe
 from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staged_files import new_path
+
+TOMBSTONES = "_windrow/tombstones"
+"""The folder of the files; receipts name them."""
 
 _BUCKETS = "windrow.buckets"
 _CHUNK = 1 << 20
@@ -36,14 +37,14 @@ class TombstonesWriter:
 
     def __init__(self, place: Place, attempt: str) -> None:
         self._place = place
-        self._path = f"{GRAVES}/{safe(attempt)}-{uuid.uuid4().hex}.parquet"
+        self._path = new_path(TOMBSTONES, attempt)
         self._buckets: list[int] = []
         self._keys = 0
         self._out: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, bucket: int, keys: pa.Table) -> None:
-        """All keys of a bucket, each with its place; each bucket at most once."""
+        """Adds all keys of a bucket, each with its place; each bucket at most once."""
         if not keys.num_rows:
             return
         if self._writer is None:
@@ -56,7 +57,7 @@ class TombstonesWriter:
         self._keys += keys.num_rows
 
     def close(self) -> Tombstones | None:
-        """What the receipt is to name; the file outlives a loss of power by then."""
+        """Ends and syncs the file; gives what the receipt is to name, or None without keys."""
         if self._writer is None or self._out is None:
             return None
         self._writer.add_key_value_metadata({_BUCKETS: json.dumps(self._buckets)})
@@ -67,11 +68,11 @@ class TombstonesWriter:
 
 
 class TombstonesOf:
-    """The tombstones of a committed window, held against its receipt when this is made.
+    """The tombstones of a committed window, compared with its receipt when this is made.
 
     Raises:
         DamagedError: they are missing, or aren't those that the receipt names.
-        UnreachableError: they can't be got at.
+        UnreachableError: they can't be read.
     """
 
     def __init__(self, place: Place, receipt: Receipt) -> None:
@@ -98,7 +99,7 @@ class TombstonesOf:
         return frozenset(self._buckets)
 
     def keys(self, bucket: int) -> pa.Table | None:
-        """Those of a bucket, each with the place of its message; None if there are none."""
+        """The keys of a bucket, each with the place of its message; None if there are none."""
         if bucket not in self._buckets:
             return None
         with (
@@ -109,7 +110,7 @@ class TombstonesOf:
 
 
 def tombstones_named(receipt: Receipt) -> Tombstones | None:
-    """What a receipt says of its tombstones; None if there are none."""
+    """The tombstones that a receipt names, if any."""
     return None if receipt.merged is None else receipt.merged.tombstones
 
 

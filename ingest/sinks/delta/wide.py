@@ -1,4 +1,4 @@
-"""Writes files of a table anew in wider columns: file by file, in the memory of one row group.
+"""Rewrites files of a table in wider columns, file by file, in the memory of one row group.
 
 Delta lets a file have narrower columns than its table only with a feature that
 deltalake neither reads nor writes. So a commit that makes a column wider puts such
@@ -15,15 +15,14 @@ import pyarrow as pa
 
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.sinks.columns import fitted
-from windrow.ingest.sinks.delta.names import staged_path
-from windrow.ingest.sinks.delta.stage import StagedFile, growing
-from windrow.ingest.sinks.delta.trouble import explained_files
+from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing
 from windrow.ingest.sinks.parquet_files import batches_of
 from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staged_files import staged_path
 
 
 class WideFiles:
-    """What one commit has written anew so far, over all of its tries.
+    """The files that one commit has rewritten so far, over all of its tries.
 
     Args:
         place: where the table lies.
@@ -38,16 +37,16 @@ class WideFiles:
 
     @property
     def files(self) -> list[StagedFile]:
-        """All that are there."""
+        """All files that were written."""
         return [file for file in self._written.values() if file is not None]
 
     def of(self, path: str, columns: pa.Schema) -> list[StagedFile]:
-        """The file that has the rows of another one, with exactly these columns; none, if there are no rows.
+        """Rewrites a file with exactly these columns; gives no file if it has no rows.
 
         Raises:
             RefusedError: the other one is gone or damaged.
             UnreachableError: it can't be read, or its successor written.
-        """  # noqa: E501
+        """
         if columns != self._columns:
             self._columns = columns
             self._written.clear()

@@ -5,7 +5,6 @@ Staging runs on executors; nothing becomes visible.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, Protocol
@@ -19,7 +18,6 @@ import pyarrow.parquet as pq
 
 from windrow.ingest.errors import RefusedError, UnfitRowsError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.delta.names import safe
 from windrow.ingest.sinks.files.columns import Format
 from windrow.ingest.sinks.files.manifest import RowFile
 from windrow.ingest.sinks.files.text import ValueTexts
@@ -27,11 +25,11 @@ from windrow.ingest.sinks.iso_times import WHAT, without_text
 from windrow.ingest.sinks.parquet_files import batches_of, end, explained
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
+from windrow.ingest.sinks.staged_files import staged_path
 from windrow.ingest.sinks.staging import Layout
 
 Compression = Literal["none", "snappy", "gzip", "zstd"]
 
-DATA = "data"
 _ENDINGS = {"gzip": ".gz", "zstd": ".zst"}
 _READ = 8 << 20
 _CSV_BLOCK = 64 << 20
@@ -57,8 +55,7 @@ class FileFormat(msgspec.Struct, frozen=True):
         What is compressed as a whole says so by its ending, as readers expect.
         """
         ending = "" if self.of_whole is None else _ENDINGS[self.of_whole]
-        folder = window.replace(":", "").replace("-", "")
-        return f"{DATA}/{folder}/{safe(attempt)}-{uuid.uuid4().hex}.{self.format}{ending}"
+        return staged_path(window, attempt, f"{self.format}{ending}")
 
 
 class RowWriter(Protocol):

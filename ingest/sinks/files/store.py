@@ -37,7 +37,6 @@ from windrow.ingest.sinks.files.manifest import (
     path_of,
 )
 from windrow.ingest.sinks.files.stage import (
-    DATA,
     FileFormat,
     FilesStagerFactory,
     rows_of,
@@ -52,7 +51,7 @@ from windrow.ingest.sinks.place import (
     to_check,
 )
 from windrow.ingest.sinks.ranges import Ranges
-from windrow.ingest.sinks.staged_files import StagedFiles
+from windrow.ingest.sinks.staged_files import DATA, StagedFiles
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     Answer,

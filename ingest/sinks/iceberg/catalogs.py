@@ -1,6 +1,4 @@
-"""The catalog that knows where a table is: how it is told, opened and asked, and what
-its errors stand for.
-"""
+"""Catalogs: how they are opened and asked, and what their errors mean."""
 
 from __future__ import annotations
 
@@ -10,10 +8,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from json import JSONDecodeError
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError as AnswerError
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
@@ -22,13 +21,16 @@ from pyiceberg.exceptions import (
     NotInstalledError,
     ValidationError,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from sqlalchemy import create_engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import NullPool
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.settings.places import secret_part, without_secrets
-from windrow.ingest.sinks.iceberg.at import DATABASE, TableAt
-from windrow.ingest.sinks.iceberg.database import DatabaseCatalog
+from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable
 from windrow.ingest.sinks.iceberg.secrets import revealed
 
 WAITS = (0.2, 1.0, 3.0)
@@ -36,11 +38,11 @@ WAITS = (0.2, 1.0, 3.0)
 
 _FILE_IO = "windrow.ingest.sinks.iceberg.files.SyncedFileIO"
 _PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
-"""Properties whose values may stand in an error; any other one may be a secret."""
+"""Properties whose values may be in an error; any other one may be a secret."""
 
 _ODD_ANSWERS = (JSONDecodeError, AnswerError)
-"""What a server, or what stands before it, answers when it isn't well; by their classes
-they would be wrong settings.
+"""Errors of a server, or of a proxy before it, that isn't well; by their classes they would be
+wrong settings.
 """
 
 _WRONG_SETTINGS = (
@@ -54,13 +56,13 @@ _WRONG_SETTINGS = (
 )
 
 
-def catalog_is_missing(at: TableAt) -> bool:
+def catalog_is_missing(at: CatalogTable) -> bool:
     """Whether there can be no table yet: then nothing is opened, which would make a catalog."""
     return bool(at.warehouse) and not Path(at.warehouse, DATABASE).exists()
 
 
-def opened(at: TableAt) -> Catalog:
-    """The process's catalog: a connection doesn't outlive a fork.
+def opened(at: CatalogTable) -> Catalog:
+    """Opens the catalog, once a process: a connection doesn't survive a fork.
 
     Raises:
         SpecError: its properties make no sense, a secret isn't where they say, or a
@@ -70,11 +72,11 @@ def opened(at: TableAt) -> Catalog:
     return _opened(at.catalog, tuple(revealed(at.properties).items()), os.getpid())
 
 
-def load(at: TableAt) -> Table | None:
+def load(at: CatalogTable) -> Table | None:
     """The table as it is now; None if it isn't there.
 
     Raises:
-        SpecError, UnreachableError: as `opened`; or that can't be told.
+        SpecError, UnreachableError: as `opened`; or the table can't be read.
     """
     if catalog_is_missing(at):
         return None
@@ -91,8 +93,8 @@ def load(at: TableAt) -> Table | None:
         ) from error
 
 
-def make_namespace(at: TableAt) -> None:
-    """Have the table's namespace be there; racing calls agree."""
+def make_namespace(at: CatalogTable) -> None:
+    """Makes the table's namespace unless it exists; calls may race."""
     if at.warehouse:
         Path(at.warehouse).mkdir(parents=True, exist_ok=True)
     catalog = opened(at)
@@ -107,10 +109,8 @@ def make_namespace(at: TableAt) -> None:
             raise
 
 
-def reason(at: TableAt, error: BaseException) -> str:
-    """What an error says in its first line, without what may be secret: drivers quote
-    addresses and parameters.
-    """
+def reason(at: CatalogTable, error: BaseException) -> str:
+    """The first line of an error without secrets: drivers quote addresses and parameters."""
     return _reason(error, revealed(at.properties))
 
 
@@ -141,7 +141,7 @@ def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -
             raise SpecError(
                 what,
                 "spec",
-                "Fix sink.catalog: PyIceberg's page of catalogs tells their properties.",
+                "Fix sink.catalog: PyIceberg's page of catalogs lists their properties.",
             ) from None
         except Exception as error:  # noqa: BLE001
             problem = error
@@ -159,3 +159,39 @@ def _kept(database: SqlCatalog) -> DatabaseCatalog:
     return DatabaseCatalog(
         database.name, **{name: str(value) for name, value in database.properties.items()}
     )
+
+
+class DatabaseCatalog(SqlCatalog):
+    """A catalog in a database that opens a connection for each question, and closes it.
+
+    So none is left to a fork, or to the end of the process. A metadata file never changes,
+    so the last one of each table is kept.
+    """
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self.engine.dispose()
+        self.engine = create_engine(self.properties["uri"], poolclass=NullPool)
+        self._newest: dict[str, tuple[str, TableMetadata]] = {}
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        response = super().commit_table(table, requirements, updates)
+        self._newest[".".join(table.name())] = (response.metadata_location, response.metadata)
+        return response
+
+    def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
+        row: IcebergTables = orm_table
+        name = f"{row.table_namespace}.{row.table_name}"
+        location, metadata = self._newest.get(name, (None, None))
+        if location is None or metadata is None or location != row.metadata_location:
+            read = super()._convert_orm_to_iceberg(row)
+            location, metadata = self._newest[name] = (read.metadata_location, read.metadata)
+        io = self._load_file_io(metadata.properties, location)
+        return Table(
+            (*row.table_namespace.split("."), row.table_name), metadata, location, io, self
+        )

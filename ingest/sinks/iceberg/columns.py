@@ -1,7 +1,7 @@
 """The columns of an Iceberg table: which types it holds, their field ids, and how they change.
 
-Pure. Everything is compared as Arrow's types, as a table of ours would have them; field ids
-are added where a file or a table is written.
+Pure. Columns are compared as Arrow's types; field ids are added where a file or a table is
+written.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ARROW = {
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-    """Refuse columns that an Iceberg table can't hold.
+    """Refuses columns that an Iceberg table can't hold.
 
     Raises:
         SpecError: naming every column that can't be stored as it is, and what to use.
@@ -96,7 +96,7 @@ def _storable(kind: pa.DataType) -> bool:
 
 
 def as_held(columns: pa.Schema) -> pa.Schema:
-    """Columns as a table of ours holds them: there are no integers shorter than 32 bits."""
+    """Columns as an Iceberg table holds them: no integer is shorter than 32 bits."""
     return arrow_columns(iceberg_schema(columns))
 
 
@@ -188,10 +188,9 @@ def _arrow_type(kind: IcebergType, *, ids: bool) -> pa.DataType:
 
 
 def taken_away(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
-    """What became of columns that a table had before and has no more under their names:
-    windrow takes none away.
+    """Columns that a table had before and lost, by name, with what became of them.
 
-    By name, in words.
+    windrow itself takes none away.
     """
     ids = {f.field_id: f.name for f in table.fields}
     gone = {
@@ -209,7 +208,7 @@ def taken_away(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
 def evolution_of(
     table: Schema, earlier: Iterable[Schema], wanted: pa.Schema, evolve: Evolve
 ) -> Evolution:
-    """Work out how a table takes files with the wanted columns.
+    """Works out how a table takes files with the wanted columns.
 
     Args:
         table: its columns.
@@ -232,7 +231,7 @@ def evolution_of(
 
 
 def schema_after(table: Schema, last_id: int, become: Evolution) -> Schema:
-    """The table's columns once it has changed.
+    """The table's columns after the change.
 
     Args:
         table: its columns; the same object where they stay.
@@ -254,7 +253,7 @@ def schema_after(table: Schema, last_id: int, become: Evolution) -> Schema:
 
 
 def _known(table: Schema) -> pa.Schema:
-    """A table's columns in Arrow's words; one of another type is what no schema of ours equals."""
+    """A table's columns as Arrow's; one of another type gets a type that no schema has."""
     return pa.schema(
         _arrow_field(f.name, f.field_id, f.field_type, f.required, ids=False)
         if _is_known(f)

@@ -1,4 +1,4 @@
-"""One commit to an Iceberg table, on exactly the state that was looked at: prepared, then sent once.
+"""One commit to an Iceberg table on exactly the state that was looked at, sent once.
 
 PyIceberg's own commit tries again on a state that nobody looked at, and removes the manifests of a
 commit that it takes for failed, which a lost answer may be. So what it prepares is sent once, by
@@ -7,7 +7,7 @@ commit that it takes for failed, which a lost answer may be. So what it prepares
     the branch main is where it was looked at    `AssertRefSnapshotId`: no other commit in between
     columns and partitions are what they were    `AssertCurrentSchemaId`, `AssertDefaultSpecId`
     it is the same table                         `AssertTableUUID`: it may have been made anew
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Record
 
-from windrow.ingest.sinks.iceberg.stage import LakeFile
+from windrow.ingest.sinks.iceberg.stage import IcebergFile
 
 NEWEST_PAGE = "windrow.page"
 """The name of a commit's page (`ingest.sinks.pages`) in its summary and in the table's
@@ -59,13 +59,13 @@ class Prepared(Transaction):
         return self._worked_out[1]
 
     def send(self) -> None:
-        """Have the catalog take it, or not: no error tells surely that it didn't."""
+        """Sends the commit to the catalog. After an error it may have arrived all the same."""
         uuid = AssertTableUUID(uuid=self._table.metadata.table_uuid)
         asked = (*self._requirements, uuid)
         self._table._do_commit(updates=self._updates, requirements=asked)  # noqa: SLF001
 
     def become(self, schema: Schema | None) -> None:
-        """Have the table have these columns; and none that came meanwhile."""
+        """Gives the table these columns, if its columns are still those that were looked at."""
         about = self._table.metadata
         asked: tuple[TableRequirement, ...] = (
             AssertCurrentSchemaId(current_schema_id=about.current_schema_id),  # type: ignore[call-arg]
@@ -86,7 +86,7 @@ class Prepared(Transaction):
         summary: Mapping[str, str],
         page: Callable[[int], str],
     ) -> None:
-        """Have the table hold other files, by one snapshot, also if there are none.
+        """Changes the table's files by one snapshot, which is made also without files.
 
         Args:
             added: with new rows.
@@ -107,7 +107,7 @@ class Prepared(Transaction):
         self.set_properties(named)
 
 
-def data_file(table: Table, file: LakeFile, part: str) -> DataFile:
+def data_file(table: Table, file: IcebergFile, part: str) -> DataFile:
     """A staged file as a commit names it. `part`: the window that its rows are of."""
     about = file.metrics
     return DataFile.from_args(

@@ -1,6 +1,4 @@
-"""Reads an Iceberg table's files back, one window at a time, in batches: memory grows
-neither with the window nor with its row groups.
-"""
+"""Reads an Iceberg table's files back, in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -16,9 +14,9 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import IntegerType, LongType
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.sinks.iceberg.place import LakePlace
+from windrow.ingest.sinks.iceberg.place import IcebergPlace
 from windrow.ingest.sinks.iceberg.storage import storage_properties
-from windrow.ingest.sinks.parquet_files import SaidOfFile, as_said, batches_of, explained
+from windrow.ingest.sinks.parquet_files import FileStats, batches_of, checked_by_stats, explained
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -26,23 +24,23 @@ _FIELD_ID = b"PARQUET:field_id"
 def rows_of(
     table: Table, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some files, by the names that the table has for their columns; or some of the columns.
+    """Reads some files, or some of their columns, under the table's names of the columns.
 
-    A whole file is read by Parquet's own reader, which holds each page against its
-    checksum; one that rows were deleted of, by PyIceberg's.
+    A whole file is read by Parquet's own reader, which compares each page with its
+    checksum; a file of which rows were deleted, by PyIceberg's.
 
     Raises (when read):
         RefusedError: a file is gone or damaged.
-        UnreachableError: it can't be got at.
-    """  # noqa: E501
+        UnreachableError: it can't be read.
+    """
     for task in tasks:
         if task.delete_files:
             with explained(task.file.file_path):
                 yield from _what_is_left(table, task, columns)
         else:
-            yield from as_said(
+            yield from checked_by_stats(
                 task.file.file_path,
-                _said(table, task.file),
+                _stats(table, task.file),
                 _of_file(table, task.file.file_path, columns),
             )
 
@@ -58,9 +56,9 @@ def _what_is_left(
 def _of_file(
     table: Table, location: str, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    """The file's own types: what a table has gained since adds nothing to a checksum."""
+    """Reads a file in its own types: columns that came later add nothing to a checksum."""
     folder, _, name = location.rpartition("/")
-    place = LakePlace(folder, lambda: storage_properties(table))
+    place = IcebergPlace(folder, lambda: storage_properties(table))
     with explained(location), place.filesystem().open_input_file(name) as source:
         own = pq.read_schema(source)
     names = {field.name: _name(table, field) for field in own}
@@ -91,8 +89,8 @@ def _of_file(
         yield batch.rename_columns([names[column] for column in batch.schema.names])
 
 
-def _said(table: Table, file: DataFile) -> SaidOfFile:
-    """What the manifests say of a file."""
+def _stats(table: Table, file: DataFile) -> FileStats:
+    """The statistics that the manifests have of a file."""
     lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
     bounds: dict[str, tuple[int | None, int | None]] = {}
     for field in table.schema().fields:
@@ -102,13 +100,11 @@ def _said(table: Table, file: DataFile) -> SaidOfFile:
                 int(from_bytes(kind, lower[number])),
                 int(from_bytes(kind, upper[number])),
             )
-    return SaidOfFile(file.record_count, bounds)
+    return FileStats(file.record_count, bounds)
 
 
 def _name(table: Table, field: pa.Field) -> str:
-    """What the table calls a file's column: other writers spell some names in another
-    way in their files.
-    """
+    """The table's name of a file's column: other writers spell some names differently."""
     return next(
         (table.schema().find_column_name(number) for name, number in _ids([field])), None
     ) or str(field.name)

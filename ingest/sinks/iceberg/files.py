@@ -1,6 +1,4 @@
-"""How files reach the disk or the store: PyIceberg's own file systems; on a local disk,
-each file outlives a loss of power.
-"""
+"""PyIceberg's file access, which syncs each file on a local disk."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ class _SyncedStream:
         self.close()
 
     def close(self) -> None:
-        """Close it and have it outlive a loss of power, its name too."""
+        """Closes the file and syncs it and its folder."""
         if not self.closed:
             self._stream.close()
             for path in (

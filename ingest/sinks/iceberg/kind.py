@@ -1,7 +1,4 @@
-"""Iceberg tables as a kind of sink: what a spec says of one.
-
-Loads PyIceberg only when a table is made of it.
-"""
+"""Iceberg tables as a kind of sink: their settings. PyIceberg is loaded only for a table."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.places import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.secrets import Property
 from windrow.ingest.sinks.kind import EvolveSetting, Rows, SinkKind, SinkSection
 
@@ -117,8 +114,8 @@ class IcebergSection(SinkSection):
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Exactly one way to say where the catalog is."""
-        told = [name for name in ("warehouse", "catalog") if written.get(name) is not None]
-        if not told:
+        given = [name for name in ("warehouse", "catalog") if written.get(name) is not None]
+        if not given:
             yield (
                 (),
                 (
@@ -126,7 +123,7 @@ class IcebergSection(SinkSection):
                     " table is"
                 ),
             )
-        if len(told) > 1:
+        if len(given) > 1:
             yield (
                 ("catalog",),
                 "goes without warehouse: say the catalog's warehouse among its properties",
@@ -136,23 +133,22 @@ class IcebergSection(SinkSection):
         """Where the table is: folder and name, or the catalog's address and name."""
         return self.at(folder).place
 
-    def at(self, folder: Path) -> TableAt:
+    def at(self, folder: Path) -> CatalogTable:
         """The table by its catalog.
 
         Raises:
             SpecError: no table can lie there.
         """
         if self.warehouse is not None:
-            return TableAt.in_folder(absolute(self.warehouse, folder), self.table)
-        return TableAt.in_catalog(
-            self.table, {name: _told(value, folder) for name, value in (self.catalog or {}).items()}
+            return CatalogTable.in_folder(absolute(self.warehouse, folder), self.table)
+        return CatalogTable.in_catalog(
+            self.table,
+            {name: _property(value, folder) for name, value in (self.catalog or {}).items()},
         )
 
 
 class _Iceberg:
-    """`sinks.kind.SinkKind`: an Iceberg table, with its dead letters in a second one
-    beside it (`<table>_dead`).
-    """
+    """An Iceberg table, with its dead letters in a second one, `<table>_dead`."""
 
     section = IcebergSection
 
@@ -176,7 +172,7 @@ class _Iceberg:
 
 @contextmanager
 def _installed() -> Iterator[None]:
-    """While the sink is loaded: an extra that isn't there, in words."""
+    """Names the extra to install, if loading the sink fails without it."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -184,7 +180,7 @@ def _installed() -> Iterator[None]:
         raise SpecError(what, "spec", "Install windrow[iceberg].") from missing
 
 
-def _told(value: object, folder: Path) -> Property:
+def _property(value: object, folder: Path) -> Property:
     """A property as PyIceberg takes it; a reference with its whole path."""
     if isinstance(value, InFile):
         return InFile(absolute(value.path, folder))

@@ -4,7 +4,7 @@ itself keeps per row group.
 Pure; loads no PyIceberg.
 
 Given for top-level columns of plain types alone, like Spark's writer does by default
-for nested ones. A bound that can't be told is left out: then no reader skips the file
+for nested ones. A bound that isn't known is left out: then no reader skips the file
 by that column. Parquet keeps NaN out of its bounds, and Iceberg wants it so.
 """
 
@@ -47,7 +47,7 @@ class Metrics(msgspec.Struct, frozen=True):
 
 def metrics(about: pq.FileMetaData, columns: pa.Schema, ids: list[int]) -> Metrics:
     """Of a file whose columns have these field ids."""
-    found = Metrics(
+    result = Metrics(
         {},
         {},
         {},
@@ -59,28 +59,28 @@ def metrics(about: pq.FileMetaData, columns: pa.Schema, ids: list[int]) -> Metri
         if not pa.types.is_nested(field.type):
             chunks = [about.row_group(g).column(leaf) for g in range(about.num_row_groups)]
             _of_column(
-                found, field_id, field.type, about.num_rows, [chunk.statistics for chunk in chunks]
+                result, field_id, field.type, about.num_rows, [chunk.statistics for chunk in chunks]
             )
         leaf += _leaves(field.type)
-    return found
+    return result
 
 
 def _of_column(
-    found: Metrics, field_id: int, kind: pa.DataType, rows: int, groups: list[Any]
+    result: Metrics, field_id: int, kind: pa.DataType, rows: int, groups: list[Any]
 ) -> None:
-    found.values[field_id] = rows
+    result.values[field_id] = rows
     if not all(g is not None and g.has_null_count for g in groups):
         return
-    found.nulls[field_id] = sum(g.null_count for g in groups)
+    result.nulls[field_id] = sum(g.null_count for g in groups)
     filled = [g for g in groups if g.num_values > 0]
     if not filled or not all(g.has_min_max for g in filled):
         return  # Parquet keeps no bounds of values of more than 4 KiB
     lows, highs = ([_plain(kind, g, end) for g in filled] for end in ("min", "max"))
     low, high = _low(kind, min(lows)), _high(kind, max(highs))
     if low is not None:
-        found.lower[field_id] = low
+        result.lower[field_id] = low
     if high is not None:
-        found.upper[field_id] = high
+        result.upper[field_id] = high
 
 
 def _plain(kind: pa.DataType, group: Any, end: str) -> Any:

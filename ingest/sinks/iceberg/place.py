@@ -11,7 +11,7 @@ from pyarrow import fs
 from windrow.ingest.sinks.place import Place
 
 
-class LakePlace(Place):
+class IcebergPlace(Place):
     """A table's location, by the file system that its catalog's properties open.
 
     Loads no PyIceberg for a local one.

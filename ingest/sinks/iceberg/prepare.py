@@ -1,4 +1,4 @@
-"""A table is made once, and bound; later it is held against what is wanted of it.
+"""Makes a table once, with its owner; later compares it with what is wanted.
 
 Columns that it lacks are brought by the first commit of rows that have them (`evolved`), in the
 same transaction: a run that never comes to its commit leaves the table as it was.
@@ -18,7 +18,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, make_namespace, opened, reason
 from windrow.ingest.sinks.iceberg.columns import (
     arrow_columns,
@@ -28,15 +28,10 @@ from windrow.ingest.sinks.iceberg.columns import (
     schema_after,
     taken_away,
 )
-from windrow.ingest.sinks.iceberg.stage import LakeFile, field_id
+from windrow.ingest.sinks.iceberg.stage import IcebergFile, field_id
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.owner_properties import owner_in, owner_properties
 from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unfit_files
-
-_FORM = "2"
-"""The form of what a table says of its windows."""
-
-_FORM_NAME = "windrow.form"
-_BINDING = ("windrow.pipeline", "windrow.ledger", "windrow.grid")
 
 _PARTITION_FIELD = 1000
 """Iceberg's ids of partition fields begin here."""
@@ -45,34 +40,15 @@ _PARTITION_FIELD = 1000
 # ---------------------------------------------------------------------------------- whose it is
 
 
-def bound_to(where: str, table: Table) -> TableOwner:
-    """The pipeline, ledger and grid that a table is bound to.
-
-    Raises:
-        SpecError: it was made by something else, or by another windrow in another form.
-    """
-    kept = table.metadata.properties
-    missing = next((name for name in _BINDING if name not in kept), None)
-    if missing is not None:
-        what = f"the table {where} was not made by windrow: its property {missing!r} is missing"
-        raise SpecError(what, "setup", "Give the sink a table of its own; windrow makes it.")
-    form = kept.get(_FORM_NAME, "1")
-    if form != _FORM:
-        what = f"the table {where} is of form {form}, and this windrow reads form {_FORM}"
-        do = "Use the windrow that made it, or begin a pipeline with another id and table."
-        raise SpecError(what, "setup", do)
-    return TableOwner(*(kept[name] for name in _BINDING))
-
-
 def refuse_strange(where: str, table: Table, column: str) -> None:
-    """See before any use that the table is windrow's, and that its rows lie by their windows.
+    """Refuses a table that isn't windrow's, or isn't partitioned by window; before any use.
 
     Raises:
         SpecError: it was made by something else.
-        SchemaChangedError: its rows lie in another way: a replacement would take other windows'
+        SchemaChangedError: its partitions differ: a replacement would take other windows'
             rows with it.
     """
-    bound_to(where, table)
+    owner_in(table.metadata.properties, where)
     names = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
     if names != [column] or not isinstance(table.spec().fields[0].transform, IdentityTransform):
         what = (
@@ -90,12 +66,12 @@ def refuse_strange(where: str, table: Table, column: str) -> None:
 
 
 def evolution_for(table: Table, columns: pa.Schema, evolve: Evolve) -> Evolution:
-    """Work out the change of a table's columns by which rows of these fit it."""
+    """Works out the change of a table's columns by which rows of these fit it."""
     return evolution_of(table.schema(), table.metadata.schemas, as_held(columns), evolve)
 
 
 def new_schema(table: Table, become: Evolution) -> Schema:
-    """The table's columns once it has changed."""
+    """The table's columns after the change."""
     return schema_after(table.schema(), table.metadata.last_column_id, become)
 
 
@@ -108,7 +84,7 @@ def file_columns(table: Table, become: Evolution) -> pa.Schema:
 
 
 def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve) -> Sequence[str]:
-    """Give the changes that the first rows of these columns would bring, in words.
+    """Gives the changes that the first rows of these columns would bring, in words.
 
     Raises:
         SchemaChangedError: every difference that no commit may resolve, column by column.
@@ -123,9 +99,9 @@ def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve)
 
 
 def evolved(
-    where: str, table: Table, columns: pa.Schema, evolve: Evolve, files: Sequence[LakeFile]
+    where: str, table: Table, columns: pa.Schema, evolve: Evolve, files: Sequence[IcebergFile]
 ) -> Evolution:
-    """Work out the change of the table's columns, as it is at the commit, for staged files.
+    """Works out the change of the table's columns, as it is at the commit, for staged files.
 
     It may be another change than when they were staged.
 
@@ -147,8 +123,8 @@ def evolved(
 # --------------------------------------------------------------------------------------- making
 
 
-def make(at: TableAt, column: str, columns: pa.Schema, owner: TableOwner) -> None:
-    """Make a table unless it is there; racing calls agree.
+def make(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -> None:
+    """Makes a table unless it exists; calls may race.
 
     Args:
         at: where.
@@ -175,15 +151,14 @@ def make(at: TableAt, column: str, columns: pa.Schema, owner: TableOwner) -> Non
             time.sleep(waits.pop(0))
 
 
-def _create(at: TableAt, column: str, columns: pa.Schema, owner: TableOwner) -> None:
+def _create(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -> None:
     make_namespace(at)
     schema = iceberg_schema(columns)
     source = schema.find_field(column).field_id
     spec = PartitionSpec(PartitionField(source, _PARTITION_FIELD, IdentityTransform(), column))
     properties = {
-        **dict(zip(_BINDING, (owner.pipeline, owner.ledger, owner.grid), strict=True)),
-        _FORM_NAME: _FORM,
-        # Its metadata stays small whoever writes it.
+        **owner_properties(owner),
+        # The metadata stays small, whatever engine writes it.
         TableProperties.MANIFEST_MERGE_ENABLED: "true",
         TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
         TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "50",

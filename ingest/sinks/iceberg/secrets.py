@@ -75,7 +75,7 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def revealed(properties: Iterable[tuple[str, Property]]) -> dict[str, str]:
-    """Properties with what their references stand for, as it is in this process now.
+    """Reads the values of references, as this process finds them now.
 
     Raises:
         SpecError: a variable isn't set, or a file can't be read; names no value.

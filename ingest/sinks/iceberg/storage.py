@@ -12,7 +12,7 @@ import msgspec
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.settings.places import secret_part
 from windrow.ingest.settings.secrets import FORMS
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.secrets import STORAGE, Property, is_secret, revealed
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ them has a password in it.
 class TaskStorage(msgspec.Struct, frozen=True):
     """What opens a table's storage in a task; picklable, and no secret is in it.
 
-    `told`: properties, the secret ones by reference. `asked`: the table whose catalog
-    gives out the rest, such as keys that hold for an hour; None where all is told. Both
-    are empty for a local table.
+    `written`: properties, the secret ones by reference. `vending`: the table whose catalog
+    vends the rest, such as keys that hold for an hour; None where all are written. Both are
+    empty for a local table.
     """
 
-    told: tuple[tuple[str, Property], ...] = ()
-    asked: TableAt | None = None
+    written: tuple[tuple[str, Property], ...] = ()
+    vending: CatalogTable | None = None
 
     def properties(self) -> dict[str, str]:
         """What PyIceberg opens the storage by, as this process finds it.
@@ -58,18 +58,18 @@ class TaskStorage(msgspec.Struct, frozen=True):
             SpecError: a secret isn't where its reference says.
             UnreachableError, RefusedError: the catalog can't be asked, or has no such table.
         """
-        told = revealed(self.told)
-        if self.asked is None:
-            return told
+        known = revealed(self.written)
+        if self.vending is None:
+            return known
         from windrow.ingest.sinks.iceberg.catalogs import (
             load,
-        )  # a task that is told all needs none of it
+        )  # a task that needs no catalog loads no PyIceberg
 
-        table = load(self.asked)
+        table = load(self.vending)
         if table is None:
-            what = f"the table {self.asked.place} isn't there any more"
+            what = f"the table {self.vending.place} isn't there any more"
             raise RefusedError(what, "stage", "Was it removed meanwhile? Run the window again.")
-        return told | storage_properties(table)
+        return known | storage_properties(table)
 
 
 def storage_properties(table: Table) -> dict[str, str]:
@@ -79,27 +79,27 @@ def storage_properties(table: Table) -> dict[str, str]:
     return {str(name): str(value) for name, value in table.io.properties.items()}
 
 
-def for_tasks(at: TableAt, properties: Mapping[str, str]) -> TaskStorage:
+def for_tasks(at: CatalogTable, properties: Mapping[str, str]) -> TaskStorage:
     """What tasks open a storage with that the driver opens by these properties.
 
     Raises:
         SpecError: they would have to be sent a secret.
     """
     written = dict(at.properties)
-    told: dict[str, Property] = {}
-    given_out = False
+    sent: dict[str, Property] = {}
+    vended = False
     for name in sorted(properties.keys() & STORAGE):
         reference = written.get(name)
         if reference is not None and not isinstance(reference, str):
-            told[name] = reference
+            sent[name] = reference
         elif is_secret(name, properties[name]):
-            given_out = True
+            vended = True
         else:
-            told[name] = properties[name]
-    return TaskStorage(tuple(told.items()), _askable(at) if given_out else None)
+            sent[name] = properties[name]
+    return TaskStorage(tuple(sent.items()), _askable(at) if vended else None)
 
 
-def _askable(at: TableAt) -> TableAt:
+def _askable(at: CatalogTable) -> CatalogTable:
     """The table, for tasks that ask its catalog for themselves."""
     written = {
         name: value

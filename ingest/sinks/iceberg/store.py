@@ -2,8 +2,8 @@
 
 Every change makes a snapshot, also one without rows, and its summary names the newest of the pages
 (`ingest.sinks.pages`) that say which windows the table holds then. The newest snapshot of windrow's
-among the ancestors of main tells the state: a rollback takes windows' rows and their receipts back
-together. Where all of those are expired the table's property tells, which names what the last
+among the ancestors of main has the state: a rollback takes windows' rows and their receipts back
+together. Where all of those are expired the table's property counts, which names what the last
 change named. A rollback leaves the property as it is, so then the newest windows are believed only
 as far as the table holds their rows: a rollback takes the newest ones back, and all of them.
 """
@@ -28,14 +28,13 @@ from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import receipt_files
 from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.dead_letters import window_of
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, reason
 from windrow.ingest.sinks.iceberg.columns import check_rows
 from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
 from windrow.ingest.sinks.iceberg.contents import rows_of
-from windrow.ingest.sinks.iceberg.place import LakePlace, local_path
+from windrow.ingest.sinks.iceberg.place import IcebergPlace, local_path
 from windrow.ingest.sinks.iceberg.prepare import (
-    bound_to,
     column_changes,
     evolution_for,
     evolved,
@@ -44,9 +43,10 @@ from windrow.ingest.sinks.iceberg.prepare import (
     new_schema,
     refuse_strange,
 )
-from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergStagerFactory, LakeFile
+from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergFile, IcebergStagerFactory
 from windrow.ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.owner_properties import owner_in
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.place import ListedFile, is_full, millis
 from windrow.ingest.sinks.settle import gone
@@ -80,7 +80,7 @@ class IcebergStore:
     waits: Sequence[float] = WAITS
 
     def __init__(
-        self, at: TableAt, metadata: Mapping[str, str], evolve: Evolve = "add_columns"
+        self, at: CatalogTable, metadata: Mapping[str, str], evolve: Evolve = "add_columns"
     ) -> None:
         self.at, self.metadata, self.evolve = at, metadata, evolve
         self.place = at.place
@@ -137,8 +137,8 @@ class IcebergStore:
         return self._newest
 
     @property
-    def staged(self) -> StagedFiles[LakeFile] | None:
-        """The place where the newest look found the table, which its catalog alone knows."""
+    def staged(self) -> StagedFiles[IcebergFile] | None:
+        """Staged files at the table's location, which only the catalog knows."""
         state = self._newest or self._look()
         return None if state is None else state.staged
 
@@ -158,13 +158,13 @@ class IcebergStore:
             wide = [columns.field(name) for name in layout.rows.names]
             rows = pa.schema([pa.field(f.name, f.type, f.nullable) for f in wide])
             layout = msgspec.structs.replace(layout, rows=rows)
-        location, told = table.metadata.location, TaskStorage()
+        location, storage = table.metadata.location, TaskStorage()
         if local_path(location) is None:
-            told = for_tasks(self.at, storage_properties(table))
-        return IcebergStagerFactory(location, told, layout, columns, window.key)
+            storage = for_tasks(self.at, storage_properties(table))
+        return IcebergStagerFactory(location, storage, layout, columns, window.key)
 
     def send(self, ready: Prepared) -> None:
-        """Send a commit, once. No error tells surely that it didn't arrive."""
+        """Sends a commit, once. After an error it may have arrived all the same."""
         ready.send()
 
 
@@ -172,7 +172,7 @@ class IcebergState(PagedState):
     """The table as its catalog gave it (`sinks.table_store.TableState`)."""
 
     def __init__(self, store: IcebergStore, table: Table) -> None:
-        self.files = LakePlace(table.metadata.location, lambda: storage_properties(table))
+        self.files = IcebergPlace(table.metadata.location, lambda: storage_properties(table))
         super().__init__(self.files, store.pages)
         self._store, self.table = store, table
 
@@ -183,12 +183,12 @@ class IcebergState(PagedState):
 
     @property
     def owner(self) -> TableOwner:
-        return bound_to(self._store.place, self.table)
+        return owner_in(self.table.metadata.properties, self._store.place)
 
     @property
-    def staged(self) -> StagedFiles[LakeFile]:
+    def staged(self) -> StagedFiles[IcebergFile]:
         """The files of attempts; they become the table's when a snapshot names them."""
-        return StagedFiles(_location(self.table), (STAGED,), LakeFile, self.files)
+        return StagedFiles(_location(self.table), (STAGED,), IcebergFile, self.files)
 
     # ------------------------------------------------------------------------------------ pages
 
@@ -207,9 +207,7 @@ class IcebergState(PagedState):
         return newest.without(self._windows_taken_back(newest), self._letters_taken_back(newest))
 
     def _windows_taken_back(self, pages: Pages) -> list[str]:
-        """The newest windows, up to one that the table holds rows of, but for those
-        without rows.
-        """
+        """The newest windows that should have rows, up to one of which the table has rows."""
         found: list[str] = []
         for key in reversed(pages.windows):
             if self.holding([key]):
@@ -234,7 +232,7 @@ class IcebergState(PagedState):
     # ------------------------------------------------------------------------------------- rows
 
     def tasks(self, key: str | None = None) -> list[FileScanTask]:
-        """The files with rows of a window, or of all, each with what was deleted of it.
+        """The files with rows of a window, or of all, each with the deletes of its rows.
 
         Raises:
             UnreachableError: a manifest can't be read, or is damaged.
@@ -262,7 +260,7 @@ class IcebergState(PagedState):
             raise UnreachableError(what, "setup", do) from error
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        """As far as that is told without reading rows: each file lies in one window's part."""
+        """By the partitions of the files: each has rows of one window."""
         if keys is not None:
             return {key for key in keys if self.tasks(key)}
         parts = [task.file.partition for task in self.tasks()]
@@ -274,7 +272,7 @@ class IcebergState(PagedState):
             return 0, 0
         said = {} if snapshot.summary is None else snapshot.summary.additional_properties
         if said.get("total-delete-files", "0") != "0":
-            return None  # how many rows are left isn't told
+            return None  # nobody knows how many rows are left
         try:
             return int(said["total-records"]), int(said["total-files-size"])
         except (KeyError, ValueError):
@@ -293,9 +291,7 @@ class IcebergState(PagedState):
         return rows_of(self.table, self.tasks(None if window is None else window.key), names)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """Files that a snapshot names stay, on whatever branch or tag it is, or in the
-        table's past.
-        """
+        """Files that any snapshot names stay, of whatever branch or tag, and old ones."""
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
         named = self._named() if old else frozenset()
         return {path: at for path, at in sorted(old.items()) if path not in named}
@@ -389,9 +385,9 @@ def _location(table: Table) -> str:
 
 
 def _for_people(receipt: Receipt | None) -> dict[str, str]:
-    """What the table's history says of a commit; windrow never reads it back.
+    """A commit's entry in the table's history, for people.
 
-    It is short: Iceberg writes it anew with each later commit.
+    It is short: Iceberg writes it again with each later commit.
     """
     if receipt is None:
         return {}

@@ -70,17 +70,16 @@ class KafkaAudit:
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
         """A window of which a part is published is told as one that can't be read."""
-        return iter(self._sink.in_control(_every) or ())
+        return iter(_every(self._held()))
 
     def windows(self) -> set[str]:
         """By the control topic, for others may write into a target topic."""
-        found = self._sink.in_control(
-            lambda held: (
-                {key for key, kept in held.windows.items() if kept.splits}
-                | {k for k, s in held.splits.items() if s}
-            )
-        )
-        return found or set()
+        held = self._held()
+        whole = {key for key, kept in held.windows.items() if kept.splits}
+        return whole | {key for key, splits in held.splits.items() if splits}
+
+    def _held(self) -> Held:
+        return self._sink.control.read() or Held()
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
         names = [self.metadata[name] for name in ("topic", "partition", "offset")]
@@ -113,7 +112,7 @@ class KafkaAudit:
         """Of the messages, but for their times, which the topic may set."""
         if self._has_rows:
             return None
-        splits = self._sink.in_control(lambda held: _splits(held, window.key)) or ()
+        splits = _splits(self._held(), window.key)
         noted = {
             (s.topic, s.partition, s.start): text(sum(int(one, 16) for one in s.same.split("+")))
             for s in splits
@@ -145,17 +144,13 @@ class KafkaAudit:
             RefusedError: besides, the topics don't have all rows of the window.
         """  # noqa: E501
         key, receipt = window.key, from_json(text, Receipt)
-        known, bound = self._sink.in_control(
-            lambda held: (held.windows.get(key) if key not in held.damaged else None, held.is_bound)
-        ) or (
-            None,
-            False,
-        )
+        held = self._held()
+        known = held.windows.get(key) if key not in held.damaged else None
         if receipt.window != window or (known is not None and known.text != text):
             raise RefusedError(
                 f"the commit of window {key} named another receipt", "check", "Look again."
             )
-        if not bound and not dry_run:
+        if not held.is_bound and not dry_run:
             self._sink.bind_again(receipt)
         if known is None:
             splits = self._published_splits(receipt)
@@ -285,7 +280,7 @@ class KafkaAudit:
 
     def _messages(self, window: Window) -> Iterator[Seen]:
         """A window's messages."""
-        places = self._sink.in_control(lambda held: _places(held, window.key)) or {}
+        places = _places(self._held(), window.key)
         for place in places.values():
             self._refuse_gone(place)
             yield from self._of_window(place, window)

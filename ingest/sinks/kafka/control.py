@@ -23,10 +23,11 @@ fence it.
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar, cast
 
@@ -132,15 +133,35 @@ class ClosedWindow(msgspec.Struct, frozen=True):
 
 
 class Held:
-    """What has been read of the control topic, from the log's first offset on."""
+    """What has been read of the control topic, from the log's first offset on.
+
+    `position`: the next offset to read; `records`: how many of ours were read; `whole`: nothing
+    that isn't decided lies behind them. Never changed once it was handed out.
+    """
 
     def __init__(self, name: str = "", start: int = 0) -> None:
         self._name, self.start = name, start
+        self.position, self.records, self.whole = start, 0, True
         self._bound: _Bound | None = None
         self.windows: dict[str, ClosedWindow] = {}
         self.splits: dict[str, dict[int, PublishedSplit]] = {}
         self.damaged: dict[str, str] = {}
         self._parts: dict[tuple[str, str], list[bytes]] = {}
+
+    def copied(self) -> Held:
+        """A copy that can be read on into."""
+        own = copy.copy(self)
+        own.windows, own.damaged = dict(self.windows), dict(self.damaged)
+        own.splits = {key: dict(splits) for key, splits in self.splits.items()}
+        own._parts = {  # noqa: SLF001
+            key: list(parts) for key, parts in self._parts.items()
+        }
+        return own
+
+    @property
+    def keys(self) -> Collection[str]:
+        """Of all windows that have a receipt, also one that can't be read."""
+        return self.windows.keys() | self.damaged.keys()
 
     @property
     def owner(self) -> TableOwner | None:
@@ -224,6 +245,7 @@ class Held:
         """What can't be read is remembered, for a window of its own is all that it says
         something of.
         """
+        self.records += 1
         try:
             take()
         except (msgspec.MsgspecError, ValueError) as error:
@@ -316,7 +338,7 @@ def receipt_records(
     yield from ((_split_key(window, split.number), None) for split in splits)
 
 
-def parts_of(records: list[Record]) -> list[tuple[str, bytes]]:
+def parts_of(records: Sequence[Record]) -> list[tuple[str, bytes]]:
     """The header of each record of a receipt: into how many parts it is cut."""
     return [("parts", str(sum(value is not None for _, value in records)).encode())]
 
@@ -374,7 +396,7 @@ class ControlTopic:
     ) -> None:
         """`topics` asks for it; `admin`, `consumer`: properties; `patience` in seconds."""
         self.name = name
-        self._topics, self._admin, self._consumer, self._patience = (
+        self._topics, self._admin, self._consumer, self.patience = (
             topics,
             admin,
             scanning(consumer),
@@ -382,15 +404,12 @@ class ControlTopic:
         )
         self._lock = threading.Lock()
         self._log: LogSeen | None = None
-        self._held, self._position = Held(), 0
-        self.is_decided = True
+        self._held = Held()
 
-    def read(self, view: Callable[[Held], T], *, to_end: bool = False) -> T | None:
-        """What `view` takes from all that is decided in the topic now; None if there is no topic.
+    def read(self, *, to_end: bool = False) -> Held | None:
+        """All that is decided in the topic now; None if there is no topic.
 
-        Args:
-            view: is called with what was read, which it must not keep.
-            to_end: who asks stands behind a fence: there is a topic, and all of it is waited for.
+        `to_end`: who asks is behind a fence: there is a topic, and all of it is waited for.
 
         Raises:
             UnreachableError: the cluster, or an open transaction keeps what is there
@@ -399,13 +418,14 @@ class ControlTopic:
         with self._lock:
             log = self._topics.control(wait=to_end)
             if log is not None and not log.goes_on(self._log):
-                self._held, self._position = Held(self.name, log.start), log.start
+                self._held = Held(self.name, log.start)
             self._log = log
             if log is None:
                 return None
-            self._read_on(log.end, to_end=to_end)
-            self.is_decided = self._position >= log.end
-            return view(self._held)
+            if self._held.position < log.end:
+                self._held = self._held.copied()
+                self._read_on(self._held, log.end, to_end=to_end)
+            return self._held
 
     def wait_until_seen(self, seen: Callable[[Held], bool]) -> None:
         """After a commit: Kafka answers before it has marked every partition, and who
@@ -416,43 +436,42 @@ class ControlTopic:
         """
         deadline = time.monotonic() + SEEN_SECONDS
         with suppress(UnreachableError, KafkaException):
-            while not self.read(seen) and time.monotonic() < deadline:
+            while time.monotonic() < deadline:
+                held = self.read()
+                if held is not None and seen(held):
+                    return
                 time.sleep(LOOK_SECONDS)
 
-    def _read_on(self, end: int, *, to_end: bool) -> None:
-        if self._position >= end:
-            return
-        deadline = time.monotonic() + self._patience
+    def _read_on(self, held: Held, end: int, *, to_end: bool) -> None:
+        held.whole, deadline = False, time.monotonic() + self.patience
         with CLIENTS.of(self._admin).consumers(self._consumer).one(self.name) as consumer:
-            consumer.assign([ck.TopicPartition(self.name, 0, self._position)])
-            while self._position < end:
+            consumer.assign([ck.TopicPartition(self.name, 0, held.position)])
+            while held.position < end:
                 batch = arrived(consumer, POLL_SECONDS)
                 for message in batch:
-                    self._take(message)
-                if not to_end and any(map(_is_end, batch)):
+                    self._take(held, message)
+                if held.position < end and not to_end and any(map(_is_end, batch)):
                     return
-                if self._position < end and time.monotonic() > deadline:
+                if held.position < end and time.monotonic() > deadline:
                     what = (
                         f"The control topic {self.name} can't be read to its end {end}: it is"
-                        f" decided up to {self._position}"
+                        f" decided up to {held.position}"
                     )
                     do = (
                         "An open transaction holds it back, of a run that died: run its window"
-                        " again, or wait until Kafka ends it. "
-                    )
-                    do += (
-                        "One that Kafka has forgotten, since its own log of transactions was lost,"
-                        " kafka-transactions.sh abort ends."
+                        " again, or wait until Kafka ends it. One that Kafka has forgotten, since"
+                        " its own log of transactions was lost, kafka-transactions.sh abort ends."
                     )
                     raise UnreachableError(what, "commit", do)
+        held.whole = True
 
-    def _take(self, message: ck.Message) -> None:
+    def _take(self, held: Held, message: ck.Message) -> None:
         error, offset = message.error(), cast("int", message.offset())
         if error is None:
             parts = next((value for name, value in headers_of(message) if name == "parts"), None)
-            self._held.take(message.key() or b"", message.value(), parts)
-            self._position = offset + 1
+            held.take(message.key() or b"", message.value(), parts)
+            held.position = offset + 1
         elif error.code() == END:
-            self._position = max(self._position, offset)
+            held.position = max(held.position, offset)
         elif error.code() not in PASSING | GONE:
             raise self._topics.named(self.name, error)

@@ -4,11 +4,8 @@ in one transaction, unless less was asked for.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +14,7 @@ import msgspec
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.errors import RefusedError
 from windrow.ingest.kafka.delivery import Acks, Delivery
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.record_batch import UNPACKED_BYTES
@@ -25,7 +22,7 @@ from windrow.ingest.kafka.transaction import Sender, Sending, Transaction, Trans
 from windrow.ingest.kafka.wire_transaction import WireTransaction
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import Delivered
-from windrow.ingest.sinks.kafka.control import OffsetSpan, Record
+from windrow.ingest.sinks.kafka.control import OffsetSpan
 from windrow.ingest.sinks.kafka.form import HEADER, NOW
 from windrow.ingest.sinks.kafka.places import BY_KEY, PARTITION, Partitioner, partitions
 from windrow.ingest.sinks.kafka.topics import Topic
@@ -39,14 +36,6 @@ _MOST = 10_000
 
 Each takes some allocations, which are the cheaper the sooner they are used again.
 """
-
-
-class Overtaken(Exception):  # no error: somebody else is at it, or was  # noqa: N818
-    """Another producer took the transactional id."""
-
-
-class UnansweredCommit(Overtaken):
-    """A commit was sent and not answered: what came of it, a fence settles and a look tells."""
 
 
 class PublishTarget(msgspec.Struct, frozen=True):
@@ -121,50 +110,6 @@ class PublishTarget(msgspec.Struct, frozen=True):
             if self.delivery == "exactly-once"
             else "may be in the topic already, and may come again"
         )
-
-
-_turns: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
-
-
-@contextmanager
-def turn(target: PublishTarget, name: str) -> Iterator[Sending]:
-    """A transaction whose id is fenced; or a producer that has none, if that is what was asked for.
-
-    Of this process one at a time has an id: two would only fence each other, or do the same work.
-
-    Raises:
-        Overtaken: by another process, at any step.
-        SpecError: this client may not.
-        UnansweredCommit: its commit was.
-        UnreachableError: the cluster.
-    """
-    with _turns[str(target.properties["bootstrap.servers"]), name]:
-        transaction = target.sender(name)
-        try:
-            transaction.fence(next(iter(target.topics)))
-            yield transaction
-        except TransactionError as error:
-            raise meant(error, name) from None
-        finally:
-            transaction.leave()
-
-
-def meant(error: TransactionError, name: str) -> Overtaken | WindrowError:
-    """What became of a transaction, for who runs the window."""
-    if error.sent:
-        return UnansweredCommit()
-    if error.kind == "fenced":
-        return Overtaken()
-    if error.kind == "denied":
-        do = (
-            "Check the sasl.* and ssl.* properties under sink.client, and that it has Write and"
-            f" Describe on the sink's topics, its control topic and the transactional id {name}."
-        )
-        return SpecError(f"This client may not write: {error.text}", "commit", do)
-    do = "What was under way was taken back, or is looked for when the window is run again."
-    return UnreachableError(
-        f"the cluster of the sink doesn't take a transaction: {error.text}", "commit", do
-    )
 
 
 class Pump:
@@ -332,33 +277,3 @@ _WAYS_OUT = {
     ),
 }
 """By the broker's code."""
-
-
-def put_records(
-    target: PublishTarget,
-    transaction: Sending,
-    records: Sequence[Record],
-    headers: Sequence[tuple[str, bytes]] = (),
-) -> None:
-    """Records for the control topic, as part of what is sent; returns when the brokers have each.
-
-    Raises:
-        RefusedError: the topic's settings let one not in, however often it is tried.
-        TransactionError: one was not taken.
-    """
-    try:
-        transaction.write(target.control, records, headers)
-    except TransactionError as error:
-        if error.kind == "refused":
-            do = (
-                "Raise its max.message.bytes to Kafka's default (1048588) at least, then run the"
-                " window again."
-            )
-            raise RefusedError(
-                f"The control topic {target.control} doesn't take a record: {error.text}",
-                "commit",
-                do,
-            ) from None
-        raise TransactionError(
-            error.kind, f"the control topic {target.control}: {error.text}", sent=error.sent
-        ) from None

@@ -9,79 +9,36 @@ open for longest.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import confluent_kafka as ck
 
-from windrow.ingest.errors import UnreachableError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, PASSING
 from windrow.ingest.kafka.retry import POLL_SECONDS
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.ports.transactions import HeldBack
+from windrow.ingest.sinks.kafka.commit import end_open
 from windrow.ingest.sinks.kafka.control import arrived, headers_of, window_of
-from windrow.ingest.sinks.kafka.ids import TransactionalIds
-from windrow.ingest.sinks.kafka.options import Reach
-from windrow.ingest.sinks.kafka.publish import Overtaken, PublishTarget, turn
-from windrow.ingest.sinks.kafka.topics import SinkTopics
 
-_BESIDE = 8
-
-
-def end_open(target: PublishTarget, names: Iterable[str]) -> None:
-    """End what is open under these transactional ids.
-
-    Raises:
-        Overtaken: another run takes one at this moment.
-        SpecError, UnreachableError: as `publish.turn`.
-    """
-
-    def end(name: str) -> None:
-        with turn(target, name):
-            pass
-
-    with ThreadPoolExecutor(max_workers=_BESIDE) as pool:
-        list(pool.map(end, names))
+if TYPE_CHECKING:
+    from windrow.ingest.sinks.kafka.sink import KafkaSink
 
 
 class KafkaTransactions:
-    """`ports.transactions.OpenTransactions`.
+    """Finds and ends what runs left open (`ports.transactions.OpenTransactions`)."""
 
-    Args:
-        reach: the cluster.
-        topics: asks for the table's topics.
-        ids: the table's transactional ids.
-        target: makes producers.
-        header: which header of a message names its window.
-        patience: how long the cluster may be silent, in seconds.
-    """
-
-    def __init__(
-        self,
-        reach: Reach,
-        topics: SinkTopics,
-        ids: TransactionalIds,
-        target: Callable[[], PublishTarget],
-        header: str,
-        patience: float,
-    ) -> None:
-        self._reach, self._topics, self._ids, self._target, self._header = (
-            reach,
-            topics,
-            ids,
-            target,
-            header,
-        )
-        self._patience = patience
+    def __init__(self, sink: KafkaSink) -> None:
+        self._sink = sink
 
     def ids(self, pipeline_id: str, plans: Sequence[Plan]) -> list[str]:
         return list(
             dict.fromkeys(
                 [
-                    self._ids.table(pipeline_id),
-                    *(name for plan in plans for name in self._ids.of_window(plan)),
+                    self._sink.ids.table(pipeline_id),
+                    *(name for plan in plans for name in self._sink.ids.of_window(plan)),
                 ]
             )
         )
@@ -89,7 +46,7 @@ class KafkaTransactions:
     def held_back(self) -> list[HeldBack]:
         found = {
             tp: (stable, end)
-            for tp, (stable, end) in self._topics.stable_and_end().items()
+            for tp, (stable, end) in self._sink.topics.stable_and_end().items()
             if stable < end
         }
         return sorted(
@@ -98,21 +55,15 @@ class KafkaTransactions:
         )
 
     def end(self, ids: Sequence[str]) -> None:
-        try:
-            end_open(self._target(), ids)
-        except Overtaken:
-            what = "another run took one of the table's transactional ids at this moment"
-            raise UnreachableError(
-                what, "commit", "Is the window being run? Then it ends what was open by itself."
-            ) from None
+        end_open(self._sink.target(), ids)
 
     def _window_at(self, topic: str, partition: int, offset: int) -> str | None:
         """The window of the first message from an offset on, be it committed or not."""
-        admin = admin_properties(self._reach.servers, self._reach.client)
+        admin = admin_properties(self._sink.reach.servers, self._sink.reach.client)
         consumer = consumer_properties(
-            self._reach.servers, self._reach.client, isolation="read_uncommitted"
+            self._sink.reach.servers, self._sink.reach.client, isolation="read_uncommitted"
         )
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._sink.patience
         with CLIENTS.of(admin).consumers(consumer).one(topic) as one:
             one.assign([ck.TopicPartition(topic, partition, offset)])
             while time.monotonic() < deadline:
@@ -123,11 +74,11 @@ class KafkaTransactions:
                     if error.code() == END:
                         return None
                     if error.code() not in PASSING:
-                        raise self._topics.named(topic, error)
+                        raise self._sink.topics.named(topic, error)
         return None
 
     def _window_of(self, topic: str, message: ck.Message) -> str | None:
-        if topic == self._ids.control:
+        if topic == self._sink.ids.control:
             return window_of(message.key() or b"")
-        told = dict(headers_of(message)).get(self._header)
+        told = dict(headers_of(message)).get(self._sink.metadata["window"])
         return None if told is None else told.decode(errors="replace")

@@ -111,6 +111,11 @@ class WindowWork(msgspec.Struct, frozen=True):
             self.receipt, splits=tuple(_with_checksum(s, others) for s in self.receipt.splits)
         )
 
+    def left(self, numbers: Iterable[int], control: Held) -> list[int]:
+        """Those of some splits that have rows and aren't published."""
+        published = control.splits.get(self.receipt.window.key, {})
+        return [n for n in numbers if n in self.files and n not in published]
+
     @property
     def in_order(self) -> list[int]:
         """The numbers of the splits that have any rows, in the order of the log."""
@@ -127,34 +132,29 @@ def _with_checksum(counts: SplitCounts, others: Mapping[tuple[str, int, int], st
     return msgspec.structs.replace(counts, checksums=Checksums(there, counts.checksums.dead))
 
 
-def judged(
-    identity: str, work: WindowWork, control: Held
-) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
-    """The window as the control topic has it, or what is published of it. `identity`: the table's.
+def judged(place: str, work: WindowWork, control: Held | None) -> Committed | None:
+    """The window's receipt, if the control topic has it. `place`: the table's.
 
     Raises:
         WindowError: it may not be committed on what the table holds.
     """
     receipt = work.receipt
-    if control.owner is None:
+    if control is None or control.owner is None:
         raise RefusedError(
-            f"the table {identity} isn't there any more", "commit", "Run the window again."
+            f"the table {place} isn't there any more", "commit", "Run the window again."
         )
     before, after = adjacent(receipt)
+    mine = control.committed(receipt.window.key)
+    left = None if before is None else control.committed(before)
     others = control.overlapping(receipt.window.key, covered(receipt.plan))
-    mine, left = (
-        control.committed(receipt.window.key),
-        (None if before is None else control.committed(before)),
-    )
     committed = decide(
-        receipt, Seen(identity, control.owner, mine, left, control.committed(after), others)
+        receipt, Seen(place, control.owner, mine, left, control.committed(after), others)
     )
-    published = {} if committed is not None else control.splits.get(receipt.window.key, {})
-    for split in published.values():
-        work.refuse_other(split)
     if committed is None:
+        for split in control.splits.get(receipt.window.key, {}).values():
+            work.refuse_other(split)
         refuse_half_published(work, control)
-    return committed, dict(published)
+    return committed
 
 
 def refuse_half_published(work: WindowWork, control: Held) -> None:

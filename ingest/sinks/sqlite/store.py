@@ -25,11 +25,11 @@ from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
 from windrow.ingest.sinks.files.columns import columns_after, in_words
 from windrow.ingest.sinks.files.manifest import RowFile
-from windrow.ingest.sinks.files.stage import DATA, FileFormat, FilesStagerFactory
+from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import ListedFile, is_same, millis, normal
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
-from windrow.ingest.sinks.staged_files import StagedFiles, refuse_gone
+from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import Answer, StoredReceipt, TableChange, Unanswered, Written
 from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable

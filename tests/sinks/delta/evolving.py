@@ -22,9 +22,9 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.things import messages, plan, receipt
-from windrow.ingest.admin.deep import compare_contents
 from windrow.ingest.admin.findings import Finding
-from windrow.ingest.admin.merged import compare_merged
+from windrow.ingest.admin.verify_contents import compare_contents
+from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from windrow.ingest.sinks.delta.names import STAGED
 from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staged_files import DATA
 
 
 def delta_pieces(uri: str) -> list[pa.Table]:
@@ -27,4 +27,4 @@ def delta_pieces(uri: str) -> list[pa.Table]:
 
 def staged_paths(uri: str) -> set[Path]:
     """All staged Parquet files under a table, committed or not, and those that are still drafts."""
-    return set((Path(uri) / STAGED).rglob("*.parquet*"))
+    return set((Path(uri) / DATA).rglob("*.parquet*"))

@@ -36,6 +36,7 @@ from windrow.ingest.errors import DamagedError, OutcomeUnknownError, OverlapErro
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks import place
 from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.torn_log import entry_name
 from windrow.ingest.sinks.pages import PAGES
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.testing.checker import check
@@ -201,7 +202,7 @@ def cleaned(uri: str, kept: int = 2) -> None:
     DeltaTable(uri).create_checkpoint()
     for version in range(DeltaTable(uri).version()):
         if version != kept:
-            (Path(uri) / tables.entry_name(version)).unlink(missing_ok=True)
+            (Path(uri) / entry_name(version)).unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("turn", [property_set, maintained, cleaned])
@@ -308,7 +309,7 @@ def test_nothing_is_loaded_where_nothing_has_come(
 def test_a_torn_entry_in_between_is_told(sink: DeltaBoth) -> None:
     """An entry of somebody else's that isn't whole is not passed over."""
     commit(sink, 0)
-    (Path(sink.uri) / tables.entry_name(2)).write_bytes(b'{"commitInfo":{"times')
+    (Path(sink.uri) / entry_name(2)).write_bytes(b'{"commitInfo":{"times')
     with pytest.raises(UnreachableError, match="damaged"):
         sink.commit(*staged_receipt(sink, 1))
 
@@ -320,7 +321,7 @@ def test_a_table_that_was_set_back(sink: DeltaBoth) -> None:
     for number in range(8):
         commit(sink, number)
     for version in (6, 7, 8):
-        (Path(sink.uri) / tables.entry_name(version)).unlink()
+        (Path(sink.uri) / entry_name(version)).unlink()
     other = plan(sink, 40, (5 * PER_WINDOW, 7 * PER_WINDOW))
     assert isinstance(
         sink.commit(receipt(other, [], 0, "w"), stage(sink, other, 0, "w", dead=False)), Done
@@ -400,7 +401,7 @@ def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.M
     left = []
     for number in range(6):
         commit(sink, number)
-        left.append((Path(sink.uri) / tables.entry_name(1)).exists())
+        left.append((Path(sink.uri) / entry_name(1)).exists())
     assert left == [True, True, True, True, False, False]
     holds(sink.uri, range(6))
 
@@ -418,5 +419,5 @@ def test_all_that_counts_is_synced(sink: DeltaBoth, monkeypatch: pytest.MonkeyPa
         version = DeltaTable(sink.uri).version()
         assert synced[-1] == f"{sink.uri}/_delta_log"
         assert f"{sink.uri}_dead/_delta_log" in synced[: synced.index(f"{sink.uri}/_delta_log")]
-        assert f"{sink.uri}/{tables.entry_name(version)}" in synced
+        assert f"{sink.uri}/{entry_name(version)}" in synced
         assert (f"{sink.uri}/_delta_log/{3:020d}.checkpoint.parquet" in synced) == (generation == 1)

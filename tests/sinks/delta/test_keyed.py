@@ -31,7 +31,7 @@ from windrow.ingest.errors import DamagedError, SchemaChangedError, SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta import merge as merging
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.names import GRAVES
+from windrow.ingest.sinks.delta.tombstones import TOMBSTONES
 from windrow.ingest.sinks.table_store import Answer
 
 
@@ -54,7 +54,7 @@ def test_lost_tombstones_refuse_older_windows(tmp_path: Path, damage: str) -> No
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     log = log_of([[Change(A, 1)]], [[Change(A, None)]], [[Change(B, 1)]])
     table.commit(log, 1)
-    (file,) = (tmp_path / "t" / GRAVES).iterdir()
+    (file,) = (tmp_path / "t" / TOMBSTONES).iterdir()
     if damage == "gone":
         file.unlink()
     else:

@@ -21,7 +21,7 @@ from deltalake.transaction import CommitProperties, Transaction
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.hooks import on_put
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.names import PAGES_APP
+from windrow.ingest.sinks.delta.torn_log import PAGES_APP
 from windrow.ingest.sinks.table_store import Answer, TableChange, Written
 
 

@@ -23,7 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest, Table
 from werkzeug.serving import make_server
 
-from windrow.ingest.sinks.iceberg.database import DatabaseCatalog
+from windrow.ingest.sinks.iceberg.catalogs import DatabaseCatalog
 
 TOKEN = "hunter2-token"
 

@@ -23,19 +23,19 @@ from tests.profiles import examples
 from tests.sinks.delta.test_any_value import COLUMNS
 from tests.sinks.iceberg.world import IcebergBoth, state_of
 from tests.sinks.things import TOPIC, messages, plan, receipt, window
-from windrow.ingest.admin.deep import summed
+from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 
 pytestmark = pytest.mark.slow
 
 
 def committed(folder: str, rows: pa.RecordBatch) -> IcebergBoth:
     """A table with these rows, once per topic-partition."""
-    sink = IcebergBoth(TableAt.in_folder(folder, "ns.t"), rows.schema)
+    sink = IcebergBoth(CatalogTable.in_folder(folder, "ns.t"), rows.schema)
     sink.prepare()
     count = rows.num_rows
     planned, staged = plan(sink, 0, (0, count)), []
@@ -284,5 +284,5 @@ def test_what_it_cannot_hold_is_told_by_column(
 ) -> None:
     """A schema that Iceberg would store as something else is refused before anything is made."""
     with pytest.raises(SpecError, match=says):
-        IcebergBoth(TableAt.in_folder(str(tmp_path), "ns.t"), pa.schema(columns))
+        IcebergBoth(CatalogTable.in_folder(str(tmp_path), "ns.t"), pa.schema(columns))
     assert not list(tmp_path.iterdir())

@@ -237,10 +237,10 @@ def test_a_missing_package_names_its_extra(lake: Stage, monkeypatch: pytest.Monk
 
 def test_two_spellings_of_a_secret_are_one_table() -> None:
     """A password that changes makes no other table of it, and stands in no identity."""
-    from windrow.ingest.sinks.iceberg.at import TableAt
+    from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 
     one, other = (
-        TableAt.in_catalog(
+        CatalogTable.in_catalog(
             "a.b", {"type": "sql", "uri": f"postgresql://me:{word}@db/catalog", "name": "lake"}
         )
         for word in ("x1", "y2")

@@ -17,7 +17,7 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.iceberg.world import TABLE, IcebergBoth, pieces
 from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.commit import Prepared
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ class TestIcebergSink(
     def make(
         self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
     ) -> IcebergBoth:
-        return IcebergBoth(TableAt.in_folder(str(tmp_path), TABLE), schema, metadata)
+        return IcebergBoth(CatalogTable.in_folder(str(tmp_path), TABLE), schema, metadata)
 
     def reopen(self, sink: IcebergBoth) -> IcebergBoth:
         return IcebergBoth(sink.at, sink.schema, sink.metadata)

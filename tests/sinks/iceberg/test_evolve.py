@@ -14,11 +14,11 @@ from pyiceberg.types import FloatType, ListType, LongType, NestedField, StructTy
 
 from tests.sinks.iceberg.world import TABLE, IcebergBoth, state_of
 from tests.sinks.things import messages, plan, receipt, window
-from windrow.ingest.admin.deep import summed
+from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.model.receipt import Checksums
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.kind import Evolve
 
@@ -50,7 +50,7 @@ OTHER = pa.schema([*NARROW, pa.field("colour", pa.string())])
 
 def sink_of(tmp_path: Path, schema: pa.Schema, evolve: Evolve = "add_columns") -> IcebergBoth:
     """The table, as a process with this schema sees it."""
-    return IcebergBoth(TableAt.in_folder(str(tmp_path), TABLE), schema, evolve=evolve)
+    return IcebergBoth(CatalogTable.in_folder(str(tmp_path), TABLE), schema, evolve=evolve)
 
 
 def staged(sink: IcebergBoth, number: int) -> Any:

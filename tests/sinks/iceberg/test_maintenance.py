@@ -28,7 +28,7 @@ from tests.sinks.iceberg.world import (
     state_of,
 )
 from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
-from windrow.ingest.admin.deep import summed
+from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import (
     DamagedError,
     RefusedError,
@@ -38,11 +38,11 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
 from windrow.ingest.schema.metadata import TYPES
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import opened
 from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.iceberg.contents import rows_of
-from windrow.ingest.sinks.iceberg.place import LakePlace
+from windrow.ingest.sinks.iceberg.place import IcebergPlace
 
 pytestmark = pytest.mark.slow
 
@@ -184,7 +184,7 @@ def test_a_size_is_told_without_reading_rows(sink: Any) -> None:
     assert sink.size() == (36, sum(file.file_size_in_bytes for file in files))
     rewrite(sink)
     assert sink.size()[0] == 36
-    other = IcebergBoth(TableAt.in_folder(sink.at.warehouse, "shop.other"), ROWS)
+    other = IcebergBoth(CatalogTable.in_folder(sink.at.warehouse, "shop.other"), ROWS)
     assert other.size() is None
     other.prepare()
     assert other.size() == (0, 0)
@@ -287,7 +287,7 @@ def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
     spell in another way in their files.
     """
     names = {name: f'kafka "{name}" größe/日本' for name in TYPES}
-    sink = IcebergBoth(TableAt.in_folder(str(tmp_path), "a.b"), ROWS, names)
+    sink = IcebergBoth(CatalogTable.in_folder(str(tmp_path), "a.b"), ROWS, names)
     sink.prepare()
     assert isinstance(commit(sink, 0), Done)
     rewrite(sink)
@@ -325,7 +325,7 @@ def test_a_table_of_another_form_is_refused(tmp_path: Path) -> None:
     made.prepare()
     table(made).transaction().remove_properties("windrow.form").commit_transaction()
     for look in (made.prepare, lambda: made.look(window(0))):
-        with pytest.raises(SpecError, match="is of form 1, and this windrow reads form 2"):
+        with pytest.raises(SpecError, match="in form 1; this one knows form 2"):
             look()
 
 
@@ -408,7 +408,7 @@ def test_what_was_given_up_is_refused_before_it_is_gone(
     receipt, staged = staged_receipt(sink, 2, attempt="late")
     aged(sink)
     with monkeypatch.context() as patch:
-        patch.setattr(LakePlace, "remove", _dying)
+        patch.setattr(IcebergPlace, "remove", _dying)
         with pytest.raises(KeyboardInterrupt):
             sink.sweep(GRACE)
     expire_all(sink)

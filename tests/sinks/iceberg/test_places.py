@@ -19,7 +19,7 @@ from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.iceberg import files
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 
 pytestmark = pytest.mark.slow
 
@@ -44,13 +44,13 @@ def test_names_of_tables(tmp_path: Path, table: str) -> None:
     """Keywords, quotes, spaces and letters beyond ASCII are names like any others; so
     they are in the path to the warehouse.
     """
-    runs(IcebergBoth(TableAt.in_folder(str(tmp_path / "la ke ü"), table), ROWS))
+    runs(IcebergBoth(CatalogTable.in_folder(str(tmp_path / "la ke ü"), table), ROWS))
 
 
 def test_two_tables_in_one_catalog(tmp_path: Path) -> None:
     """Tables of several pipelines lie beside each other, and know nothing of each other."""
     for table in ("shop.orders", "shop.returns"):
-        runs(IcebergBoth(TableAt.in_folder(str(tmp_path), table), ROWS))
+        runs(IcebergBoth(CatalogTable.in_folder(str(tmp_path), table), ROWS))
 
 
 def test_a_folder_that_is_reached_by_a_link_is_the_same(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.iceberg import catalogs
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 
 # PyIceberg's session is nobody's to close
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
@@ -35,7 +35,7 @@ def rest(tmp_path: Path) -> Iterator[tuple[Server, str]]:
 def sink_of(url: str) -> IcebergBoth:
     """The table, with two tries more and no waits before them."""
     made = IcebergBoth(
-        TableAt.in_catalog("shop.orders", {"type": "rest", "uri": url, "token": TOKEN}), ROWS
+        CatalogTable.in_catalog("shop.orders", {"type": "rest", "uri": url, "token": TOKEN}), ROWS
     )
     made.store.waits = (0.0, 0.0)
     return made
@@ -125,7 +125,7 @@ def test_no_secret_is_kept(
         repr(sink.stager(made.plan, 0, "a1")),
     ]
     wrong = IcebergBoth(
-        TableAt.in_catalog(
+        CatalogTable.in_catalog(
             "shop.orders", {"type": "rest", "uri": rest[1], "token": "wrong-" + TOKEN}
         ),
         ROWS,

@@ -19,7 +19,7 @@ from tests.sinks.iceberg.world import IcebergBoth
 from tests.sinks.things import ROWS, plan, stage_split
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.settings.secrets import InEnvironment, InFile
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.secrets import Property
 from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory
 
@@ -63,7 +63,7 @@ def told(
 
 
 def prepared(properties: dict[str, Property]) -> IcebergBoth:
-    made = IcebergBoth(TableAt.in_catalog("shop.orders", properties), ROWS)
+    made = IcebergBoth(CatalogTable.in_catalog("shop.orders", properties), ROWS)
     made.prepare()
     return made
 
@@ -77,7 +77,7 @@ def sent(sink: IcebergBoth) -> tuple[bytes, list[IcebergStagerFactory]]:
 
 def test_a_table_in_an_object_store(told: dict[str, Property]) -> None:
     """A table whose credentials are told by references does all that another one does."""
-    runs(IcebergBoth(TableAt.in_catalog("shop.orders", told), ROWS))
+    runs(IcebergBoth(CatalogTable.in_catalog("shop.orders", told), ROWS))
 
 
 def test_no_secret_is_sent_to_tasks(told: dict[str, Property], s3_server: S3Server) -> None:
@@ -105,7 +105,7 @@ def test_a_secret_that_changes(told: dict[str, Property], tmp_path: Path) -> Non
     _, (rows, _) = sent(prepared(told))
     (tmp_path / "token").write_text("another")
     assert rows.storage.properties()["s3.session-token"] == "another"
-    sink = IcebergBoth(TableAt.in_catalog("shop.orders", told), ROWS)
+    sink = IcebergBoth(CatalogTable.in_catalog("shop.orders", told), ROWS)
     assert sent(sink)[1][0].storage == rows.storage
     from windrow.ingest.sinks.iceberg.catalogs import opened
 
@@ -165,14 +165,14 @@ def test_a_secret_that_is_written_out(name: str, value: str) -> None:
     with pytest.raises(
         SpecError, match=rf"sink\.catalog\.{name} is written out.*\{{env: NAME\}}"
     ) as refused:
-        TableAt.in_catalog("shop.orders", {"type": "rest", name: value})
+        CatalogTable.in_catalog("shop.orders", {"type": "rest", name: value})
     assert CANARY not in str(refused.value)
 
 
 def test_what_a_table_is_called_is_no_secret() -> None:
     """A table's place is kept for ever, so no part of it is told by a reference."""
     with pytest.raises(SpecError, match=r"sink\.catalog\.uri is a reference"):
-        TableAt.in_catalog("shop.orders", {"type": "rest", "uri": InEnvironment("X")})
+        CatalogTable.in_catalog("shop.orders", {"type": "rest", "uri": InEnvironment("X")})
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.sinks.iceberg.world import TABLE, IcebergBoth, state_of
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Outcome
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.table_store import Answer, TableChange
 
@@ -29,7 +29,7 @@ class RealSink(IcebergBoth):
     def __init__(
         self, place: str, schema: pa.Schema, meanwhile: Callable[[], object] = lambda: None
     ) -> None:
-        super().__init__(TableAt.in_folder(place, TABLE), schema)
+        super().__init__(CatalogTable.in_folder(place, TABLE), schema)
         self.meanwhile = meanwhile
         self.store.send = self.sends  # type: ignore[method-assign]
         on_put(self, self._late)

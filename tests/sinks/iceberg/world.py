@@ -16,7 +16,7 @@ from tests.sinks.things import ROWS
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.sinks.dead_letters import DeadLetterTable
-from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.contents import rows_of
 from windrow.ingest.sinks.iceberg.stage import STAGED
 from windrow.ingest.sinks.iceberg.store import IcebergState, IcebergStore
@@ -35,7 +35,7 @@ class IcebergBoth(WithDeadLetters, WindowTable):
 
     def __init__(
         self,
-        at: TableAt,
+        at: CatalogTable,
         schema: pa.Schema,
         metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
@@ -45,14 +45,14 @@ class IcebergBoth(WithDeadLetters, WindowTable):
         self.dead_letters = DeadLetterTable(letters)
 
     @property
-    def at(self) -> TableAt:
+    def at(self) -> CatalogTable:
         """Where the table is."""
         return self.store.at
 
 
 def sink_at(place: str) -> Any:
     """The table in a folder, as another process opens it."""
-    return IcebergBoth(TableAt.in_folder(place, TABLE), ROWS)
+    return IcebergBoth(CatalogTable.in_folder(place, TABLE), ROWS)
 
 
 def state_of(sink: Any) -> IcebergState:

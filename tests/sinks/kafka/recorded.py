@@ -32,12 +32,11 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Outcome
-from windrow.ingest.sinks.kafka import parts, unfinished
-from windrow.ingest.sinks.kafka import sink as sinks
-from windrow.ingest.sinks.kafka.control import Record
+from windrow.ingest.sinks.kafka import commit, parts
+from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, Publication
+from windrow.ingest.sinks.kafka.control import Held, PublishedSplit, Record
 from windrow.ingest.sinks.kafka.parts import Part, chains
-from windrow.ingest.sinks.kafka.publish import PublishTarget, put_records
-from windrow.ingest.sinks.kafka.work import WindowWork
+from windrow.ingest.sinks.kafka.publish import PublishTarget
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -65,8 +64,12 @@ class Listening(msgspec.Struct, frozen=True):
                     raise
                 reply("ok")
 
-        sender.fence, sender.commit = fenced, committed  # type: ignore[method-assign]
-        sender.sends = self._sends(at)  # type: ignore[attr-defined]
+        def written(topic: str, records: Sequence[Record], headers: Any) -> None:
+            sends(_what(records), lambda: write(topic, records, headers))
+
+        write, sends = sender.write, self._sends(at)
+        sender.fence, sender.commit, sender.write = fenced, committed, written  # type: ignore[method-assign]
+        sender.sends = sends  # type: ignore[attr-defined]
 
     def _sends(self, at: str) -> Callable[[str, Callable[[], None] | TransactionError], None]:
         def sends(what: str, send: Callable[[], None] | TransactionError) -> None:
@@ -94,11 +97,62 @@ class ListenedTo(PublishTarget, frozen=True, kw_only=True):
         return made
 
 
+class _ListenedState:
+    """A state: of messages that fail is told, too."""
+
+    def __init__(self, state: KafkaState) -> None:
+        self._state, self._send = state, state.send
+        state.send = self.send  # type: ignore[method-assign]
+
+    def send(self, change: Publication) -> list[PublishedSplit]:
+        try:
+            return self._send(change)
+        except TransactionError as error:
+            self._state.transaction.sends(_splits(change.splits), error)  # type: ignore[attr-defined]
+            raise
+
+
+class _ListenedControl:
+    """The control topic, as one commit of a window reads it."""
+
+    def __init__(self, sink: Any, key: str) -> None:
+        self._sink, self._key, self.real = sink, key, sink.control
+        self.wait_until_seen = self.real.wait_until_seen
+
+    def read(self, *, to_end: bool = False) -> Held | None:
+        began, patience, sink = time.monotonic(), self.real.patience, self._sink
+
+        def once() -> bool:
+            return not to_end or self._is_decided() or time.monotonic() > began + patience
+
+        name = "control" if to_end else "glance"
+        with sink.recorder.step(sink.who, name, once=once) as reply:
+            try:
+                held: Held | None = self.real.read(to_end=to_end)
+            except UnreachableError:
+                reply(UNDECIDED)
+                raise
+            assert held is not None
+            found = held.committed(self._key)
+            attempt = None if found is None else found.receipt.attempt
+            if to_end:
+                published = held.splits.get(self._key, {})
+                reply(attempt or splits_text({n: s.attempt for n, s in published.items()}))
+            else:
+                reply(attempt, "whole" if held.whole else UNDECIDED)
+        return held
+
+    def _is_decided(self) -> bool:
+        """Whether nothing is open in the control topic."""
+        stable, end = self._sink.topics.stable_and_end()[self._sink.options.control, 0]
+        return bool(stable == end)
+
+
 class _Recorded(Recorded):
     names: Mapping[str, str] = MappingProxyType({})
 
     def listened_to(self, recorder: Recorder, who: str) -> Any:
-        topics: Any = self._topics  # type: ignore[attr-defined]
+        topics: Any = self.topics  # type: ignore[attr-defined]
         seen = topics.wait_until_seen
 
         def waited(written: Any) -> None:
@@ -113,51 +167,34 @@ class _Recorded(Recorded):
         super(Recorded, self).commit_dead(plan, attempt, staged)  # type: ignore[misc]  # they are kept before the model begins
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        ids, every = self._ids, [part for chain in chains(receipt.plan) for part in chain]  # type: ignore[attr-defined]
+        ids, every = self.ids, [part for chain in chains(receipt.plan) for part in chain]  # type: ignore[attr-defined]
         self.names = {ids.table(receipt.window.pipeline): TABLE} | {
             ids.part(receipt.window, p): f"lane {p[0]}" for p in every
         }
-        return super().commit(receipt, staged)
+        self.control = _ListenedControl(self, receipt.window.key)
+        try:
+            return super().commit(receipt, staged)
+        finally:
+            self.control = self.control.real
 
-    def _target(self) -> PublishTarget:
-        target: PublishTarget = super()._target()  # type: ignore[misc]
+    def target(self) -> PublishTarget:
+        target: PublishTarget = super().target()  # type: ignore[misc]
         return ListenedTo(
             **msgspec.structs.asdict(target),
             listening=Listening(self.recorder, self.who, self.names),
         )
 
-    def _look(self, work: WindowWork, *, to_end: bool = True) -> Any:
-        began, patience = time.monotonic(), self._control._patience  # type: ignore[attr-defined]
+    def behind(self, name: str, target: Any) -> FencedStore:
+        store: FencedStore = super().behind(name, target)  # type: ignore[misc]
+        made = store.state
 
-        def once() -> bool:
-            return not to_end or self._is_decided() or time.monotonic() > began + patience
+        def state(transaction: Sending, held: Held) -> KafkaState:
+            found = made(transaction, held)
+            _ListenedState(found)
+            return found
 
-        with self.recorder.step(self.who, "control" if to_end else "glance", once=once) as reply:
-            try:
-                committed, published = super()._look(work, to_end=to_end)  # type: ignore[misc]
-            except UnreachableError:
-                reply(UNDECIDED)
-                raise
-            held = None if committed is None else committed.receipt.attempt
-            if to_end:
-                reply(held or splits_text({n: split.attempt for n, split in published.items()}))
-            else:
-                reply(held, "whole" if self._control.is_decided else UNDECIDED)  # type: ignore[attr-defined]
-        return committed, published
-
-    def _is_decided(self) -> bool:
-        """Whether nothing is open in the control topic."""
-        stable, end = self._topics.stable_and_end()[self.options.control, 0]  # type: ignore[attr-defined]
-        return bool(stable == end)
-
-    def _pumped(
-        self, work: WindowWork, target: PublishTarget, transaction: Any, numbers: Any
-    ) -> Any:
-        try:
-            return super()._pumped(work, target, transaction, numbers)  # type: ignore[misc]
-        except TransactionError as error:
-            transaction.sends(_splits(numbers), error)
-            raise
+        store.state = state  # type: ignore[method-assign]
+        return store
 
 
 class RecordedKafka(_Recorded, KafkaBoth):
@@ -173,21 +210,11 @@ def _splits(numbers: Sequence[int] | Part) -> str:
     return ", ".join(f"split {n}" for n in numbers)
 
 
-def _put(
-    target: PublishTarget,
-    transaction: Any,
-    records: Sequence[Record],
-    headers: Sequence[tuple[str, bytes]] = (),
-) -> None:
-    """As `put_records`, told."""
-    if not isinstance(target, ListenedTo):
-        put_records(target, transaction, records, headers)
-        return
+def _what(records: Sequence[Record]) -> str:
     keys = [msgspec.json.decode(key) for key, value in records if value is not None]
-    what = (
-        "receipt" if any(key[0] == "receipt" for key in keys) else _splits([key[2] for key in keys])
-    )
-    transaction.sends(what, lambda: put_records(target, transaction, records, headers))
+    if any(key[0] == "receipt" for key in keys):
+        return "receipt"
+    return _splits([key[2] for key in keys])
 
 
 def record_the_wire(patch: pytest.MonkeyPatch, beside: int = 1) -> None:
@@ -195,7 +222,5 @@ def record_the_wire(patch: pytest.MonkeyPatch, beside: int = 1) -> None:
 
     Each split has a transaction of its own; `beside`: how many run at the same time.
     """
-    patch.setattr(sinks, "put", _put)
-    patch.setattr(sinks, "_BESIDE", beside)
-    patch.setattr(unfinished, "_BESIDE", 1)  # in one order, as the model does
+    patch.setattr(commit, "PARALLEL", beside)
     patch.setattr(parts, "SMALL", 1)

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.world import committed
-from windrow.ingest.admin import unfinished
+from windrow.ingest.admin import transactions
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 
@@ -211,7 +211,7 @@ def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) ->
         raise UnreachableError("nobody answers", "commit", "Wait.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(KafkaSink, "_publish_splits", fails)
+        patch.setattr(KafkaSink, "commit", fails)
         stage.json("run", spec, "--window", hour(0), code=3)
     listed = stage.json("transactions", "list", spec)
     assert (listed["held_back"], [w["window"] for w in listed["unfinished"]]) == ([], [hour(0)])
@@ -224,7 +224,7 @@ def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) ->
     shown = stage.json("transactions", "abort", spec, "--window", hour(0))
     assert (shown["windows"], shown["ids"], shown["aborted"]) == ([hour(0)], [table, part], False)
     assert "add --yes" in stage.call("transactions", "abort", spec).stdout
-    monkeypatch.setattr(unfinished, "_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(transactions, "WATCH_SECONDS", 0.0)
     done = stage.json("transactions", "abort", spec, "--yes")
     assert (done["windows"], done["held_back"], done["aborted"]) == ([hour(0)], [], True)
     assert "no open transaction" in stage.call("transactions", "abort", spec, "--yes").stdout

@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import random
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from tests.kafka.produce import create_topic, high_watermark
 from tests.sinks.beside import OWNER
 from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
+from tests.sinks.kafka.hooks import on_send
 from tests.sinks.kafka.test_kills import POINTS
 from tests.sinks.kafka.test_publish import staged, table
 from tests.sinks.kafka.world import committed, new_place, pieces, sink_at
@@ -28,9 +28,15 @@ from windrow.ingest.kafka.delivery import Acks, Delivery
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Done
 from windrow.ingest.sinks.kafka import control, publish, send
-from windrow.ingest.sinks.kafka.control import Held, owner_record, parts_of, receipt_records
+from windrow.ingest.sinks.kafka.commit import KafkaState, Publication, put_records
+from windrow.ingest.sinks.kafka.control import (
+    Held,
+    owner_record,
+    parts_of,
+    receipt_records,
+    split_record,
+)
 from windrow.ingest.sinks.kafka.fast import CompiledPump
-from windrow.ingest.sinks.kafka.publish import put_records
 from windrow.ingest.testing.checker import Report, check
 
 SINK = Capabilities(atomic="split", replaces=False)
@@ -221,20 +227,17 @@ def dies(sink: Any, *, record_first: bool) -> None:
     """Run window 0 until its messages are there and nothing says so; or, in the broken
     twin, until it is said and they are not there.
     """
-    sent = sink._sent
 
-    def stopped(work: Any, target: Any, sender: Any, numbers: Sequence[int]) -> Any:
+    def stopped(state: KafkaState, change: Publication) -> Any:
         if record_first:
-            put_records(
-                target,
-                sender,
-                [control.split_record(work.published(number, ())) for number in numbers],
-            )
+            assert change.work is not None
+            records = [split_record(change.work.published(n, ())) for n in change.splits]
+            put_records(state.store.target, state.transaction, records)
             raise DiedError
-        sent(work, target, sender, numbers)
+        state.send(change)
         raise DiedError
 
-    sink._sent = stopped
+    on_send(sink, stopped)
     with pytest.raises(DiedError):
         sink.commit(*staged_receipt(sink, 0))
 
@@ -272,18 +275,20 @@ def test_two_runs_of_one_window(place: str) -> None:
     """
     sink = sink_at(place)
     made, files = staged_receipt(sink, 0, 0, "A")
-    sent = sink._sent
 
-    def late(*args: Any) -> Any:
-        assert ended(started(place, 0, "B")) == DONE
-        return sent(*args)
+    def late(state: KafkaState, change: Publication) -> Any:
+        if not turns:
+            turns.append(ended(started(place, 0, "B")))
+        return state.send(change)
 
-    sink._sent = late
+    turns = list[int | None]()
+    on_send(sink, late)
     outcome = sink.commit(made, files)
     assert isinstance(outcome, AlreadyDone)
     assert (
         outcome.committed.receipt.attempt == sink_at(place).look(window(0)).receipt.attempt == "B"
     )
+    assert turns == [DONE]
     assert report(place, range(1)).lost == ()
 
 

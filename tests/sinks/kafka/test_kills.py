@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
+from tests.sinks.kafka.hooks import before_fence, behind_messages
 from tests.sinks.kafka.twins import TWINS
 from tests.sinks.kafka.world import new_place, pieces, sink_at
 from tests.sinks.things import produced, staged_receipt
@@ -155,23 +156,12 @@ def test_the_checker_catches_a_publication_without_a_record(place: str) -> None:
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("where", ["_publish_part", "_pumped"])
-def test_the_real_sink_passes_the_same_races(place: str, where: str) -> None:
+@pytest.mark.parametrize("hook", [before_fence, behind_messages])
+def test_the_real_sink_passes_the_same_races(place: str, hook: Any) -> None:
     """The other run has its turn where the twins have it: between the look and the
     fence, and when all messages are written.
     """
     sink = sink_at(place)
-    real = getattr(sink, where)
-
-    def stepped(*args: Any) -> Any:
-        before = where == "_publish_part"
-        if before:
-            sink.meanwhile()
-        result = real(*args)
-        if not before:
-            sink.meanwhile()
-        return result
-
-    setattr(sink, where, stepped)
+    hook(sink, lambda: sink.meanwhile())  # noqa: PLW0108  # `raced` sets it
     found = raced(place, sink)
     assert found.ok, str(found)

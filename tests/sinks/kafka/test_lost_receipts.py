@@ -23,7 +23,7 @@ from tests.kafka.produce import (
 from tests.sinks.beside import OWNER
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place
 from tests.sinks.things import staged_receipt, window
-from windrow.ingest.admin.restore import restore
+from windrow.ingest.admin.receipts import restore
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.ledger.sql import open_ledger
@@ -143,15 +143,20 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
     topic = create_topic(kafka)
     produce(kafka, topic, [Put(value, key=key) for key, value in [owner_record(old)]])
     log = OneLog(LogSeen("id", 3, 0, end))
-    made = table._control
+    made = table.control
+
+    def said(view: ControlTopic) -> Any:
+        held = view.read(to_end=True)
+        return held and held.owner
+
     view = ControlTopic(topic, log, made._admin, made._consumer, 30)  # type: ignore[arg-type]
-    assert view.read(lambda held: held.owner) == old
+    assert said(view) == old
     delete_topic(kafka, topic)
     create_topic(kafka, name=topic)
     produce(kafka, topic, [Put(b"{}", key=b'["somebody else"]')])
-    assert view.read(lambda held: held.owner) == old
+    assert said(view) == old
     log.seen = LogSeen("id", 4, 0, end)
-    assert view.read(lambda held: held.owner, to_end=True) is None
+    assert said(view) is None
 
 
 def test_messages_of_others_under_a_windows_headers_are_told(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.kafka.produce import create_topic
+from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.test_publish import ROWS, staged, way
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, pieces
 from tests.sinks.things import ROWS as THINGS
@@ -195,7 +196,7 @@ def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path, way: st
     )
     values = ["x" * (1 + n % 6) for n in range(30)]
     assert isinstance(sink.commit(*staged(sink, [(None, value, topic) for value in values])), Done)
-    assert not sink._one_by_one, "the compiled way was given up"
+    assert not sink.one_by_one, "the compiled way was given up"
     found = sorted(
         (int(dict(m.headers() or ())["_offset"]), m.partition()) for m in committed(kafka, topic)
     )
@@ -204,9 +205,7 @@ def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path, way: st
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_a_function_may_say_something_else_the_next_time(
-    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_may_say_something_else_the_next_time(kafka: str, tmp_path: Path) -> None:
     """1 A window's splits are published.  2 The run dies.  3 Its retry is told other
     partitions: all is there once.
     """
@@ -222,13 +221,12 @@ def test_a_function_may_say_something_else_the_next_time(
     class DiedError(Exception):
         """In the place of a kill."""
 
-    def dies(*_: Any) -> None:
+    def dies() -> None:
         raise DiedError
 
-    with monkeypatch.context() as patch:
-        patch.setattr(type(sink), "_close", dies)
-        with pytest.raises(DiedError):
-            sink.commit(*staged_receipt(sink, 0, dead=False))
+    before_fence(sink, dies, of_receipt=True)
+    with pytest.raises(DiedError):
+        sink.commit(*staged_receipt(sink, 0, dead=False))
     retry = at(place, KafkaBoth, partitioner="function", function=function(tmp_path, second))
     assert isinstance(retry.commit(*staged_receipt(retry, 0, 0, "retry", dead=False)), Done)
     ids = [row for piece in pieces(retry) for row in piece[THINGS.names[0]].to_pylist()]

@@ -18,15 +18,16 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.produce import OpenTransaction, Put, create_topic
+from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, sink_at
 from tests.sinks.things import messages, plan, receipt, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.kafka import control, parts, send, topics
+from windrow.ingest.sinks.kafka import commit, control, parts, send, topics
 from windrow.ingest.sinks.kafka import sink as sinks
-from windrow.ingest.sinks.kafka.control import ControlTopic
+from windrow.ingest.sinks.kafka.control import ControlTopic, Held
 from windrow.ingest.sinks.kafka.fast import usable
 from windrow.ingest.sinks.kafka.form import MessagePart
 from windrow.ingest.sinks.kafka.options import Options, Reach
@@ -125,7 +126,7 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -
     ]
     sink = table(kafka, tmp_path, [one, two], partitioner="fixed")
     assert isinstance(sink.commit(*staged(sink, rows)), Done)
-    assert not sink._one_by_one, "the way was given up"
+    assert not sink.one_by_one, "the way was given up"
     for topic in (one, two):
         found = list(committed(kafka, topic))
         wanted = [
@@ -153,7 +154,7 @@ def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, pac
     assert isinstance(
         sink.commit(*staged(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])), Done
     )
-    assert not sink._one_by_one, "the way was given up"
+    assert not sink.one_by_one, "the way was given up"
     assert [m.key() for m in committed(kafka, topic)] == [b"%d" % n for n in range(12_000)]
 
 
@@ -252,15 +253,15 @@ def test_a_split_that_fails_lets_no_other_begin(
     made, begun = staged_receipt(sink, 0, dead=False), list[object]()
     assert len(chains(made[0].plan)) == 2
 
-    def unreachable(*what: object) -> None:
-        begun.append(what)
+    def unreachable() -> None:
+        begun.append(None)
         raise UnreachableError("gone", "commit", "")
 
-    with monkeypatch.context() as broken:
-        broken.setattr(sinks, "_BESIDE", 1)
-        broken.setattr(KafkaBoth, "_publish_part", unreachable)
-        with pytest.raises(UnreachableError, match="gone"):
-            sink.commit(*made)
+    monkeypatch.setattr(commit, "PARALLEL", 1)
+    for _ in range(2):  # the ways of sending
+        before_fence(sink, unreachable)
+    with pytest.raises(UnreachableError, match="gone"):
+        sink.commit(*made)
     assert len(begun) == 2, "each of the two ways of sending was tried with one split"
     assert isinstance(sink.commit(*made), Done)
 
@@ -288,14 +289,14 @@ def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path
     sink.prepare()
     other = OpenTransaction(kafka, sink.options.control)
     other.send([Put(b"{}", key=b"strange")])
-    sink._control._patience = 1.0
+    sink.control.patience = 1.0
     made, files = staged_receipt(sink, 0, dead=False)
     with pytest.raises(UnreachableError, match="can't be read to its end"):
         sink.commit(made, files)
     assert list(committed_now(kafka, sink)) == []
     assert sink.look(window(0)) is None
     other.abort()
-    sink._control._patience = 30.0
+    sink.control.patience = 30.0
     assert isinstance(sink.commit(made, files), Done)
 
 
@@ -325,16 +326,18 @@ def test_who_looks_behind_a_commit_sees_it(
     made, files = staged_receipt(sink, 0, dead=False)
     after, looks, read = list[str](), list[object](), ControlTopic.read
 
-    def late(self: ControlTopic, view: Any, *, to_end: bool = False) -> Any:
+    def late(self: ControlTopic, *, to_end: bool = False) -> Held | None:
         if not after or len(looks) == 3:
-            return read(self, view, to_end=to_end)
-        looks.append(view)
+            return read(self, to_end=to_end)
+        looks.append(None)
         if silent:
             raise UnreachableError("nobody answers", "commit", "Wait.")
-        return False
+        return Held()
 
     monkeypatch.setattr(
-        sinks, "crash_point", lambda point: after.append(point) if point == "commit.after" else None
+        commit,
+        "crash_point",
+        lambda point: after.append(point) if point == "commit.after" else None,
     )
     monkeypatch.setattr(ControlTopic, "read", late)
     assert isinstance(sink.commit(made, files), Done)

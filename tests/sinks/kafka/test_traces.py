@@ -18,18 +18,20 @@ from kafka.protocol.producer import EndTxnRequest
 from tests.protocols import traces
 from tests.protocols.explore import Scenario
 from tests.protocols.fenced import FencedIds
-from tests.protocols.traces import UNDECIDED, Event, Recorder
+from tests.protocols.traces import Event, Recorder
 from tests.sinks import traced
+from tests.sinks.kafka.hooks import before_fence, behind_messages
 from tests.sinks.kafka.recorded import RecordedKafka, record_the_wire, recorded
 from tests.sinks.kafka.twins import LookBeforeFence, NoRecord, RandomId
 from tests.sinks.kafka.world import at, new_place, sink_at
-from tests.sinks.traced import begun, commits, ended, in_turn, killed, recorder, steps
+from tests.sinks.traced import begun, commits, ended, killed, recorder, steps
 from tests.warm import stops
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.kafka.transaction import TransactionError
 from windrow.ingest.kafka.wire import WireError
 from windrow.ingest.kafka.wire_transaction import BatchPlace, WireTransaction
 from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.sinks.kafka import commit
 from windrow.ingest.sinks.kafka import sink as sinks
 
 __all__ = ["recorder"]
@@ -65,7 +67,7 @@ def sent_by(by: str, sink: Any, patch: pytest.MonkeyPatch) -> Any:
     """A run's sink in this process, whose client can send whole batches, or can't."""
     if by == "librdkafka":
         patch.setattr(sinks, "reachable", lambda _: False)
-    assert sink._target().whole_batches is (by == "whole batches")
+    assert sink.target().whole_batches is (by == "whole batches")
     return sink
 
 
@@ -110,7 +112,7 @@ def test_splits_at_the_same_time_are_followed(
     place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look behind one's fence waits until the other is decided, if that has written already."""
-    monkeypatch.setattr(sinks, "_BESIDE", 2)
+    monkeypatch.setattr(commit, "PARALLEL", 2)
     assert isinstance(commits(opened(place, recorder, "A")), Done)
     follows(recorder)
 
@@ -118,10 +120,10 @@ def test_splits_at_the_same_time_are_followed(
 @pytest.mark.parametrize(
     ("where", "by"),
     [
-        ("_publish_part", "whole batches"),
-        ("_pumped", "whole batches"),
-        ("_pumped", "librdkafka"),
-        ("_close", "whole batches"),
+        ("before a fence", "whole batches"),
+        ("behind messages", "whole batches"),
+        ("behind messages", "librdkafka"),
+        ("before the receipt", "whole batches"),
     ],
 )
 def test_a_race_is_followed(
@@ -133,24 +135,27 @@ def test_a_race_is_followed(
     B sends whole batches, also where A is a client that librdkafka alone can connect.
     """
     first = sent_by(by, opened(place, recorder, "A"), monkeypatch)
-    in_turn(
-        first, where, lambda: ended(begun(run, place, recorder, "B")), behind=where == "_pumped"
-    )
+
+    def turn() -> None:
+        ended(begun(run, place, recorder, "B"))
+
+    if where == "behind messages":
+        behind_messages(first, turn)
+    else:
+        before_fence(first, turn, of_receipt=where == "before the receipt")
     assert isinstance(commits(first), AlreadyDone)
     told = steps(follows(recorder))
-    assert (("A", "send", "fenced") in told) is (where == "_pumped")
-    assert told[-1] == ("A", "glance" if where == "_pumped" else "control", "B")
+    assert (("A", "send", "fenced") in told) is (where == "behind messages")
+    assert told[-1] == ("A", "control", "B")
 
 
-def test_two_windows_are_followed(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_windows_are_followed(place: str, recorder: Recorder) -> None:
     """The splits of B's window are published; A's window comes before its receipt."""
     first, second = opened(place, recorder, "A"), opened(place, recorder, "B")
-    with monkeypatch.context() as dies:
-        dies.setattr(RecordedKafka, "_close", lambda *_: pytest.fail("it dies before the receipt"))
-        with pytest.raises(pytest.fail.Exception):
-            commits(second, window=1)
+    dying = opened(place, recorder, "B")
+    before_fence(dying, lambda: pytest.fail("it dies before the receipt"), of_receipt=True)
+    with pytest.raises(pytest.fail.Exception):
+        commits(dying, window=1)
     recorder.file.write_text("")
     commits(first)
     commits(second, window=1)
@@ -191,7 +196,7 @@ def test_a_zombie_is_followed(place: str, recorder: Recorder, point: CrashPoint)
         first.join(60)
     told = steps(follows(recorder))
     assert ("A", "end", "fenced") in told
-    assert told[-1] == ("A", "glance", "B")
+    assert told[-1] == ("A", "control", "B")
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["arrived", "never"])
@@ -199,18 +204,10 @@ def test_a_zombie_is_followed(place: str, recorder: Recorder, point: CrashPoint)
 def test_a_lost_answer_is_followed(
     place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, number: int, arrives: bool
 ) -> None:
-    """Whether the commit arrived or not, the sink begins again, and writes only what isn't there.
-
-    Where it didn't, the other split can't look to the end of the control topic meanwhile.
-    """
+    """Whether the commit arrived or not, the sink fences again, and writes what isn't there."""
     lose_answers(monkeypatch, number, arrives=arrives, again=True)
-    sink = opened(place, recorder, "A")
-    if number == 0 and not arrives:
-        sink._control._patience = 3.0
-    assert isinstance(commits(sink), Done)
-    told = follows(recorder)
-    ends = [e.reply for e in told if e.name == "end"]
-    assert (UNDECIDED in [e.reply for e in told]) is (number == 0 and not arrives)
+    assert isinstance(commits(opened(place, recorder, "A")), Done)
+    ends = [e.reply for e in follows(recorder) if e.name == "end"]
     assert ends == ["ok"] * number + ["unknown"] + ["ok"] * (3 - number - arrives)
 
 
@@ -265,9 +262,9 @@ def test_batches_that_arent_taken_are_followed(
 
     monkeypatch.setattr(WireTransaction, "sent", refusing)
     sink = opened(place, recorder, "A")
-    assert sink._target().whole_batches
+    assert sink.target().whole_batches
     assert isinstance(commits(sink), Done)
-    assert not sink._target().whole_batches
+    assert not sink.target().whole_batches
     assert [e.reply for e in follows(recorder) if e.name == "send"] == [
         "delivered",
         "not delivered",
@@ -304,7 +301,7 @@ def test_rows_without_their_record_are_not_followed(place: str, recorder: Record
 def test_a_receipt_before_its_rows_is_not_followed(place: str, recorder: Recorder) -> None:
     """The model waits until readers see them."""
     sink = opened(place, recorder, "A")
-    sink._topics.wait_until_seen = lambda _: None
+    sink.topics.wait_until_seen = lambda _: None
     commits(sink)
     first, *_ = refused(recorder)
     assert (first.name, first.at) == ("init", "table")

@@ -17,7 +17,7 @@ from tests.sinks.kafka.test_kills import place, report
 from tests.sinks.kafka.world import new_place, sink_at
 from tests.sinks.things import plan, window
 from tests.warm import stops
-from windrow.ingest.admin.unfinished import end_transactions
+from windrow.ingest.admin.transactions import end_transactions
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.transactions import Transactional
 

@@ -155,7 +155,7 @@ def test_other_messages_than_were_published_are_found(
     assert stage.json("verify", spec)["findings"] == []
     found = stage.json("verify", spec, "--deep", code=1)["findings"]
     assert [f["level"] for f in found] == ["wrong", "wrong"]
-    assert all("the messages are not those that were published" in f["what"] for f in found)
+    assert all("the messages are not those that were committed" in f["what"] for f in found)
 
 
 def noting_another(write: Any) -> Any:

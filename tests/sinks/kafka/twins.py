@@ -5,37 +5,48 @@ A suite that can't tell them apart proves nothing.
 
 from __future__ import annotations
 
+import copy
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tests.sinks.kafka.world import KafkaBoth, at
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.kafka.transaction import Transaction
+from windrow.ingest.kafka.transaction import Sending
 from windrow.ingest.model.window import Window
-from windrow.ingest.sinks.kafka.control import PublishedSplit, split_record
+from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, Publication, put_records
+from windrow.ingest.sinks.kafka.control import Held, PublishedSplit, split_record
 from windrow.ingest.sinks.kafka.ids import TransactionalIds
 from windrow.ingest.sinks.kafka.parts import Part
-from windrow.ingest.sinks.kafka.publish import PublishTarget, put_records, turn
-from windrow.ingest.sinks.kafka.work import WindowWork
+from windrow.ingest.sinks.table_store import Answer, Written
 
 
-class LookBeforeFence(KafkaBoth):
+class _Twin(KafkaBoth):
+    """`store`: what is broken in it. `meanwhile`: the other run gets its turn."""
+
+    store: type[FencedStore] = FencedStore
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def behind(self, name: str, target: Any) -> FencedStore:
+        return self.store(self, name, target)
+
+
+class _LooksBefore(FencedStore):
+    @contextmanager
+    def writing(self) -> Iterator[KafkaState]:
+        before = self.sink.control.read(to_end=True) or Held()
+        self.sink.meanwhile()  # type: ignore[attr-defined]
+        with super().writing() as state:
+            yield self.state(state.transaction, before)
+
+
+class LookBeforeFence(_Twin):
     """What it looked at before its fence it takes for true behind it: another run may
     have published in between.
     """
 
-    def _publish_part(self, work: WindowWork, target: PublishTarget, part: Any) -> None:
-        before = self._look(work)
-        look, self._look = self._look, lambda _work, **_: before  # type: ignore[method-assign]
-        try:
-            self.meanwhile()
-            super()._publish_part(work, target, part)
-        finally:
-            self._look = look  # type: ignore[method-assign]
-
-    def meanwhile(self) -> None:
-        """The other run gets its turn."""
+    store = _LooksBefore
 
 
 class _RandomIds(TransactionalIds, frozen=True):
@@ -43,55 +54,73 @@ class _RandomIds(TransactionalIds, frozen=True):
         return f"{super().part(window, part)}.{uuid.uuid4().hex}"
 
 
-class RandomId(KafkaBoth):
+class _TurnBehindMessages(KafkaState):
+    def send(self, change: Publication) -> list[PublishedSplit]:
+        published = super().send(change)
+        self.store.sink.meanwhile()  # type: ignore[attr-defined]
+        return published
+
+
+class _WithTurn(FencedStore):
+    def state(self, transaction: Sending, held: Held) -> KafkaState:
+        return _TurnBehindMessages(self, transaction, held)
+
+
+class RandomId(_Twin):
     """A transactional id of the attempt's own fences nobody."""
+
+    store = _WithTurn
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._ids = _RandomIds(self.options.prefix, self.options.control, self.options.lanes)
-
-    def _pumped(
-        self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Any
-    ) -> list[Any]:
-        records = super()._pumped(work, target, transaction, numbers)
-        self.meanwhile()
-        return records
-
-    def meanwhile(self) -> None:
-        """The other run gets its turn."""
+        self.ids = _RandomIds(self.options.prefix, self.options.control, self.options.lanes)
 
 
-class NoRecord(KafkaBoth):
+class _RecordsNothing(KafkaState):
+    def records(
+        self, change: Publication, new: Sequence[PublishedSplit]
+    ) -> tuple[Any, Sequence[Any]]:
+        work = change.work
+        if work is None or not change.closes:
+            return None, change.records
+        return super().records(change, [work.published(n, ()) for n in work.files])
+
+
+class _SeesNothing(FencedStore):
+    def state(self, transaction: Sending, held: Held) -> KafkaState:
+        blind = copy.copy(held)
+        blind.splits = {}
+        return _RecordsNothing(self, transaction, blind)
+
+
+class NoRecord(_Twin):
     """Publishes messages without the record that they are published."""
 
-    def _pumped(
-        self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Any
-    ) -> list[Any]:
-        super()._pumped(work, target, transaction, numbers)
-        return []
-
-    def _look(self, work: WindowWork, *, to_end: bool = True) -> Any:
-        committed, _ = super()._look(work, to_end=to_end)
-        return committed, {}
-
-    def _close(
-        self, work: WindowWork, target: PublishTarget, published: Mapping[int, PublishedSplit]
-    ) -> Any:
-        return super()._close(work, target, {n: work.published(n, ()) for n in work.files})
+    store = _SeesNothing
 
 
-class RecordFirst(KafkaBoth):
+class _RecordsBefore(KafkaState):
+    def put(self, change: Publication) -> Answer:
+        work = change.work
+        if work is None or change.closes:
+            return super().put(change)
+        records = [split_record(work.published(n, ())) for n in change.splits]
+        put_records(self.store.target, self.transaction, records)
+        crash_point("split.before")
+        self.send(change)
+        crash_point("split.after")
+        return Written(None)
+
+
+class _Hasty(FencedStore):
+    def state(self, transaction: Sending, held: Held) -> KafkaState:
+        return _RecordsBefore(self, transaction, held)
+
+
+class RecordFirst(_Twin):
     """Of a table without transactions: a split's record is written before its messages are."""
 
-    def _publish_part(self, work: WindowWork, target: PublishTarget, part: Part) -> None:
-        with turn(target, self._ids.part(work.receipt.window, part)) as sender:
-            committed, published = self._look(work)
-            todo = [n for n in part if n in work.files and n not in published]
-            if committed is None and todo:
-                put_records(target, sender, [split_record(work.published(n, ())) for n in todo])
-                crash_point("split.before")
-                self._sent(work, target, sender, todo)
-                crash_point("split.after")
+    store = _Hasty
 
 
 TWINS: Mapping[str, Callable[[str], Any]] = {

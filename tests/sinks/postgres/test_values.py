@@ -15,7 +15,7 @@ import pytest
 
 from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import messages, plan, receipt
-from windrow.ingest.admin.deep import summed
+from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import SpecError, UnfitRowsError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split

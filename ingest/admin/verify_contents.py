@@ -1,0 +1,266 @@
+"""Compares every row and dead letter of a table with the checksums of its receipts.
+
+Reads only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.ingest.admin.findings import (
+    ALLOWED,
+    COMPACTED,
+    EXACTLY,
+    Finding,
+    failure,
+    read_again,
+)
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.receipt import Receipt, SplitCounts
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.sink import Audit, Capabilities, PublishedAudit, PublishedRows
+from windrow.ingest.schema.checksum import row_hashes, text
+
+Kind = Literal["rows", "dead letters", "messages"]
+
+
+class Summed(msgspec.Struct, frozen=True):
+    """The rows that were read back: per split the number of rows and their checksum, and how many
+    rows lie in none of them.
+    """
+
+    counts: tuple[int, ...]
+    checksums: tuple[str, ...]
+    outside: int
+
+
+def compare_contents(
+    receipts: Sequence[Receipt],
+    audit: Audit,
+    dead_letters: DeadLetters,
+    capabilities: Capabilities = EXACTLY,
+) -> list[Finding]:
+    """Each window's rows and dead letters against its receipt, split by split; one batch
+    of one window at a time.
+
+    Of a table whose rows replace each other only the dead letters: its rows belong to
+    no single window.
+    """
+    findings = []
+    for receipt in receipts:
+        window = receipt.window
+        if audit.keyed is None:
+            findings += _compare_rows(receipt, audit, capabilities)
+        try:
+            back = summed(receipt.splits, dead_letters.contents(window), DEFAULT, receipt.attempt)
+            wrong = differences(receipt, "dead letters", back)[0]
+            findings += _changed(receipt, wrong, capabilities)
+        except (RefusedError, UnreachableError) as error:
+            findings.append(_unreadable(receipt, "dead letters", error, capabilities))
+    return findings
+
+
+def _compare_rows(receipt: Receipt, audit: Audit, capabilities: Capabilities) -> list[Finding]:
+    window, replaced = receipt.window, False
+    try:
+        published = audit.published(window) if isinstance(audit, PublishedAudit) else None
+        if published is None:
+            back = summed(receipt.splits, audit.contents(window), audit.metadata)
+            wrong, allowed = differences(receipt, "rows", back, capabilities)
+            findings = _changed(receipt, wrong, capabilities)
+        else:
+            assert isinstance(audit, PublishedAudit)
+            replaced = audit.replaced()
+            back = _summed_published(receipt.splits, published)
+            wrong, allowed = differences(
+                receipt, "messages", back, capabilities, noted=published.noted, replaced=replaced
+            )
+            do = "Something else wrote under the window's headers, or it is a bug."
+            findings = [Finding("wrong", "table", what, do, window.key) for what in wrong]
+    except (RefusedError, UnreachableError) as error:
+        return [_unreadable(receipt, "rows", error, capabilities)]
+    do = COMPACTED if replaced else ALLOWED
+    return findings + [Finding("info", "table", what, do, window.key) for what in allowed]
+
+
+def _changed(receipt: Receipt, wrong: Iterable[str], capabilities: Capabilities) -> list[Finding]:
+    key = receipt.window.key
+    do = f"Something changed the table. {read_again(key, capabilities)}"
+    return [Finding("wrong", "table", what, do, key) for what in wrong]
+
+
+def _unreadable(
+    receipt: Receipt,
+    kind: Kind,
+    error: RefusedError | UnreachableError,
+    capabilities: Capabilities,
+) -> Finding:
+    key = receipt.window.key
+    finding = failure(error, "table", key, f"the {kind} can't be read: ")
+    if finding.level == "unchecked":
+        return finding
+    do = f"{error.do} Or: {read_again(key, capabilities)}"
+    return msgspec.structs.replace(finding, do=do)
+
+
+def differences(
+    receipt: Receipt,
+    kind: Kind,
+    read_back: Summed,
+    capabilities: Capabilities = EXACTLY,
+    *,
+    noted: Mapping[tuple[str, int, int], str] | None = None,
+    replaced: bool = False,
+) -> tuple[list[str], list[str]]:
+    """Where what was read back is not what was committed, one sentence per split: what
+    is wrong, and what the sink allows. Pure.
+
+    A split whose number of rows is wrong isn't compared any further: its checksum is
+    that of all its rows. `noted`: of published messages, the checksums noted at that
+    time. `replaced`: whether messages that later ones replaced may be gone.
+    """
+    problems, allowed = list[str](), list[str]()
+    for split, count, checksum in zip(
+        receipt.splits, read_back.counts, read_back.checksums, strict=True
+    ):
+        wanted, known = _expected(split, kind, noted)
+        where = (
+            f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop}"
+            " (exclusive)"
+        )
+        if count != wanted:
+            lost = count < wanted
+            may = capabilities.allows(lost=lost) or (lost and replaced)
+            what = f"{where}: {count} {kind} were read back, {wanted} were committed"
+            (allowed if may and kind != "dead letters" else problems).append(what)
+        elif known != checksum:
+            problems.append(
+                f"{where}: the {kind} are not those that were committed (checksum {checksum},"
+                f" committed {known})"
+            )
+    if read_back.outside:
+        problems.append(f"{read_back.outside} {kind} lie in none of its splits")
+    return problems, allowed
+
+
+def _expected(
+    split: SplitCounts, kind: Kind, noted: Mapping[tuple[str, int, int], str] | None
+) -> tuple[int, str]:
+    """The number of rows that a split must have, and their checksum."""
+    if noted is not None:
+        known = noted.get((split.topic, split.partition, split.start), text(0))
+        return split.rows + split.deletes, known
+    if kind == "rows":
+        return split.rows, split.checksums.rows
+    return split.dead, split.checksums.dead
+
+
+def _summed_published(splits: Sequence[SplitCounts], published: PublishedRows) -> Summed:
+    sums = _Sums(splits)
+    for batch in published.rows:
+        places = sums.places.of(batch["topic"], batch["partition"], batch["offset"])
+        sums.add(places, batch["hash"].to_numpy())
+    return sums.summed
+
+
+def summed(
+    splits: Sequence[SplitCounts],
+    batches: Iterable[pa.RecordBatch],
+    names: Mapping[str, str],
+    attempt: str | None = None,
+) -> Summed:
+    """Counts and sums up rows by the split that holds their offset; of dead letters,
+    those of one attempt.
+
+    Pure; holds one batch.
+
+    Raises:
+        RefusedError: a batch has no such columns, or holds types that no table of windrow has.
+    """
+    sums = _Sums(splits)
+    for batch in batches:
+        try:
+            where = sums.places.of(
+                *(batch.column(names[name]) for name in ("topic", "partition", "offset"))
+            )
+            hashes = row_hashes(batch, leave_out=(names["window"],))
+            if attempt is not None:
+                mine = pc.equal(batch.column("attempt").cast(pa.string()), attempt).fill_null(False)
+                chosen = mine.to_numpy(zero_copy_only=False)
+                where, hashes = where[chosen], hashes[chosen]
+        except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            what = f"a file has other columns than windrow wrote ({type(error).__name__})"
+            raise RefusedError(what, "commit", "Restore the file from a backup.") from error
+        sums.add(where, hashes)
+    return sums.summed
+
+
+class _Sums:
+    """Counts and checksums of rows by their splits."""
+
+    def __init__(self, splits: Sequence[SplitCounts]) -> None:
+        self.places = Places(splits)
+        self._sums, self._counts = (
+            np.zeros(len(splits) + 1, np.uint64),
+            np.zeros(len(splits) + 1, np.int64),
+        )
+
+    def add(self, where: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
+        """Add rows: of each the number of its split, and its hash."""
+        np.add.at(self._sums, where, hashes)
+        np.add.at(self._counts, where, 1)
+
+    @property
+    def summed(self) -> Summed:
+        """The sums so far."""
+        return Summed(
+            tuple(self._counts[:-1].tolist()),
+            tuple(text(int(s)) for s in self._sums[:-1]),
+            int(self._counts[-1]),
+        )
+
+
+class Places:
+    """Finds the split that holds an offset of a topic-partition.
+
+    `nowhere`: the number that stands for no split.
+    """
+
+    def __init__(self, splits: Sequence[SplitCounts]) -> None:
+        self.nowhere = len(splits)
+        held: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+        for place, split in enumerate(splits):
+            held[split.topic, split.partition].append((split.start, split.stop, place))
+        self._ranges = {tp: np.array(sorted(ranges), np.int64).T for tp, ranges in held.items()}
+
+    def of(self, topic: pa.Array, partition: pa.Array, offset: pa.Array) -> npt.NDArray[np.int64]:
+        """The number of each row's split, or `nowhere`."""
+        topics = topic.cast(pa.string()).dictionary_encode()
+        codes = topics.indices.cast(pa.int64()).fill_null(-1).to_numpy()
+        partitions, offsets = (
+            column.cast(pa.int64()).fill_null(-1).to_numpy() for column in (partition, offset)
+        )
+        places = np.full(len(codes), self.nowhere)
+        pairs = np.stack([codes, partitions], axis=1)
+        for code, number in np.unique(pairs, axis=0).tolist():
+            ranges = (
+                None if code < 0 else self._ranges.get((topics.dictionary[code].as_py(), number))
+            )
+            if ranges is None:
+                continue
+            rows = np.flatnonzero((codes == code) & (partitions == number))
+            starts, stops, numbers = ranges
+            at = np.searchsorted(starts, offsets[rows], side="right") - 1
+            held = (at >= 0) & (offsets[rows] < stops[at])
+            places[rows[held]] = numbers[at[held]]
+        return places

@@ -1,0 +1,186 @@
+"""Compares receipts with the cluster and topics that their windows were read from.
+
+Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from windrow.ingest.admin.findings import Finding
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.label import is_later
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.source import OnRemoved
+from windrow.ingest.ports.broker import Broker, TopicInfo
+from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.source.enumerator.cutoff import WAY_OUT, described, surely_cut_off
+
+
+def against_topics(
+    pipeline_id: str,
+    receipts: Sequence[Receipt],
+    ledger: Ledger,
+    broker: Broker,
+    on_removed: OnRemoved,
+    sleep: Callable[[float], None],
+) -> list[Finding]:
+    """Whether the topics that windows were read from are still the same; all topics are
+    asked about in a few questions.
+    """
+    current = _current(pipeline_id, receipts, ledger)
+    if current is None:
+        return []
+    topics = broker.topics(
+        sorted(
+            {s.topic for r in receipts for s in r.plan.splits} | {t.topic for t in current.topics}
+        )
+    )
+    tps = sorted(
+        {
+            s.tp
+            for r in receipts
+            for s in r.plan.splits
+            if s.topic in topics and s.partition < topics[s.topic].partitions
+        }
+    )
+    cluster = broker.cluster_id()
+    findings = compare_topic(receipts, current, cluster, topics, broker.log_starts(tps), on_removed)
+    return findings + (
+        _cut_off(current, topics, broker, sleep) if current.cluster_id == cluster else []
+    )
+
+
+def _current(pipeline: str, receipts: Sequence[Receipt], ledger: Ledger) -> Boundary | None:
+    """Where the next window begins: at the newest committed one's end, or at a rebase since."""
+    newest = receipts[-1].plan.stop if receipts else None
+    try:
+        openings = ledger.rebased(pipeline)
+    except (RefusedError, UnreachableError):  # the comparison with the ledger reports it
+        return newest
+    if newest is None or not openings or is_later(newest.label, openings[-1].label):
+        return newest
+    return openings[-1]
+
+
+def _cut_off(
+    current: Boundary,
+    topics: Mapping[str, TopicInfo],
+    broker: Broker,
+    sleep: Callable[[float], None],
+) -> list[Finding]:
+    """Logs that end below the pipeline's position: they were cut off."""
+    same = {
+        t.topic
+        for t in current.topics
+        if t.topic in topics and topics[t.topic].topic_id == t.topic_id
+    }
+    marks = [m for m in current.marks if m.topic in same]
+    return [
+        Finding("wrong", "topic", f"{mark.tp}: {described(mark, end, current.label)}", WAY_OUT)
+        for mark, end in surely_cut_off(broker, marks, sleep)
+    ]
+
+
+def compare_topic(
+    receipts: Sequence[Receipt],
+    current: Boundary,
+    cluster_id: str,
+    topics: Mapping[str, TopicInfo],
+    starts: Mapping[TopicPartition, int],
+    on_removed: OnRemoved = "fail",
+) -> list[Finding]:
+    """Whether the receipts are of this cluster and these topics, and whether they could
+    be replayed.
+
+    Pure.
+
+    What the pipeline left behind, by a rebase or because a topic isn't read any more,
+    is information.
+    """
+    findings, expired, left = [], [], []
+    for receipt in receipts:
+        cluster, lost = _lost_cluster(receipt, cluster_id), _lost_topics(receipt, topics)
+        let_go = _left_behind(receipt, current) | (
+            {n for n in lost if n not in topics} if on_removed == "drop" else set()
+        )
+        if cluster is None and not lost:
+            expired += (
+                [receipt.window.key]
+                if any(s.start < starts.get(s.tp, 0) for s in receipt.plan.splits)
+                else []
+            )
+        elif (cluster is not None and current.cluster_id == cluster_id) or (
+            cluster is None and lost <= let_go
+        ):
+            left.append(receipt.window.key)
+        elif cluster is not None:
+            do = (
+                "Point the spec at the cluster that the table was built from; if it was replaced"
+                " for good: windrow rebase SPEC."
+            )
+            findings.append(Finding("wrong", "topic", cluster, do, receipt.window.key))
+        else:
+            findings.append(_gone(receipt, sorted(lost), topics))
+    for keys, why in (
+        (expired, "the topic doesn't hold their start any more"),
+        (left, "their source was replaced, or is gone and not read"),
+    ):
+        if keys:
+            what = f"{len(keys)} of {len(receipts)} windows can't be replayed: {why}"
+            findings.append(
+                Finding("info", "topic", what, f"The newest of them is {keys[-1]}.", None)
+            )
+    return findings
+
+
+def _lost_cluster(receipt: Receipt, cluster_id: str) -> str | None:
+    """How the cluster differs from the receipt's; a window without messages suits every
+    cluster.
+    """
+    made_on = receipt.plan.stop.cluster_id
+    return (
+        f"committed from cluster {made_on}, this is {cluster_id}"
+        if receipt.plan.splits and made_on != cluster_id
+        else None
+    )
+
+
+def _lost_topics(receipt: Receipt, topics: Mapping[str, TopicInfo]) -> set[str]:
+    """The topics of the window that don't exist any more, or were made anew."""
+    ids, read = receipt.plan.stop.by_topic(), {s.topic for s in receipt.plan.splits}
+    return {
+        name for name in read if name not in topics or topics[name].topic_id != ids[name].topic_id
+    }
+
+
+def _left_behind(receipt: Receipt, current: Boundary) -> set[str]:
+    """Topics of the receipt that the pipeline doesn't read any more: replaced, left out,
+    or only carried on.
+    """
+    ids, now = receipt.plan.stop.by_topic(), current.by_topic()
+    carried = {m.topic for m in current.marks if m.how == "removed"} - {
+        m.topic for m in current.marks if m.how != "removed"
+    }
+    return {
+        name
+        for name, seen in ids.items()
+        if name not in now or now[name].topic_id != seen.topic_id or name in carried
+    }
+
+
+def _gone(receipt: Receipt, lost: Sequence[str], topics: Mapping[str, TopicInfo]) -> Finding:
+    anew = [name for name in lost if name in topics]
+    what = f"topic {', '.join(anew or lost)} was deleted{' and made again' if anew else ''}"
+    do = (
+        "The rows are safe; the window can't be replayed, and new windows are refused until windrow"
+        " rebase SPEC"
+    )
+    return Finding(
+        "wrong",
+        "topic",
+        what,
+        f"{do}." if anew else f"{do} or source.on_removed: drop.",
+        receipt.window.key,
+    )

@@ -1,0 +1,70 @@
+"""`broker run`: a real Kafka in the foreground. Loaded only when the command runs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.text import Text
+
+from windrow.ingest.cli.output import Output, stop_event
+from windrow.ingest.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from windrow.ingest.registry.embedded import RegistryServer
+
+
+class Serving(msgspec.Struct):
+    """The document of `broker run`, printed when the broker is up."""
+
+    bootstrap_servers: str
+    folder: str
+    registry: str | None
+
+
+def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool) -> None:
+    """The embedded Kafka until Ctrl-C or SIGTERM; with a schema registry in memory, if that is wanted.
+
+    Raises:
+        UnreachableError: it doesn't come up, or ends by itself.
+    """  # noqa: E501
+    from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+
+    stopped = stop_event()
+    with (
+        EmbeddedBroker(folder, find_jars(), port) as broker,
+        _registry() if registry else nullcontext() as server,
+    ):
+        url = None if server is None else server.url
+        registry_line = (
+            ""
+            if url is None
+            else f" A schema registry answers on {url}; its schemas are in memory and end with it."
+        )
+        text = Text(
+            f"Kafka answers on {broker.bootstrap}; its files are in {folder}.{registry_line} Ctrl-C"
+            " ends it."
+        )
+        output.show(Serving(broker.bootstrap, str(folder), url), text)
+        output.finish()
+        while not stopped.wait(0.5):
+            if broker.stopped():
+                return  # by somebody else, on purpose
+            if not broker.running():
+                raise UnreachableError(
+                    "The broker ended by itself", "setup", f"See {folder / 'broker.log'}."
+                )
+
+
+def _registry() -> RegistryServer:
+    from windrow.ingest.registry.embedded import RegistryServer
+
+    return RegistryServer()
+
+
+def default_folder() -> Path:
+    """The default folder of the embedded broker."""
+    return Path(os.environ.get("WINDROW_HOME", ".windrow")) / "broker"

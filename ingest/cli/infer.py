@@ -1,0 +1,95 @@
+"""`init`, `infer` and `infer --check`: a pipeline's files. Loaded only when a command runs."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.text import Text
+
+from windrow.ingest import assemble
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.cli.peek import narrowed
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.errors import SpecError
+from windrow.ingest.infer.begin import DELAY, Begun, Inferred, infer, template
+from windrow.ingest.infer.request import PipelineRequest
+from windrow.ingest.infer.schema_drift import check, names_schemas
+from windrow.ingest.model.label import instant
+from windrow.ingest.registry.settings import registry_at
+from windrow.ingest.source.enumerator.grid import BATCH, after
+
+
+def begin_pipeline(output: Output, folder: Path, asked: PipelineRequest) -> None:
+    """Write a template, and say what to type next; its document is `Begun`."""
+    begun = template(folder, asked, datetime.now(UTC))
+    example = (
+        f"Wrote {begun.spec} and {begun.schema}. The columns are an example: change both files"
+        " before the first run."
+    )
+    output.show(begun, *map(Text, [example, *_next(begun)]))
+
+
+def infer_pipeline(output: Output, folder: Path, asked: PipelineRequest, most: int) -> None:
+    """Write the files as the topic tells them, say how well they fit, and what to type
+    next; its document is `Inferred`.
+    """
+    output.say(f"Asking {asked.cluster or asked.bootstrap} for messages of {asked.topic}")
+    inferred = infer(folder, asked, most, assemble.connect, datetime.now(UTC))
+    output.show(inferred, *map(Text, [*_summary(inferred, asked.topic), *_next(inferred)]))
+
+
+def _summary(inferred: Inferred, topic: str) -> list[str]:
+    columns = "1 column" if inferred.columns == 1 else f"{inferred.columns} columns"
+    lines = [
+        f"Wrote {inferred.spec} and {inferred.schema}.",
+        f"{columns} of format {inferred.format}, {inferred.told_by}.",
+        f"Of {inferred.sampled:,} sampled messages of {topic} {inferred.fitting:,} fit.",
+    ]
+    if inferred.refused:
+        refused = ", ".join(f"{n:,}: {why}" for why, n in inferred.refused)
+        lines.append(f"Refused would be {refused}; limits.max_dead_ratio says how many may be.")
+    return [*lines, *(f"Note: {note}." for note in inferred.notes)]
+
+
+def _next(begun: Begun) -> list[str]:
+    spec = shlex.quote(begun.spec)
+    if begun.grid == BATCH:
+        return ["Next, micro-batches:", f"  windrow plan {spec}", f"  windrow run {spec} --drain"]
+    window = "W" if begun.start is None else instant(begun.start)
+    lines = [f"  windrow plan {spec} --window {window}", f"  windrow run {spec} --window {window}"]
+    if begun.window is None and begun.start is not None:
+        return [
+            (
+                f"Next, from {instant(after(begun.grid, begun.start) + DELAY)} on, when the first"
+                " window is closed:"
+            ),
+            *lines,
+        ]
+    return ["Next:", *lines]
+
+
+def check_topics(
+    output: Output, path: Path, topic: str | None, registry: str | None, most: int
+) -> None:
+    """The newest messages and schemas against the pipeline's model; its document is
+    `DriftReport`.
+    """
+    spec = load_spec(path)
+    if registry is not None and not names_schemas(spec.decode):
+        raise SpecError(
+            "--registry would not be asked: no format of this pipeline's has schemas of one",
+            "spec",
+            "Leave it out.",
+        )
+    asked = spec.stated_registry if registry is None else registry_at(registry)
+    selection = narrowed(spec.source.selection(), topic)
+    checked = check(assemble.assemble_to_look(spec), selection, asked, most)
+    fitting = (
+        "it can't be said how many fit" if checked.fitting is None else f"{checked.fitting:,} fit"
+    )
+    summary = f"Of {checked.sampled:,} sampled messages {fitting}. Nothing was written."
+    output.show(checked, *map(render.finding_line, checked.findings), Text(summary))
+    output.exit_code = checked.exit_code

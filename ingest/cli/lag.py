@@ -1,0 +1,95 @@
+"""`lag`: how far the table is behind the topics. Loaded only when the command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from rich.text import Text
+
+from windrow.ingest import assemble
+from windrow.ingest.admin.lag import Lag, lag, newest_committed
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.runner.next_start import next_start_after
+from windrow.ingest.runner.ownership import lost_in_words, lost_windows, refuse_other_table
+from windrow.ingest.runner.publish import Published, publish
+
+
+class Behind(msgspec.Struct):
+    """The document of `lag`.
+
+    `window`: the newest committed one, up to whose end all is in the table; null if
+    there is none yet.
+
+    `missing`: windows that were committed and are not in the table, for it is an older
+    copy; `missing_records`: how many offsets they have. `published`: with `--publish`,
+    what came of it; null without, and where nothing is committed.
+    """
+
+    pipeline: str
+    window: str | None
+    lag: Lag
+    missing: tuple[str, ...] = ()
+    missing_records: int = 0
+    published: Published | None = None
+
+
+def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
+    """Show what is unread, by topic-partition; with `publishing`, commit the end of the
+    newest window to the consumer group.
+    """
+    spec = load_spec(path)
+    group = spec.source.publish_group
+    if publishing and group is None:
+        what = f"Pipeline {spec.id} names no consumer group to publish to"
+        raise SpecError(what, "spec", "Set source.publish_group in the spec.")
+    pipeline = assemble.assemble_to_look(spec)
+    newest = newest_committed(c.receipt for c in pipeline.sink.receipts())
+    if newest is None:
+        refuse_other_table(pipeline)
+    reached = None if newest is None else next_start_after(pipeline.ledger, newest)
+    unread = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
+    lost = lost_windows(pipeline)
+    plans = [plan for window in lost if (plan := pipeline.ledger.plan(window)) is not None]
+    offsets = sum(split.stop - split.start for plan in plans for split in plan.splits)
+    behind = Behind(
+        spec.id,
+        None if newest is None else newest.window.key,
+        unread,
+        tuple(w.key for w in lost),
+        offsets,
+    )
+    if publishing and group is not None and reached is not None:
+        behind.published = publish(pipeline.broker, group, reached)
+        output.exit_code = UnreachableError.exit_code if behind.published.failed else 0
+    upto = (
+        "Nothing is committed yet"
+        if newest is None
+        else f"Committed up to the end of window {newest.window.key}"
+    )
+    missing = (
+        [
+            Text(
+                f"{lost_in_words(pipeline, lost)} They have {offsets:,} offsets, which are not"
+                " counted above."
+            )
+        ]
+        if lost
+        else []
+    )
+    output.show(
+        behind,
+        render.lag_table(unread),
+        Text(f"{upto}."),
+        *missing,
+        *_publish_lines(behind.published, publishing=publishing),
+    )
+
+
+def _publish_lines(published: Published | None, *, publishing: bool) -> list[Text]:
+    if published is None:
+        return [Text("So nothing was published.")] if publishing else []
+    return render.published_lines(published)

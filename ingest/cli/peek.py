@@ -1,0 +1,151 @@
+"""`peek`: messages as they are in the topics. Loaded only when the command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from rich.text import Text
+
+from windrow.ingest import assemble
+from windrow.ingest.admin.peek import Messages, documents, peek, printable, write_messages
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.source import (
+    Isolation,
+    Partitions,
+    Pattern,
+    Selection,
+    Source,
+    Topics,
+    parse_initializer,
+    selection_text,
+)
+
+LIMIT = 20
+"""How many messages are printed by default; to a file all are written."""
+
+
+class Bytes(msgspec.Struct, frozen=True):
+    """Bytes that are not UTF-8, in base64."""
+
+    base64: str
+
+
+class Header(msgspec.Struct, frozen=True):
+    """One of a message's headers."""
+
+    key: str
+    value: str | Bytes | None
+
+
+class PeekedMessage(msgspec.Struct, frozen=True):
+    """A message of `peek`.
+
+    `timestamp`: an ISO instant, outside the years 1 to 9999 epoch milliseconds; null
+    where there is none.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: str | int | None
+    timestamp_type: str
+    key: str | Bytes | None
+    value: str | Bytes | None
+    headers: list[Header]
+    leader_epoch: int | None
+
+
+class Peeked(msgspec.Struct):
+    """The document of `peek`. `left_out`: whether there are more beyond the limit."""
+
+    pipeline: str
+    messages: list[PeekedMessage]
+    left_out: bool
+
+
+class Written(msgspec.Struct):
+    """The document of `peek --out`: how many messages the file holds."""
+
+    pipeline: str
+    file: str
+    messages: int
+
+
+class PeekRequest(msgspec.Struct, frozen=True):
+    """The arguments of `peek`, as they were typed."""
+
+    start: str
+    stop: str
+    limit: int | None
+    topic: str | None
+    isolation: Isolation | None
+    out: Path | None
+
+
+def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
+    """Messages between two positions, to the screen or to a file.
+
+    Touches neither table nor ledger.
+    """
+    spec = _at_isolation(load_spec(path), look.isolation)
+    source = Source(narrowed(spec.source.selection(), look.topic))
+    names = spec.source.topic_names() if look.topic is None else (look.topic,)
+    start, stop = parse_initializer(look.start, names), parse_initializer(look.stop, names)
+    broker, reader = assemble.connect(spec)
+    if look.out is not None:
+        count = write_messages(peek(broker, reader, source, start, stop, look.limit), look.out)
+        output.show(
+            Written(spec.id, str(look.out), count), Text(f"{look.out} holds {count:,} messages.")
+        )
+        return
+    limit = look.limit or LIMIT
+    _print(output, spec.id, peek(broker, reader, source, start, stop, limit + 1), limit)
+
+
+def _print(output: Output, pipeline_id: str, read: Messages, limit: int) -> None:
+    """At most so many messages; one more was read, to know whether there are more."""
+    batches: list[pa.RecordBatch] = []
+    read(batches.append)
+    messages = msgspec.convert(
+        [d for batch in batches for d in documents(batch)][:limit], list[PeekedMessage]
+    )
+    more = sum(batch.num_rows for batch in batches) > limit
+    rows = [row for batch in batches for row in printable(batch)][:limit]
+    left = [Text("There are more, which are not shown (--limit)")] if more else []
+    table = (
+        render.message_table(rows)
+        if rows
+        else Text("There are no messages between these positions.")
+    )
+    output.show(Peeked(pipeline_id, messages, left_out=more), table, *left)
+
+
+def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSpec:
+    if isolation is None:
+        return spec
+    return spec.model_copy(
+        update={"source": spec.source.model_copy(update={"isolation": isolation})}
+    )
+
+
+def narrowed(selection: Selection, topic: str | None) -> Selection:
+    """The part of a selection that is one topic's."""
+    if topic is None:
+        return selection
+    if isinstance(selection, Partitions):
+        tps = tuple(tp for tp in selection.tps if tp.topic == topic)
+        if tps:
+            return Partitions(tps)
+    elif selection.matches(topic) if isinstance(selection, Pattern) else topic in selection.names:
+        return Topics((topic,))
+    raise SpecError(
+        f"Topic {topic} is not among those that the pipeline reads: {selection_text(selection)}",
+        "spec",
+        "Name one of these.",
+    )

@@ -1,0 +1,73 @@
+"""`plan`: what a run would read. Loaded only when the command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from windrow.ingest import assemble
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.cli.run import named_windows, nothing_waiting
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.window import Window
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.micro_batches import preview_next
+from windrow.ingest.runner.ownership import refuse_unready, refuse_unwritable
+from windrow.ingest.runner.pipeline import preview, refuse_open
+
+
+class PlanDocument(msgspec.Struct):
+    """The document of `plan`.
+
+    `plans` is empty if the next micro-batch was asked for and nothing is waiting.
+    """
+
+    pipeline: str
+    plans: list[render.PlannedWindow]
+
+
+def show_plan(output: Output, path: Path, text: str | None) -> None:
+    """Show what a run would read: of the named windows, or of the next micro-batch.
+
+    Freezes nothing.
+    """
+    spec = load_spec(path)
+    windows = named_windows(spec, text)
+    pipeline = assemble.assemble(spec)
+    refuse_unwritable(pipeline)
+    refuse_unready(pipeline)
+    plans = PlanDocument(spec.id, [])
+    output.show(plans)
+    for plan in _next_plan(pipeline) if windows is None else _plans(pipeline, windows):
+        plans.plans.append(render.planned(plan, _frozen(pipeline, plan.window)))
+        output.show(plans, render.plan_table(plans.plans[-1]))
+    if not plans.plans:
+        output.show(plans, nothing_waiting(spec))
+
+
+def _plans(pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Plan]:
+    for window in windows:
+        refuse_open(pipeline, window)
+        yield preview(pipeline, window)
+
+
+def _next_plan(pipeline: Pipeline) -> list[Plan]:
+    plan = preview_next(pipeline)
+    return [] if plan is None else [plan]
+
+
+def _frozen(pipeline: Pipeline, window: Window) -> list[Literal["start", "end", "plan"]]:
+    ledger = pipeline.ledger
+    frozen: list[Literal["start", "end", "plan"]] = []
+    if ledger.boundary(window.pipeline, window.start) is not None:
+        frozen.append("start")
+    if ledger.boundary(window.pipeline, window.end) is not None:
+        frozen.append("end")
+    if ledger.plan(window) is not None:
+        frozen.append("plan")
+    return frozen

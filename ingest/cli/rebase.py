@@ -1,0 +1,90 @@
+"""`rebase` and `rebind`: going on with another topic, cluster or table.
+
+Loaded only when a command runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from rich.text import Text
+
+from windrow.ingest import assemble
+from windrow.ingest.admin.rebase import propose, rebase
+from windrow.ingest.admin.rebind import propose as propose_rebind
+from windrow.ingest.admin.rebind import rebind
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.source import parse_initializer
+
+
+class Rebased(msgspec.Struct):
+    """The document of `rebase`: what changed, and the opening from which windows go on;
+    without `recorded` it is only a proposal.
+    """
+
+    pipeline: str
+    changes: tuple[str, ...]
+    opening: Boundary
+    recorded: bool
+
+
+def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool) -> None:
+    """Show what going on with another topic or cluster means; record it if `yes`."""
+    spec = load_spec(path)
+    begin = None if start is None else parse_initializer(start, spec.source.topic_names())
+    pipeline = assemble.assemble(spec)
+    proposal = rebase(pipeline, begin) if yes else propose(pipeline, begin)
+    label = label_text(proposal.opening.label)
+    end = (
+        f"Recorded: windows from {label} on go on from here."
+        if yes
+        else f"Nothing was recorded; add --yes to go on so from {label}."
+    )
+    lines = [Text(change) for change in proposal.changes]
+    output.show(
+        Rebased(spec.id, proposal.changes, proposal.opening, recorded=yes),
+        *lines,
+        render.opening_table(proposal.opening),
+        Text(end),
+    )
+
+
+class Rebound(msgspec.Struct):
+    """The document of `rebind`: the table before and now, and the windows that the
+    ledger knows and it lacks; or only a proposal.
+    """
+
+    pipeline: str
+    before: str | None
+    table: str
+    there: bool
+    windows: int
+    missing: list[str]
+    recorded: bool
+
+
+def rebind_pipeline(output: Output, path: Path, *, yes: bool) -> None:
+    """Show what going on with another table means; record it if `yes`."""
+    spec = load_spec(path)
+    pipeline = assemble.assemble(spec)
+    proposal = rebind(pipeline) if yes else propose_rebind(pipeline)
+    end = (
+        "Recorded: the pipeline goes on with this table."
+        if yes
+        else "Nothing was recorded; add --yes to go on so."
+    )
+    document = Rebound(
+        spec.id,
+        proposal.before,
+        proposal.table,
+        proposal.there,
+        proposal.windows,
+        [w.key for w in proposal.missing],
+        recorded=yes,
+    )
+    output.show(document, *map(Text, proposal.changes), Text(end))

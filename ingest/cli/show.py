@@ -1,0 +1,44 @@
+"""`show`: the committed windows. Loaded only when the command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from rich.text import Text
+
+from windrow.ingest import assemble
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.window import windows_named
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.runner.ownership import refuse_other_table
+
+
+class ShownWindows(msgspec.Struct):
+    """The document of `show`. `left_out`: whether there are older ones beyond the limit."""
+
+    pipeline: str
+    windows: list[Committed]
+    left_out: bool
+
+
+def show_windows(output: Output, path: Path, text: str | None, limit: int) -> None:
+    """The newest committed windows, by the sink's own receipts."""
+    spec = load_spec(path)
+    wanted = None if text is None else set(windows_named(spec, text))
+    sink, _ = assemble.open_table(spec)
+    found = (c for c in sink.receipts() if wanted is None or c.receipt.window in wanted)
+    committed = sorted(found, key=lambda c: c.receipt.window)
+    if not committed:
+        refuse_other_table(assemble.assemble_to_look(spec))
+    shown = committed[-limit:]
+    older = len(committed) - len(shown)
+    left = [Text(f"{older} older ones are not shown (--limit)")] if older else []
+    table = (
+        render.window_table(shown)
+        if shown
+        else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
+    )
+    output.show(ShownWindows(spec.id, shown, left_out=older > 0), table, *left)

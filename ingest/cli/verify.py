@@ -1,0 +1,72 @@
+"""`verify`: whether a table holds what its receipts say. Loaded only when the command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.text import Text
+
+from windrow.ingest import assemble
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+
+
+def verify_all(output: Output, path: Path, *, deep: bool) -> None:
+    """Receipts against ledger, rows and topics, with `deep` against all that is read
+    back; its document is `Verified`.
+    """
+    from windrow.ingest.admin.verify import verify
+
+    spec = load_spec(path)
+    pipeline = assemble.assemble_to_look(spec)
+    verified = verify(
+        spec.id,
+        pipeline.sink,
+        pipeline.dead_letters,
+        pipeline.ledger,
+        pipeline.broker,
+        spec.source.on_removed,
+        deep=deep,
+        dead_topic=None if spec.dead_letters is None else spec.dead_letters.topic,
+        sleep=pipeline.sleep,
+    )
+    wrong = sum(f.level == "wrong" for f in verified.findings)
+    unchecked = sum(f.level == "unchecked" for f in verified.findings)
+    said = (
+        f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong"
+        if wrong
+        else "nothing is wrong"
+    )
+    summary = f"{verified.windows} windows, {verified.rows:,} rows: {said}"
+    if unchecked:
+        summary += f"; {unchecked} {'thing' if unchecked == 1 else 'things'} could not be checked"
+    output.show(verified, *map(render.finding_line, verified.findings), Text(summary))
+    output.exit_code = verified.exit_code
+
+
+def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
+    """Lost receipts from the ledger's copies, put back only if `yes`; its document is
+    `Restored`.
+    """
+    from windrow.ingest.admin.receipts import restore
+
+    spec = load_spec(path)
+    pipeline = assemble.assemble_to_look(spec)
+    restored = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
+    count = f"{len(restored.windows)} receipt{'' if len(restored.windows) == 1 else 's'}"
+    if not restored.windows:
+        end = (
+            "Nothing was restored."
+            if restored.failed
+            else "Nothing to restore: every committed window has its receipt."
+        )
+    else:
+        end = (
+            f"Restored: {count}." if yes else f"Nothing was written; add --yes to restore {count}."
+        )
+    lines = [
+        Text(f"{key}: the ledger's copy is the text that was committed") for key in restored.windows
+    ]
+    output.show(restored, *lines, *map(render.finding_line, restored.failed), Text(end))
+    output.exit_code = restored.exit_code

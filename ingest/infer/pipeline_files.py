@@ -1,0 +1,287 @@
+"""Writes the text of a new pipeline's two files: its spec, and its schema."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.ingest.infer.candidates import LONGEST, Candidate, TypeGuess
+from windrow.ingest.infer.proposal import Proposal
+from windrow.ingest.infer.request import PipelineRequest
+from windrow.ingest.model.label import instant
+from windrow.ingest.schema.dtypes import TIMESTAMP
+
+SPEC, SCHEMA = "defs.yaml", "schema.py"
+"""The names of the two files."""
+
+_UNQUOTED = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "none", "y", "n"}
+_WITH_UNKNOWN = {"json", "json-schema-confluent"}
+
+
+def class_name(name: str) -> str:
+    """The name of the schema's class in the pipeline of an id."""
+    found = "".join(part[:1].upper() + part[1:] for part in re.findall(r"[A-Za-z0-9]+", name))
+    return found if found[:1].isalpha() and found not in {"None", "True", "False"} else "Row"
+
+
+def spec_text(
+    name: str,
+    asked: PipelineRequest,
+    grid: str,
+    start: datetime | None,
+    delay: str,
+    proposal: Proposal,
+    *,
+    nulls: int = 0,
+) -> str:
+    """The text of the spec, with a comment on each setting.
+
+    `nulls`: how many sampled messages have no value.
+    """
+    window: list[tuple[str, str]] = [
+        (
+            f"    grid: {json.dumps(grid)}",
+            "in UTC; hourly, daily, a cron expression, or batch: micro-batches",
+        )
+    ]
+    if start is not None:
+        window += [
+            (f"    start: {instant(start)}", "the first window"),
+            (f"    delay: {delay}", "how long after its end a window is closed"),
+        ]
+    return _commented(
+        [
+            (
+                (
+                    "# A pipeline of windrow: a topic becomes a table. docs/settings.md lists every"
+                    " setting."
+                ),
+                "",
+            ),
+            (
+                "type: windrow.dagster.KafkaTable",
+                "for Dagster; the command reads the attributes only",
+            ),
+            ("attributes:", ""),
+            (f"  id: {json.dumps(name)}", "its identity, for ever"),
+            ("  source:", ""),
+            *_source(asked, asks_registry=proposal.asks_registry),
+            (f"    topic: {json.dumps(asked.topic)}", ""),
+            ("    # client: {}", "librdkafka's properties: security.protocol, sasl.mechanism ..."),
+            ("  window:", ""),
+            *window,
+            ("  decode:", ""),
+            *_decode(class_name(name), proposal, nulls),
+            ("  limits:", ""),
+            (
+                "    max_dead_ratio: 0.01",
+                "more dead letters than this share refuse the window; one is always allowed",
+            ),
+            ("  sink:", ""),
+            (f"    path: ./data/{name}", "relative to this file; or a URL"),
+            *_keyed(proposal.primary_key),
+        ]
+    )
+
+
+def _source(asked: PipelineRequest, *, asks_registry: bool) -> Iterator[tuple[str, str]]:
+    if asked.cluster is not None:
+        yield f"    cluster: {json.dumps(asked.cluster)}", "as windrow.yaml has it"
+        return
+    yield (
+        f"    bootstrap_servers: {json.dumps(asked.bootstrap)}",
+        'or, from the environment: "{{ env.NAME }}"',
+    )
+    if asks_registry:
+        yield "    registry:", "has the schemas that messages name"
+        yield f"      url: {json.dumps(asked.registry)}", "besides username, password, ca ..."
+
+
+def _decode(class_name: str, proposal: Proposal, nulls: int) -> Iterator[tuple[str, str]]:
+    yield f"    format: {_flow(proposal.format)}", ""
+    yield f"    schema: {SCHEMA}:{class_name}", "columns, types and rules"
+    for name, setting in proposal.decode.items():
+        if name != "format":
+            yield f"    {name}: {_flow(setting.value)}", setting.comment
+    if not proposal.change_data:
+        word = (
+            "a message without a value;"
+            f" {f'{nulls:,} of the sampled ones: only counted' if nulls else 'or drop'}"
+        )
+        yield f"    on_null: {'drop' if nulls else 'dead'}", word
+    if proposal.format in _WITH_UNKNOWN:
+        yield "    unknown: ignore", "fields that the schema doesn't name; or dead"
+    yield from ((f"    # {hint}", "") for hint in proposal.hints)
+
+
+def _keyed(primary_key: Sequence[str]) -> Iterator[tuple[str, str]]:
+    if primary_key:
+        yield "    mode: upsert", "a row takes the place of the one with its key; or append"
+        yield f"    primary_key: {_flow(list(primary_key))}", "goes with mode"
+
+
+def _flow(value: Any) -> str:
+    """A value as YAML on one line."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_flow(name)}: {_flow(inner)}' for name, inner in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, str) and _UNQUOTED.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _commented(lines: Iterable[tuple[str, str]]) -> str:
+    """Lines with their comments aligned, where they fit."""
+    return "".join(
+        f"{line:40}  # {comment}".rstrip() + "\n" if comment else f"{line}\n"
+        for line, comment in lines
+    )
+
+
+_SCALARS: Mapping[pa.DataType, str] = {
+    pa.bool_(): "pl.Boolean",
+    pa.int8(): "pl.Int8",
+    pa.int16(): "pl.Int16",
+    pa.int32(): "pl.Int32",
+    pa.int64(): "pl.Int64",
+    pa.float32(): "pl.Float32",
+    pa.float64(): "pl.Float64",
+    pa.string(): "pl.String",
+    pa.binary(): "pl.Binary",
+    pa.date32(): "pl.Date",
+    TIMESTAMP: 'pl.Datetime("us", "UTC")',
+}
+
+
+def type_text(kind: pa.DataType) -> str:
+    """A type in the notation of a schema, which `schema.dtypes.arrow_type` reads."""
+    if pa.types.is_decimal(kind):
+        return f"pl.Decimal({kind.precision}, {kind.scale})"
+    if pa.types.is_struct(kind):
+        parts = ", ".join(f"{_quoted(part.name)}: {type_text(part.type)}" for part in kind)
+        return f"pl.Struct({{{parts}}})"
+    if pa.types.is_map(kind):
+        return f'pl.List(pl.Struct({{"key": pl.String, "value": {type_text(kind.item_type)}}}))'
+    return f"pl.List({type_text(kind.value_type)})" if pa.types.is_list(kind) else _SCALARS[kind]
+
+
+def metadata_text(guess: TypeGuess) -> str:
+    """The metadata of a schema's field of this type; empty if it needs none."""
+    if guess.type is not None and pa.types.is_map(guess.type):
+        return '{"map": True}'
+    return f'{{"epoch": "{guess.epoch}"}}' if guess.epoch else ""
+
+
+@dataclass
+class _PythonNames:
+    """Gives each field a Python name of its own."""
+
+    reserved: frozenset[str]
+    taken: set[str] = field(default_factory=set)
+
+    def of(self, name: str) -> str:
+        plain = (
+            name.isascii()
+            and name.isidentifier()
+            and not keyword.iskeyword(name)
+            and not name.startswith("_")
+        )
+        found = (
+            name
+            if plain and name not in self.reserved
+            else "field_" + re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_")
+        )
+        base, n = found, 1
+        while found in self.taken or found in self.reserved:
+            n += 1
+            found = f"{base}_{n}"
+        self.taken.add(found)
+        return found
+
+
+def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tuple[str, ...]:
+    """The lines of the schema's class, one for each field.
+
+    `reserved`: names that no field of the class can have.
+    """
+    names = _PythonNames(reserved)
+    return tuple(
+        (
+            f"# left out: {candidate.name!a}: {_comment(candidate.guess.note, candidate.doc)}"
+            if candidate.guess.type is None
+            else _line(names.of(candidate.name), candidate, candidate.guess.type)
+        )
+        for candidate in candidates
+    )
+
+
+def _line(name: str, candidate: Candidate, kind: pa.DataType) -> str:
+    metadata = metadata_text(candidate.guess)
+    said = [
+        *([] if name == candidate.name else [f"alias={_quoted(candidate.name)}"]),
+        *(["nullable=True"] if candidate.nullable else []),
+        *([f"metadata={metadata}"] if metadata else []),
+    ]
+    line = f"{name}: {type_text(kind)}" + (f" = pa.Field({', '.join(said)})" if said else "")
+    comment = _comment(candidate.guess.note, candidate.doc)
+    return f"{line}  # {comment}" if comment else line
+
+
+def _comment(*parts: str) -> str:
+    """Joins texts to one line: comments of a registry's schemas may hold anything."""
+    text = " ".join(
+        "".join(c if c.isprintable() else " " for c in "; ".join(filter(None, parts))).split()
+    )
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+
+
+def _quoted(name: str) -> str:
+    """Quotes a printable name, as the formatter would."""
+    return json.dumps(name, ensure_ascii=False)
+
+
+def schema_text(name: str, head: str, lines: Sequence[str]) -> str:
+    """The text of the schema: a class with these lines. `head`: the module's first line."""
+    return "\n".join(
+        [*_head(head), f"class {name}(pa.DataFrameModel):", *(f"    {line}" for line in lines), ""]
+    )
+
+
+EXAMPLE = (
+    "id: pl.Int64 = pa.Field(ge=1)  # a rule: messages that break it are dead letters",
+    'at: pl.Datetime("us", "UTC")  # RFC 3339 text, such as 2026-01-01T00:00:00Z',
+    "amount: pl.Decimal(12, 2) = pa.Field(nullable=True)  # may be null or missing",
+)
+
+
+def _head(head: str) -> Iterator[str]:
+    yield from (
+        f'"""{head}.',
+        "",
+        (
+            "A message whose values are not exactly of these types is kept as a dead letter, with"
+            " the reason (windrow dead show SPEC)."
+        ),
+        (
+            "A column may get rules (pa.Field(ge=0)) and be nullable; money keeps each digit as"
+            " pl.Decimal(12, 2). Before the first run"
+        ),
+        (
+            "anything may be changed here; later nullable columns may be added, and sink.evolve"
+            ' says what else."""'
+        ),
+        "",
+        "import pandera.polars as pa",
+        "import polars as pl",
+        "",
+        "",
+    )

@@ -1,0 +1,50 @@
+"""A new pipeline as its user asks for it, by `windrow infer`, `windrow init` or dg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+SampledFormat = Literal[
+    "json",
+    "json-schema-confluent",
+    "csv",
+    "string",
+    "raw",
+    "debezium-json",
+    "canal-json",
+    "maxwell-json",
+]
+"""The formats that sampled messages alone say enough of."""
+
+
+@dataclass(frozen=True)
+class PipelineRequest:
+    """The topic, its cluster, and hints; None: taken from the topic's messages.
+
+    `cluster`: its name in a windrow.yaml, in place of `bootstrap`; `registry`: URL of a
+    schema registry; `columns`: names of CSV's fields; `table`: of change data, as
+    `database.table`.
+    """
+
+    topic: str
+    bootstrap: str = DEFAULT_BOOTSTRAP
+    cluster: str | None = None
+    registry: str | None = None
+    id: str | None = None
+    grid: str | None = None
+    format: SampledFormat | None = None
+    columns: tuple[str, ...] = ()
+    table: str | None = None
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The cluster and the registry as settings of a spec's source."""
+        reached: dict[str, Any] = (
+            {"bootstrap_servers": self.bootstrap}
+            if self.cluster is None
+            else {"cluster": self.cluster}
+        )
+        return reached if self.registry is None else {**reached, "registry": {"url": self.registry}}

@@ -1,0 +1,84 @@
+"""Features of a table that windrow can't write: constraints, generated columns, column mapping.
+
+windrow makes its tables without any of them, so somebody has added them since. Files that were
+staged without them could be committed all the same, and nobody would notice: deltalake checks the
+rows of what it writes itself, not files that a commit names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from deltalake import DeltaTable
+
+from windrow.ingest.errors import SchemaChangedError
+
+_WRITTEN = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "deletionVectors",
+        "generatedColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "variantType",
+        "variantType-preview",
+    }
+)
+"""Features of the protocol that deltalake commits to.
+
+Whether a table that has the feature has a constraint, too, its columns and properties say.
+"""
+
+_CONSTRAINT = "delta.constraints."
+_MAPPING = "delta.columnMapping.mode"
+_OF_COLUMNS: Mapping[str, str] = {
+    "delta.invariants": "has an invariant",
+    "delta.generationExpression": "is generated",
+    "delta.identity.start": "is an identity column",
+}
+
+
+def refuse_unsupported(uri: str, table: DeltaTable) -> None:
+    """Refuse a table with features that windrow can't write.
+
+    Raises:
+        SchemaChangedError: naming all of them.
+    """
+    asked = [*_unsupported(table)]
+    if asked:
+        what = (
+            f"the table {uri} asks of whoever writes into it what windrow doesn't do:"
+            f" {'; '.join(asked)}"
+        )
+        do = (
+            "Nothing was committed. Take that off the table, or begin a pipeline with another id"
+            " and table; rules belong in the schema."
+        )
+        raise SchemaChangedError(what, "setup", do)
+
+
+def _unsupported(table: DeltaTable) -> Iterator[str]:
+    settings: Mapping[str, str] = table.metadata().configuration
+    yield from (
+        f"the check constraint {name.removeprefix(_CONSTRAINT)}"
+        for name in sorted(settings)
+        if name.startswith(_CONSTRAINT)
+    )
+    if settings.get(_MAPPING, "none") != "none":
+        yield f"column mapping ({_MAPPING} is {settings[_MAPPING]})"
+    for field in msgspec.json.decode(table.schema().to_json())["fields"]:
+        yield from (
+            f"the column {field['name']} {does}"
+            for name, does in _OF_COLUMNS.items()
+            if name in field["metadata"]
+        )
+    yield from (
+        f"the feature {name}"
+        for name in sorted(
+            set(table.protocol().writer_features or ()) - _WRITTEN - {"columnMapping"}
+        )
+    )

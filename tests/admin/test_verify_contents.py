@@ -1,0 +1,290 @@
+"""`verify --deep` finds every value that isn't the one that was committed, and nothing
+where Delta's own maintenance was at work.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Schema, write_deltalake
+
+from tests.admin.things import Scene
+from tests.contracts.sink_metadata_contract import RENAMED
+from tests.sinks.things import window
+from windrow.ingest.admin.verify import Verified
+from windrow.ingest.admin.verify_contents import Summed, differences
+from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.ports.sink import Capabilities
+from windrow.ingest.sinks import parquet_files
+
+IN_WINDOW_1 = "_window = '2026-01-02T01:00:00Z' AND _partition = 0"
+FIRST_SPLIT = "shop.orders[0] offsets 10 to 20 (exclusive)"
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Three hours in a row."""
+    return Scene.of(tmp_path, [0, 1, 2])
+
+
+def told(verified: Verified) -> list[tuple[str, str | None, str]]:
+    """(level, window, what) of everything that was found."""
+    return [(f.level, f.window, f.what) for f in verified.findings]
+
+
+def only(verified: Verified, start: str) -> None:
+    """One thing is wrong, with window 1; its sentence begins so, and the way out is named."""
+    (finding,) = verified.findings
+    assert (finding.level, finding.about, finding.window) == ("wrong", "table", window(1).key)
+    assert finding.what.startswith(start), finding.what
+    assert f"windrow replay SPEC --window {window(1).key}" in finding.do
+    assert verified.exit_code == 1
+
+
+def change(scene: Scene, column: str, value: str, where: str = "") -> None:
+    """What somebody does to a table with deltalake itself."""
+    DeltaTable(scene.sink.uri).update({column: value}, predicate=f"{IN_WINDOW_1}{where}")
+
+
+@pytest.mark.parametrize("metadata", [DEFAULT, RENAMED], ids=["default", "renamed"])
+def test_healthy(tmp_path: Path, metadata: dict[str, str]) -> None:
+    """Of a healthy pipeline there is nothing to say, whatever its metadata columns are,
+    and how they are called.
+    """
+    scene = Scene.of(tmp_path, [0, 1, 2], metadata=metadata)
+    scene.commit(1, generation=1)
+    assert scene.verify(deep=True).findings == ()
+
+
+def test_a_changed_value(scene: Scene) -> None:
+    """Every amount of one split is one more: counts and offsets don't show it, what is
+    read back does.
+    """
+    change(scene, "amount", "amount + 1")
+    assert scene.verify().findings == ()
+    only(scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed")
+
+
+def test_an_offset_moved_onto_a_dead_letters(scene: Scene) -> None:
+    """A row that says it came from the message that is a dead letter is found, though
+    numbers and bounds are right.
+    """
+    change(scene, "_offset", "13", " AND _offset = 14")
+    assert scene.verify().findings == ()
+    only(scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed")
+
+
+def test_a_changed_dead_letter(scene: Scene) -> None:
+    """So is a dead letter whose payload is another one."""
+    DeltaTable(f"{scene.sink.uri}_dead").update(
+        {"value": "cast('w13' as bytea)"}, predicate=IN_WINDOW_1
+    )
+    assert scene.verify().findings == ()
+    only(
+        scene.verify(deep=True),
+        f"{FIRST_SPLIT}: the dead letters are not those that were committed",
+    )
+
+
+def test_exchanged_rows(scene: Scene) -> None:
+    """Two rows that exchanged a value are found, though all values are there."""
+    change(scene, "amount", "1 - amount", " AND _offset IN (10, 11)")
+    only(scene.verify(deep=True), FIRST_SPLIT)
+
+
+def _flipped(file: Path, at: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 0x10
+    file.write_bytes(content)
+
+
+def _read(scene: Scene) -> pa.Table:
+    return (
+        DeltaTable(scene.sink.uri)
+        .to_pyarrow_table()
+        .sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    )
+
+
+@pytest.mark.slow
+def test_a_flipped_byte_anywhere(tmp_path: Path) -> None:
+    """Wherever in a data file a byte is another one: it is found, or what a reader gets
+    of the table is what it was.
+    """
+    scene = Scene.of(tmp_path, [1])
+    file = next(
+        f
+        for f in (Path(scene.sink.uri) / "data").rglob("*.parquet")
+        if pq.read_table(f)["_partition"][0].as_py() == 0
+    )
+    whole, before = file.read_bytes(), _read(scene)
+    found = 0
+    for at in range(5, len(whole), 61):
+        _flipped(file, at)
+        verified = scene.verify(deep=True)
+        if not any(f.level == "wrong" and f.window == window(1).key for f in verified.findings):
+            assert _read(scene).equals(before), at
+        else:
+            found += 1
+        file.write_bytes(whole)
+    assert found >= 10
+    assert scene.verify(deep=True).findings == ()
+
+
+def test_a_flipped_byte_in_a_page(scene: Scene) -> None:
+    """A damaged page is told as such, with its file, and the windows beside it are read
+    all the same.
+    """
+    file = next((Path(scene.sink.uri) / "data" / "20260102T010000Z").iterdir())
+    _flipped(file, pq.read_metadata(file).row_group(0).column(0).data_page_offset + 40)
+    (finding,) = [f for f in scene.verify(deep=True).findings if f.level == "wrong"]
+    assert finding.window == window(1).key
+    assert file.name in finding.what
+    assert "is damaged" in finding.what
+
+
+def test_a_file_that_is_gone(scene: Scene) -> None:
+    """It is a finding of its window, with the file's name; other windows are read all the same."""
+    gone = next((Path(scene.sink.uri) / "data" / "20260102T000000Z").iterdir())
+    gone.unlink()
+    change(scene, "amount", "amount + 1")
+    wrong = [(f.window, f.what) for f in scene.verify(deep=True).findings if f.level == "wrong"]
+    assert {key for key, _ in wrong} == {window(0).key, window(1).key}
+    told = [what for key, what in wrong if key == window(0).key]
+    assert all(gone.name in what for what in told)
+    assert any("can't be read" in what for what in told), "the reading back says so too"
+
+
+def test_lost_and_foreign_rows(scene: Scene) -> None:
+    """Rows that are gone are counted by split, and so are rows of offsets that no split
+    of their window has.
+    """
+    change(scene, "_offset", "99", " AND _offset = 14")
+    whats = [f.what for f in scene.verify(deep=True).findings]
+    assert f"{FIRST_SPLIT}: 8 rows were read back, 9 were committed" in whats
+    assert "1 rows lie in none of its splits" in whats
+
+
+def _compacted(table: DeltaTable) -> None:
+    table.optimize.compact()
+
+
+def _ordered(table: DeltaTable) -> None:
+    table.optimize.z_order(["amount", "id"])
+
+
+def _vacuumed(table: DeltaTable) -> None:
+    table.optimize.compact()
+    table.create_checkpoint()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def _rewritten(table: DeltaTable) -> None:
+    """Every file anew, with every value as it was."""
+    table.update({"amount": "amount"})
+
+
+@pytest.mark.parametrize("maintained", [_compacted, _ordered, _vacuumed, _rewritten])
+def test_maintenance_is_not_found(scene: Scene, maintained: Callable[[DeltaTable], None]) -> None:
+    """Compaction, z-order, vacuum and rewriting keep every value, so nothing is wrong
+    after them; of the dead letters too.
+    """
+    for uri in (scene.sink.uri, f"{scene.sink.uri}_dead"):
+        if uri == scene.sink.uri or maintained in {_compacted, _vacuumed}:
+            maintained(DeltaTable(uri))
+    assert scene.verify(deep=True).findings == ()
+
+
+def test_a_column_that_came_later_is_not_found(scene: Scene) -> None:
+    """A table that gained a nullable column, and was compacted with it, still holds
+    what its old receipts say.
+    """
+    extra = Schema.from_arrow(pa.schema([pa.field("extra", pa.struct([("a", pa.int64())]))]))
+    DeltaTable(scene.sink.uri).alter.add_columns(extra.fields)
+    assert scene.verify(deep=True).findings == ()
+    DeltaTable(scene.sink.uri).optimize.compact()
+    assert "extra" in DeltaTable(scene.sink.uri).to_pyarrow_table().column_names
+    assert scene.verify(deep=True).findings == ()
+
+
+def test_no_table(tmp_path: Path) -> None:
+    """Of a pipeline that never ran nothing is read."""
+    assert Scene.of(tmp_path, []).verify(deep=True) == Verified(0, 0, ())
+
+
+def test_a_table_without_its_dead_letters(scene: Scene) -> None:
+    """Their table is gone: told for each split of each window."""
+    shutil.rmtree(f"{scene.sink.uri}_dead")
+    whats = [f.what for f in scene.verify(deep=True).findings]
+    assert f"{FIRST_SPLIT}: 0 dead letters were read back, 1 were committed" in whats
+
+
+def test_reading_back_is_bounded(tmp_path: Path) -> None:
+    """However many rows a row group has, only a batch of them is held: by rows, and by
+    bytes where they are long.
+    """
+    scene = Scene.of(tmp_path, [0])
+    n, most = 200_000, 24 << 20
+    rows, rng = DeltaTable(scene.sink.uri).to_pyarrow_table(), np.random.default_rng(1)
+    letters = rng.integers(97, 123, n * 200, np.uint8)
+    ids = pa.StringArray.from_buffers(
+        n, pa.py_buffer(np.arange(n + 1, dtype=np.int32) * 200), pa.py_buffer(letters)
+    )
+    columns = {"id": ids, "amount": pa.array(rng.integers(0, 2**60, n))}
+    many = pa.table(
+        {f.name: columns.get(f.name, pa.repeat(rows[f.name][0], n)) for f in rows.schema},
+        schema=rows.schema,
+    )
+    write_deltalake(scene.sink.uri, many, mode="overwrite")
+    (file,) = Path(scene.sink.uri).glob("_window=*/*.parquet")
+    assert pq.read_metadata(file).row_group(0).total_byte_size > most
+    pool, default = pa.proxy_memory_pool(pa.system_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        held = [batch.num_rows for batch in scene.sink.audit().contents(window(0))]
+    finally:
+        pa.set_memory_pool(default)
+    assert (sum(held), max(held) <= parquet_files.BATCH_ROWS) == (n, True)
+    assert pool.max_memory() < most
+
+
+ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none")
+
+
+@pytest.mark.parametrize(
+    ("count", "checksum", "capabilities", "replaced", "level"),
+    [
+        (9, "a", Capabilities(), False, ""),
+        (9, "b", Capabilities(), False, "wrong"),
+        (9, "b", Capabilities(), True, "wrong"),
+        (9, "b", NONE, False, "wrong"),
+        (8, "b", Capabilities(), False, "wrong"),
+        (8, "b", Capabilities(), True, "allowed"),
+        (8, "b", ONCE, False, "wrong"),
+        (8, "b", NONE, False, "allowed"),
+        (18, "b", Capabilities(), True, "wrong"),
+        (18, "b", ONCE, False, "allowed"),
+    ],
+)
+def test_what_was_published_and_what_is_there(
+    scene: Scene, count: int, checksum: str, capabilities: Capabilities, replaced: bool, level: str
+) -> None:
+    """By the checksum that was noted, where all messages are there; else by their
+    number, and by what the sink may lose or double.
+    """
+    made = next(c.receipt for c in scene.sink.receipts())
+    noted = {(s.topic, s.partition, s.start): "a" for s in made.splits}
+    back = Summed((count, 9), (checksum, "a"), 0)
+    wrong, allowed = differences(
+        made, "messages", back, capabilities, noted=noted, replaced=replaced
+    )
+    assert (len(wrong), len(allowed)) == (level == "wrong", level == "allowed")
+    back = Summed((9, 9), ("a", "a"), 1)
+    wrong, _ = differences(made, "messages", back, capabilities, noted=noted, replaced=replaced)
+    assert wrong == ["1 messages lie in none of its splits"]

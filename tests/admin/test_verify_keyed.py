@@ -1,0 +1,113 @@
+"""A table whose rows replace each other is the sum of what its receipts say was added
+and removed, or verification says where it isn't.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+
+from tests.sinks.delta.keyed_world import DeltaKeyed
+from tests.sinks.keyed_logs import KEY, Change, Keyed, Log
+from tests.sinks.things import PARTITIONS, PER_WINDOW
+from windrow.ingest.admin.verify_keyed import ReadBack, compare_merged, differences
+from windrow.ingest.model.receipt import Merged, Receipt
+from windrow.ingest.schema.primary_key import PrimaryKey
+
+MESSAGES = [
+    [Change(("a", 1), 1)],
+    [Change(("b", 1), 1)],
+    [Change(("b", 1), None)],
+    [Change(("c", 1), 4)],
+]
+LOG: Log = {
+    n: [[*MESSAGES, *([[]] * (PER_WINDOW - 4))], *([[[]] * PER_WINDOW] * (PARTITIONS - 1))]
+    for n in range(2)
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Keyed:
+    """Two windows that say the same: two rows, both of them the second one's."""
+    made = DeltaKeyed(str(tmp_path / "t"), PrimaryKey(KEY, buckets=2))
+    for number in LOG:
+        made.commit(LOG, number)
+    return made
+
+
+def receipts(table: Keyed) -> list[Receipt]:
+    """Those of the table."""
+    return [committed.receipt for committed in table.made().receipts()]
+
+
+def test_a_table_is_the_sum_of_its_receipts(table: Keyed) -> None:
+    """What the second window replaced is what the first one had added."""
+    first, second = (r.merged for r in receipts(table))
+    assert isinstance(first, Merged)
+    assert isinstance(second, Merged)
+    assert (first.rows_added, first.rows_removed, second.rows_added, second.rows_removed) == (
+        2,
+        0,
+        2,
+        2,
+    )
+    assert second.removed == first.added
+    assert table.findings() == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"amount": "amount + 1"}, ["the rows are not those that were committed"]),
+        (
+            {"_offset": "_offset + 1000"},
+            ["the rows are not those that were committed", "1 rows lie in none of the splits"],
+        ),
+        (
+            {"_window": "'2026-01-09T00:00:00Z'"},
+            ["the rows are not those that were committed", "1 rows lie in none of the splits"],
+        ),
+        (None, ["1 rows in the table, 2 by its receipts"]),
+    ],
+    ids=["value", "offset", "window", "row"],
+)
+def test_what_else_writes_is_found(
+    table: Keyed, damage: dict[str, str] | None, said: list[str]
+) -> None:
+    """A value, a coordinate, a window's name, a row: each is told."""
+    written = DeltaTable(table.uri)
+    if damage is None:
+        written.delete("shop = 'a'")
+    else:
+        written.update(damage, predicate="shop = 'a'")
+    found = table.findings()
+    assert [f.what.startswith(text) for f, text in zip(found, said, strict=True)] == [True] * len(
+        said
+    )
+    assert {f.level for f in found} == {"wrong"}
+
+
+def test_compaction_changes_nothing(table: Keyed) -> None:
+    """The same rows in other files are the same table, and go on being merged into."""
+    written = DeltaTable(table.uri)
+    written.optimize.compact()
+    written.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    assert table.findings() == []
+    table.commit({**LOG, 2: LOG[1]}, 2)
+    assert not table.wrong()
+
+
+def test_a_receipt_that_does_not_say_is_told(table: Keyed) -> None:
+    """One without what its window did is a bug's; where one can't be read, there is
+    nothing to hold the table against.
+    """
+    silent = [msgspec.structs.replace(r, merged=None) for r in receipts(table)]
+    (found,) = differences(silent, 2, ReadBack(2, "0" * 16, 0))
+    assert "the receipt doesn't say what the window did" in found.what
+    audit = table.sink.audit()
+    assert audit.keyed is not None
+    assert compare_merged(receipts(table)[:1], audit, audit.keyed, deep=True, whole=False) == []
+    assert compare_merged(receipts(table)[:1], audit, audit.keyed, deep=False, whole=True) == []

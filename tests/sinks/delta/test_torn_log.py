@@ -1,0 +1,353 @@
+"""A full disk and a log that was cut short: what happened, to which file, and the way
+out, which is then taken.
+
+What was found in deltalake 1.6, and a change of which would be noticed here:
+
+- A newest log entry that a loss of power left half written makes the table unreadable,
+  an empty one counts as a commit of nothing. Setting it aside is safe
+  (`ingest/sinks/delta/torn_log.py` says why): nobody can have built on it, and rows and
+  receipt's name go together.
+- An entry that was cut right at a line's end loads: with rows, without the transactions
+  behind them, by which the next run of the window would know of them. So a commit first
+  looks whether the entry that it builds on, if it is ours, is there to its last line;
+  and a window's first commit, whether the table holds rows of it already.
+- Its errors are trees whose first line says nothing ("Generic LocalFileSystem error");
+  a full disk is an `os error` among the causes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.full_disk import files_end_at
+from tests.sinks.beside import DeltaBoth
+from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.things import ROWS, produced, staged_receipt, window
+from windrow.ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.delta.store import DeltaStore
+from windrow.ingest.sinks.delta.table import reason
+from windrow.ingest.testing.checker import check
+
+# --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _nothing_longer(_folder: Path) -> Iterator[None]:
+    with files_end_at(64):
+        yield
+
+
+@contextmanager
+def _full(folder: Path) -> Iterator[None]:
+    """The folder's own file system is filled to the last byte."""
+    fill = folder / "fill"
+    with fill.open("wb", buffering=0) as out, suppress(OSError):
+        while True:
+            out.write(b"x" * 1024)
+    try:
+        yield
+    finally:
+        fill.unlink()
+
+
+def _mount(folder: Path) -> bool:
+    return (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder],
+            check=False,
+            capture_output=True,
+            timeout=60,
+        ).returncode
+        == 0
+    )
+
+
+Way = Callable[[Path], object]
+WAYS = {
+    "a quota": (_nothing_longer, "File too large"),
+    "a full disk": (_full, "No space left on device"),
+}
+
+
+@pytest.fixture(params=WAYS if os.geteuid() == 0 else ["a quota"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Way, str]]:
+    """A folder, how its room ends, and what the system says then.
+
+    A small file system of its own takes the right to mount one.
+    """
+    way, says = WAYS[request.param]
+    mounted = way is _full and _mount(tmp_path)
+    if way is _full and not mounted:
+        way, says = WAYS["a quota"]
+    yield tmp_path, way, says
+    if mounted:
+        subprocess.run(["umount", tmp_path], check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries without waits between them."""
+    monkeypatch.setattr(DeltaStore, "waits", (0.0,))
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaBoth:
+    """A table with two windows."""
+    return made(tmp_path)
+
+
+def made(folder: Path) -> DeltaBoth:
+    """A table with two windows in this folder."""
+    sink = DeltaBoth(str(folder / "orders"), ROWS)
+    sink.prepare()
+    for number in range(2):
+        commit(sink, number)
+    return sink
+
+
+def commit(sink: DeltaBoth, number: int, attempt: str = "a1", generation: int = 0) -> object:
+    """Stage and commit a window."""
+    receipt, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(receipt.plan, attempt, staged)
+    return sink.commit(receipt, staged)
+
+
+def content_is_right(sink: DeltaBoth, numbers: range) -> None:
+    """The checker finds each message of the windows once."""
+    fresh = DeltaBoth(sink.uri, ROWS)
+    receipts = [c.receipt for c in fresh.receipts()]
+    assert [r.window for r in receipts] == [window(n) for n in numbers]
+    report = check(
+        produced(numbers),
+        delta_pieces(sink.uri),
+        [fresh.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
+    assert report.ok, report
+
+
+@contextmanager
+def full_in_deltalake(way: Way, folder: Path) -> Iterator[None]:
+    """Room for windrow's own files, which come first and whose errors are another
+    story, and none for the log's entry.
+    """
+    write = DeltaTable.create_write_transaction
+
+    def written(*arguments: Any, **named: Any) -> None:
+        with way(folder):  # type: ignore[attr-defined]
+            write(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeltaTable, "create_write_transaction", written)
+        yield
+
+
+def test_a_full_disk_in_the_commit_itself(disk: tuple[Path, Way, str]) -> None:
+    """It is said that there is no room, where, and that nothing was committed, which is
+    so; with room, the same commit arrives once.
+    """
+    folder, way, says = disk
+    sink = made(folder)
+    receipt, staged = staged_receipt(sink, 2)
+    sink.commit_dead(receipt.plan, "a1", staged)
+    with full_in_deltalake(way, folder), pytest.raises(UnreachableError) as told:
+        sink.commit(receipt, staged)
+    assert not isinstance(told.value, OutcomeUnknownError)
+    assert says in told.value.what
+    assert f"there is no room left where the table {sink.uri} lies" in told.value.what
+    assert "Nothing was committed" in told.value.do
+    assert "Make room" in told.value.do
+    content_is_right(sink, range(2))
+    assert isinstance(sink.commit(receipt, staged), Done)
+    content_is_right(sink, range(3))
+
+
+def test_a_full_disk_before_the_commit(disk: tuple[Path, Way, str]) -> None:
+    """Where there is no room for windrow's own files, nothing is sent; with room, the
+    same commits arrive once.
+    """
+    folder, way, says = disk
+    sink = made(folder)
+    receipt, staged = staged_receipt(sink, 2)
+    for commits in (
+        lambda: sink.commit_dead(receipt.plan, "a1", staged),
+        lambda: sink.commit(receipt, staged),
+    ):
+        with way(folder), pytest.raises(UnreachableError, match=says):  # type: ignore[attr-defined]
+            commits()
+        commits()
+    content_is_right(sink, range(3))
+
+
+def test_a_commit_that_arrived_before_the_disk_was_full_is_done(
+    sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after "no room", only the look decides: what arrived all the same is
+    reported as committed.
+    """
+    real = DeltaTable.create_write_transaction
+
+    def then_full(*arguments: object, **named: object) -> None:
+        real(*arguments, **named)  # type: ignore[arg-type]
+        raise OSError("Generic LocalFileSystem error\n  ↳ No space left on device (os error 28)\n")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", then_full)
+    receipt, staged = staged_receipt(sink, 2)
+    assert isinstance(sink.commit(receipt, staged), Done)
+
+
+def test_causes_are_told_in_one_line() -> None:
+    """deltalake draws causes as a tree in colours, and may add a trace: the causes stay."""
+    tree = (
+        "Generic LocalFileSystem error\n   \x1b[31m↳\x1b[0m Unable to copy\n    \x1b[31m↳\x1b[0m No"
+        " space left\n  0: <unknown>\n"
+    )
+    assert reason(OSError(tree)) == "Generic LocalFileSystem error: Unable to copy: No space left"
+    assert reason(ValueError("")) == "ValueError"
+
+
+# --------------------------------------------------------------------------------------------------
+
+TORN: dict[str, Callable[[bytes], bytes]] = {
+    "half": lambda whole: whole[: len(whole) // 2],
+    "without its last bytes": lambda whole: whole[:-20],
+    "zeros": lambda whole: bytes(len(whole)),
+    "zeros at its end": lambda whole: whole[:100] + bytes(len(whole) - 100),
+}
+
+
+def newest(uri: str) -> Path:
+    """The newest entry of the log."""
+    return max(Path(uri, "_delta_log").glob("*.json"))
+
+
+def _ask(sink: DeltaBoth) -> None:
+    sink.look(window(1))
+
+
+def _run(sink: DeltaBoth) -> None:
+    commit(sink, 2)
+
+
+@pytest.mark.parametrize("torn", TORN)
+@pytest.mark.parametrize("question", [_ask, _run])
+def test_a_torn_newest_entry_names_its_cure(
+    sink: DeltaBoth, torn: str, question: Callable[[DeltaBoth], None]
+) -> None:
+    """1 Power is lost in a commit. 2 The error names the file and the cure. 3 The cure
+    is taken. 4 The window runs again: all is right.
+    """
+    file = newest(sink.uri)
+    file.write_bytes(TORN[torn](file.read_bytes()))
+    with pytest.raises(UnreachableError) as told:
+        question(DeltaBoth(sink.uri, ROWS))
+    assert str(file) in told.value.what
+    cure = f"mv '{file}' '{file}.torn'"
+    assert cure in told.value.do
+    subprocess.run(["sh", "-c", cure], check=True, timeout=60)
+    fresh = DeltaBoth(sink.uri, ROWS)
+    assert fresh.look(window(1)) is None
+    content_is_right(sink, range(1))
+    assert isinstance(commit(fresh, 1, "a2"), Done)
+    assert isinstance(commit(fresh, 2), Done)
+    content_is_right(sink, range(3))
+
+
+def test_the_dead_letters_log_can_be_torn_too(sink: DeltaBoth) -> None:
+    """The same of the other table: dead letters that were in the torn entry come again
+    with the window's next attempt.
+    """
+    sink.commit_dead(staged_receipt(sink, 2)[0].plan, "a1", staged_receipt(sink, 2)[1])
+    file = newest(f"{sink.uri}_dead")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(UnreachableError, match=file.name) as told:
+        commit(sink, 2, "a2")
+    subprocess.run(["sh", "-c", f"mv '{file}' '{file}.torn'"], check=True, timeout=60)
+    assert str(file) in told.value.do
+    assert isinstance(commit(sink, 2, "a3"), Done)
+    content_is_right(sink, range(3))
+
+
+def test_an_older_entry_is_not_to_be_taken_away(sink: DeltaBoth) -> None:
+    """What lies below other commits is no commit that didn't arrive: no error advises
+    to remove it.
+    """
+    older = sorted(Path(sink.uri, "_delta_log").glob("*.json"))[-2]
+    older.write_bytes(older.read_bytes()[:-20])
+    with pytest.raises(UnreachableError) as told:
+        sink.look(window(0))
+    assert "mv " not in str(told.value)
+
+
+def _up_to(lost: bytes, whole: bytes) -> bytes:
+    """The entry's lines up to the first that holds this: what a cut right at a line's
+    end leaves.
+    """
+    lines = whole.splitlines(keepends=True)
+    return b"".join(lines[: next(n for n, line in enumerate(lines) if lost in line)])
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaBoth, generation: int) -> None:
+    """An entry that loads with rows, and without the transaction that tells of them, is
+    named, and nothing comes on top of it.
+
+    1 A loss of power takes the newest entry's last lines. 2 The next window is refused,
+    with the cure, and so is this one. 3 The cure is taken. 4 Both run: all is right.
+    """
+    if generation:
+        commit(sink, 1, "a2", generation)
+    file = newest(sink.uri)
+    file.write_bytes(_up_to(b'"txn"', file.read_bytes()))
+    with pytest.raises(UnreachableError) as told:
+        commit(DeltaBoth(sink.uri, ROWS), 2)
+    assert f"mv '{file}' '{file}.torn'" in told.value.do
+    with pytest.raises((UnreachableError, DamagedError)):
+        commit(DeltaBoth(sink.uri, ROWS), 1, "a3", generation)
+    file.rename(f"{file}.torn")
+    fresh = DeltaBoth(sink.uri, ROWS)
+    assert isinstance(commit(fresh, 1, "a4", generation), Done)
+    assert isinstance(commit(fresh, 2), Done)
+    content_is_right(sink, range(3))
+
+
+def test_rows_that_no_commit_brought_are_not_doubled(sink: DeltaBoth) -> None:
+    """Rows of a window that isn't committed, under entries of somebody else, refuse the
+    window in words; without them it runs.
+    """
+    file = newest(sink.uri)
+    file.write_bytes(
+        b"".join(line for line in file.read_bytes().splitlines(keepends=True) if b'"add"' in line)
+    )
+    fresh = DeltaBoth(sink.uri, ROWS)
+    assert fresh.look(window(1)) is None
+    with pytest.raises(
+        RefusedError,
+        match=f"holds rows of window {window(1).key} that no commit of windrow brought",
+    ) as told:
+        commit(fresh, 1, "a2")
+    assert "Nothing was committed" in told.value.do
+    DeltaTable(sink.uri).delete(f"{fresh.metadata['window']} = '{window(1).key}'")
+    assert isinstance(commit(DeltaBoth(sink.uri, ROWS), 1, "a3"), Done)
+    content_is_right(sink, range(2))
+
+
+def test_an_empty_entry_is_as_if_there_were_none(sink: DeltaBoth) -> None:
+    """Delta loads a table whose newest entry is empty: its window isn't committed, and
+    running it again commits it, once.
+    """
+    newest(sink.uri).write_bytes(b"")
+    fresh = DeltaBoth(sink.uri, ROWS)
+    assert fresh.look(window(1)) is None
+    assert isinstance(commit(fresh, 1, "a2"), Done)
+    content_is_right(sink, range(2))
