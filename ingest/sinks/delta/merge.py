@@ -118,7 +118,7 @@ def merge(
         DamagedError: tombstones are.
         UnreachableError: a file can't be read or written.
     """
-    merging = _Merging(place, form, receipt, files, later, older)
+    merging = Merging(place, form, receipt, files, later, older)
     by_bucket: dict[int, list[DataFile]] = {}
     for file in data_files(table):
         by_bucket.setdefault(int(file.part), []).append(file)
@@ -131,8 +131,8 @@ def merge(
         return merging.close(), merging.actions
 
 
-class _Merging:
-    """One merge, bucket by bucket."""
+class Merging:
+    """One merge, bucket by bucket. Call `merge` with each that is touched, then `close`."""
 
     def __init__(
         self,
@@ -266,13 +266,13 @@ class _Merging:
             keys = tombstones.keys(bucket)
             if keys is not None:
                 beaten[self._meeting(keys, changes)[1]] = True
-        own = self._own_tombstones(bucket)
+        own = self.own_tombstones(bucket)
         if own is not None:
             deleted, changed = self._meeting(own, changes)
-            beaten[changed[~self._follows(changes, changed, own, deleted)]] = True
+            beaten[changed[~self.follows(changes, changed, own, deleted)]] = True
         return beaten
 
-    def _own_tombstones(self, bucket: int) -> pa.Table | None:
+    def own_tombstones(self, bucket: int) -> pa.Table | None:
         """The window's own tombstones, which a dead-letter replay is compared with."""
         return self._before.keys(bucket) if self._dead_replay and self._before is not None else None
 
@@ -281,7 +281,7 @@ class _Merging:
         tombstones that still count.
         """
         columns = [*self._form.key.columns, *self._form.place]
-        own = self._own_tombstones(bucket)
+        own = self.own_tombstones(bucket)
         if not self._dead_replay:
             self._tombstones.add(bucket, changes.filter(changes[DELETED]).select(columns))
             return
@@ -323,7 +323,7 @@ class _Merging:
         )
         rows, changed = self._meeting(batch, changes)
         own = self._own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
-        wins = self._wins(batch, changes, rows, changed)
+        wins = self.wins(batch, changes, rows, changed)
         beaten[changed[~wins]] = True
         keeping = _mask(
             pc.is_in(batch.column(self._form.window).take(pa.array(rows[~wins])), self._keeping)
@@ -336,7 +336,7 @@ class _Merging:
         self._unknown += int(np.count_nonzero(own & ~gone))
         return gone
 
-    def _wins(
+    def wins(
         self,
         batch: pa.Table,
         changes: pa.Table,
@@ -348,7 +348,7 @@ class _Merging:
             pc.less_equal(batch.column(self._form.window).take(pa.array(rows)), self._key)
         )
         if self._dead_replay:
-            after &= ~self._own(batch)[rows] | self._follows(changes, changed, batch, rows)
+            after &= ~self._own(batch)[rows] | self.follows(changes, changed, batch, rows)
         version = self._form.key.version
         if version is None:
             return after
@@ -363,7 +363,7 @@ class _Merging:
         """Which rows the window wrote."""
         return _mask(pc.equal(batch.column(self._form.window), self._key))
 
-    def _follows(
+    def follows(
         self,
         new: pa.Table,
         new_at: npt.NDArray[np.int64],
