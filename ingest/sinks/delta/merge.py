@@ -50,7 +50,13 @@ from windrow.ingest.sinks.columns import fitted
 from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing
 from windrow.ingest.sinks.delta.table import DataFile, data_files
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
-from windrow.ingest.sinks.merging import MergeForm, Tally, kept_by, refuse_unknown, refuse_untold
+from windrow.ingest.sinks.merging import (
+    MergeColumns,
+    Tally,
+    kept_by,
+    refuse_lost_values,
+    refuse_missing_keys,
+)
 from windrow.ingest.sinks.parquet_files import BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import GrowingFile
@@ -65,7 +71,7 @@ Renews = Literal["few", "buckets", "table"]
 Mask = npt.NDArray[np.bool_]
 
 
-class Form(MergeForm, frozen=True):
+class Form(MergeColumns, frozen=True):
     """The columns by which a table is merged, and those of its files.
 
     `in_file`: their columns, the window's among them; the table's own, of which what
@@ -183,8 +189,8 @@ class Merging:
         Raises:
             RefusedError: keys would be left as nobody knows.
         """
-        refuse_unknown(self._key, self._unknown)
-        refuse_untold(self._key, self._untold)
+        refuse_missing_keys(self._key, self._unknown)
+        refuse_lost_values(self._key, self._untold)
         return self._tally.after(self._older, self._tombstones.close())
 
     def _changes(self, bucket: int) -> tuple[pa.Table, _KeptColumns]:
