@@ -1,8 +1,7 @@
-"""The table asset of micro-batches: a run commits what is waiting, batch by batch, and
-shows each receipt as a materialization.
+"""The table asset of micro-batches: a run commits what is waiting, batch by batch.
 
-The asset has no partitions: which batches there will be, nobody knows beforehand. Where
-nothing is waiting, a run is green and shows nothing.
+The asset has no partitions, for nobody knows beforehand which batches there will be. If
+nothing is waiting, a run succeeds without an event.
 """
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
@@ -13,17 +12,17 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from windrow.assets import reporting
 from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
-from windrow.assets.describing import table_description
-from windrow.assets.events import last_observed, made_already, show
+from windrow.assets.description import definition_metadata, table_description
 from windrow.assets.names import table_key, upstream_keys
 from windrow.assets.reporting import (
-    definition_metadata,
+    RETRY,
     errors_reported,
-    reported,
+    events_logged,
+    last_observed,
     request_id,
+    show,
     telling,
     warn_of_processes,
 )
@@ -39,7 +38,7 @@ from windrow.ingest.source.enumerator.grid import parse_windows
 
 
 class Batches(DeadReplayConfig):
-    """Which micro-batches a run commits."""
+    """A run's config: which micro-batches to commit."""
 
     drain: bool = Field(
         default=True,
@@ -70,10 +69,10 @@ class Batches(DeadReplayConfig):
     )
 
     def results(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> Iterator[Result]:
-        """Run them; each result as soon as its batch is committed.
+        """Runs the batches; yields each result after its commit.
 
         Raises:
-            SpecError: options that don't go together, or batches that don't exist.
+            SpecError: the options conflict, or a batch doesn't exist.
         """
         if self.replay_dead_letters is not None:
             return self._replayed_dead_letters(context, pipeline, self.replay_dead_letters)
@@ -141,14 +140,14 @@ def _one(
 
 
 def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
-    """The asset of a pipeline's table. `columns`: of its schema; `clock`: what its runs go by."""
+    """Makes the asset of a pipeline's table. `columns`: of its schema; `clock`: of its runs."""
 
     @dg.asset(
         key=table_key(spec),
         deps=upstream_keys(spec),
         kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
-        retry_policy=reporting.RETRY,
+        retry_policy=RETRY,
         output_required=False,
         metadata=definition_metadata(spec, columns),
         description=table_description(spec),
@@ -175,16 +174,10 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
             pipeline = pipeline_of(spec, context.resources, clock)
             topics = last_observed(context, spec)
             for result in config.results(context, pipeline):
-                show(
-                    context,
-                    spec,
-                    result.committed.receipt,
-                    reported(context, pipeline, result),
-                    topics,
-                )
+                show(context, pipeline, result, topics)
                 batches += 1
         if batches:
-            yield made_already()
+            yield events_logged()
         else:
             context.log.info(
                 "Nothing is waiting, or fewer messages than window.min_records: no micro-batch was"

@@ -1,26 +1,31 @@
-"""The check: Dagster and the ledger hold copies; here they are held against the table's
-own receipts.
+"""The checks of a table: `receipts`, which fails, and those that only warn.
+
+`receipts` compares the copies of Dagster and the ledger with the table's own receipts.
+A warning never fails a run; a cluster that doesn't answer is a warning too.
 """
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import dagster as dg
 import msgspec
 
-from windrow.assets.dependencies import keys_of, pipeline_of
-from windrow.assets.evaluation import evaluated
+from windrow.assets.completeness import Verdict, completeness, shortened
+from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.failing import failing
+from windrow.assets.metadata import Value
 from windrow.assets.names import table_key
 from windrow.assets.partitions import key_of
 from windrow.assets.reporting import NEWEST
+from windrow.ingest.admin.retention_margin import retention_margin
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
-from windrow.ingest.errors import with_spec
+from windrow.ingest.errors import WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.tiling import torn
 
 _PROMISE = (
@@ -29,19 +34,118 @@ _PROMISE = (
 )
 
 
+def table_checks(spec: PipelineSpec, clock: Clock) -> list[dg.AssetChecksDefinition]:
+    """All checks of a pipeline's table; micro-batches have no hours to be complete."""
+    loss_promise = (
+        f"None of the newest {NEWEST} windows had to go on without messages that were gone"
+    )
+    margin_promise = "What is unread is still far from the topics' retention"
+    checks = [
+        _receipts_check(spec),
+        _warning(spec, clock, "loss", loss_promise, _loss),
+        _warning(spec, clock, "retention_margin", margin_promise, _retention_margin),
+    ]
+    if spec.window.is_batch:
+        return checks
+    promise = (
+        f"The hours of the newest {NEWEST} windows are over in every topic-partition, and nothing"
+        " of them came late"
+    )
+    return [*checks, _warning(spec, clock, "completeness", promise, completeness)]
+
+
+def _evaluated(
+    spec: PipelineSpec,
+    name: str,
+    passed: bool,
+    why: str,
+    metadata: Mapping[str, Value],
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
+) -> Iterator[Any]:
+    """The events of a check's function.
+
+    For an `AssetCheckResult` Dagster 1.13 looks up which materialization was checked: in
+    a run over a range of partitions it lists all partitions of the table for that, once
+    per check (5 s on a grid of five minutes that is ten months long). Without the
+    look-up it goes by the time of the events.
+
+    `why`: a sentence in Markdown. A check that didn't pass has it in its metadata too,
+    for not every page shows the description.
+    """
+    shown = metadata if passed else {"why": dg.MetadataValue.md(why), **metadata}
+    yield dg.Output(None)
+    yield dg.AssetCheckEvaluation(
+        table_key(spec), name, passed, shown, severity=severity, description=why, blocking=False
+    )
+
+
+def _warning(
+    spec: PipelineSpec,
+    clock: Clock,
+    name: str,
+    description: str,
+    judge: Callable[[Pipeline], Verdict],
+) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=table_key(spec),
+        name=name,
+        description=description,
+        required_resource_keys=keys_of(spec),
+    )
+    def check(context: dg.AssetCheckExecutionContext) -> Any:
+        try:
+            passed, why, shown = judge(pipeline_of(spec, context.resources, clock))
+        except WindrowError as error:
+            context.log.warning("The check %s was not made: %s", name, error)
+            passed, why, shown = (
+                False,
+                f"The check was not made: {error}",
+                {"unchecked": str(error)},
+            )
+        yield from _evaluated(spec, name, passed, why, shown, dg.AssetCheckSeverity.WARN)
+
+    return check
+
+
+def _loss(pipeline: Pipeline) -> Verdict:
+    """Checks that the newest windows have lost no messages."""
+    receipts = pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+    lines = [f"{r.window.key}: {line}" for r in receipts for line in r.partial]
+    why = (
+        f"{len(lines)} times the newest {len(receipts)} windows went on without messages that were"
+        f" gone; first: {lines[0]}. They can't be read any more: keep messages longer, or run"
+        " windows sooner."
+        if lines
+        else f"The newest {len(receipts)} windows lack nothing."
+    )
+    shown: dict[str, Value] = {
+        "windows": len(receipts),
+        "skipped": sum(r.counts.skipped for r in receipts),
+        "lost": dg.MetadataValue.text(shortened(lines)),
+    }
+    return not lines, why, shown
+
+
+def _retention_margin(pipeline: Pipeline) -> Verdict:
+    """Checks how long the topics will still hold what is unread."""
+    margin = retention_margin(pipeline)
+    shown: dict[str, Value] = {"unread": margin.what}
+    if margin.do:
+        shown["do"] = margin.do
+    if margin.left is not None:
+        shown["seconds_left"] = round(margin.left.total_seconds())
+    return margin.level == "ok", " ".join(filter(None, (f"{margin.what}.", margin.do))), shown
+
+
 class ShownReceipt(msgspec.Struct, frozen=True):
-    """What tells two commits of one window apart."""
+    """The fields of a receipt that tell two commits of one window apart."""
 
     digest: str
     generation: int
     attempt: str
 
 
-def receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
-    """What Dagster and the ledger say of the newest windows is what the table's
-    receipts say, and the windows tile.
-    """
-
+def _receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=table_key(spec),
         name="receipts",
@@ -51,20 +155,20 @@ def receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
     def receipts(context: dg.AssetCheckExecutionContext) -> Any:
         with failing(f"The receipts of {spec.id}"):
             pipeline = pipeline_of(spec, context.resources)
-            receipts = newest(c.receipt for c in pipeline.sink.receipts())
-            copies = pipeline.ledger.recorded(spec.id, NEWEST)
-        seen = shown_receipts(context.instance, spec, receipts)
+            all_receipts = (committed.receipt for committed in pipeline.sink.receipts())
+            newest = sorted(all_receipts, key=lambda receipt: receipt.window)[-NEWEST:]
+            copies = _by_window(pipeline.ledger.recorded(spec.id, NEWEST))
         wrong = [
-            *differences("Dagster", receipts, seen),
-            *differences("the ledger", receipts, copies_of(copies)),
-            *gaps(receipts),
+            *_differences("Dagster", newest, _shown(context.instance, spec, newest)),
+            *_differences("the ledger", newest, copies),
+            *gaps(newest),
         ]
-        yield from evaluated(
+        yield from _evaluated(
             spec,
             "receipts",
             not wrong,
-            with_spec(_why(wrong, len(receipts)), spec.spec_file),
-            {"windows": len(receipts), "wrong": "\n".join(wrong) or "nothing"},
+            with_spec(_why(wrong, len(newest)), spec.spec_file),
+            {"windows": len(newest), "wrong": "\n".join(wrong) or "nothing"},
         )
 
     return receipts
@@ -84,60 +188,36 @@ def _why(wrong: Sequence[str], windows: int) -> str:
     )
 
 
-def newest(receipts: Iterable[Receipt]) -> list[Receipt]:
-    """Of the newest windows, in the order of time."""
-    return sorted(receipts, key=lambda r: r.window)[-NEWEST:]
-
-
-def copies_of(receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
-    """What tells them apart, by window."""
+def _by_window(receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     return {r.window.key: ShownReceipt(r.digest, r.generation, r.attempt) for r in receipts}
 
 
-def shown_receipts(
+def _shown(
     instance: dg.DagsterInstance, spec: PipelineSpec, receipts: Iterable[Receipt]
 ) -> dict[str, ShownReceipt]:
-    """What Dagster shows of windows, by window; those it doesn't know are missing."""
-    return (
-        _shown_batches(instance, spec)
-        if spec.window.is_batch
-        else _shown_windows(instance, spec, receipts)
-    )
+    """The receipts that Dagster shows, by window; those it doesn't know are missing.
 
-
-def _shown_windows(
-    instance: dg.DagsterInstance, spec: PipelineSpec, receipts: Iterable[Receipt]
-) -> dict[str, ShownReceipt]:
-    """One look-up in Dagster's event log each."""
-    found = {}
+    A window in time costs one look-up in the event log. Batches have no partitions:
+    among the newest events each batch is found, its newest event first.
+    """
+    table = table_key(spec)
+    if spec.window.is_batch:
+        events = list(_materializations(instance, dg.AssetRecordsFilter(table), 2 * NEWEST))
+        return dict(reversed(events))
+    window, shown = in_time(spec.window), dict[str, ShownReceipt]()
     for receipt in receipts:
         if receipt.window.span is not None:
-            key = key_of(in_time(spec.window), receipt.window.span[0])
-            for _, event in _materializations(
-                instance, dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key]), 1
-            ):
-                found[receipt.window.key] = event
-    return found
-
-
-def _shown_batches(instance: dg.DagsterInstance, spec: PipelineSpec) -> dict[str, ShownReceipt]:
-    """Batches have no partitions: among the newest events each is there, its newest
-    first; a retry or a replay shows it once more.
-    """
-    found = dict[str, ShownReceipt]()
-    for key, event in _materializations(
-        instance, dg.AssetRecordsFilter(table_key(spec)), 2 * NEWEST
-    ):
-        found.setdefault(key, event)
-    return found
+            key = key_of(window, receipt.window.span[0])
+            wanted = dg.AssetRecordsFilter(table, asset_partitions=[key])
+            for _, event in _materializations(instance, wanted, 1):
+                shown[receipt.window.key] = event
+    return shown
 
 
 def _materializations(
     instance: dg.DagsterInstance, wanted: dg.AssetRecordsFilter, limit: int
 ) -> Iterator[tuple[str, ShownReceipt]]:
-    """The window and what was shown of it, the newest first; without those that
-    something else reported.
-    """
+    """The windows and receipts of windrow's events, the newest first."""
     for record in instance.fetch_materializations(wanted, limit=limit).records:
         event = record.asset_materialization
         if event is not None and "receipt" in event.metadata:
@@ -148,27 +228,25 @@ def _materializations(
             )
 
 
-def differences(
+def _differences(
     who: str, receipts: Iterable[Receipt], copies: Mapping[str, ShownReceipt]
 ) -> list[str]:
-    """Where copies disagree.
+    """The copies that disagree with the table.
 
-    A missing one is no disagreement: the command may have committed the window, a
+    A missing copy is no disagreement: the command may have committed the window, and a
     ledger can be rebuilt.
     """
     return [
         f"{key}: {who} has generation {copies[key].generation}, the table generation"
-        f" {here.generation}"
-        for key, here in copies_of(receipts).items()
-        if key in copies and copies[key] != here
+        f" {receipt.generation}"
+        for key, receipt in _by_window(receipts).items()
+        if key in copies and copies[key] != receipt
     ]
 
 
 def gaps(receipts: Sequence[Receipt]) -> list[str]:
-    """Where neighbouring windows don't share their boundary: messages between them
-    would be lost, or read twice.
-
-    A rebase is a seam.
+    """Neighbouring windows that don't share their boundary, except across a rebase:
+    messages between them would be lost, or read twice.
     """
     return [
         f"{one.window.key} stops elsewhere than {other.window.key} starts: {unlike}"

@@ -1,4 +1,4 @@
-"""A table's columns in Dagster's words, and where each of them comes from. Pure."""
+"""A table's columns and their lineage as Dagster's metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTS = {
     "window": None,
     "attempt": None,
 }
-"""Of which part of a message a metadata column tells, where that is not its name; None: of none."""
+"""The part of a message that a metadata column comes from, if not of its name; None: no part."""
 
 
 _MEANINGS = {
@@ -42,12 +42,11 @@ _MEANINGS = {
 def column_schema(
     read: Sequence[tuple[str, str]], columns: Columns, metadata: Mapping[str, str]
 ) -> dg.TableSchema:
-    """The columns of a committed window with their checks, and the metadata columns.
+    """The columns of a committed window, with their constraints.
 
-    Dagster shows those of the newest materialization instead of the definition's, so
-    all that the definition says has to be here too. A column that the window was read
-    with as something else than what is declared now has no checks: nobody knows which
-    it had.
+    Dagster shows those of the newest event instead of the definition's, so they must
+    say as much. A column whose type has changed since has no constraints: nobody knows
+    which it had.
 
     Args:
         read: (name, type) of the schema that the window was read with.
@@ -63,7 +62,7 @@ def column_schema(
 
 
 def declared_schema(columns: Columns, metadata: Mapping[str, str]) -> dg.TableSchema:
-    """The columns as the schema declares them, with their checks, and the metadata columns."""
+    """The columns that the schema declares, with their constraints, and metadata columns."""
     return dg.TableSchema(
         [*_declared(columns), *_own(metadata)], dg.TableConstraints(list(columns.constraints))
     )
@@ -82,9 +81,7 @@ def _declared(columns: Columns) -> list[dg.TableColumn]:
 
 
 def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage:
-    """Each column comes from the value of the messages, their key, both, or headers; a
-    metadata column from what it tells of them.
-    """
+    """The parts of messages that each column comes from: value, key, headers or others."""
     own = {column: _PARTS.get(name, name) for name, column in spec.metadata.items()}
     sources = {name: _sources(spec.decode, name) for name in columns} | {
         column: (part,) for column, part in own.items() if part is not None

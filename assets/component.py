@@ -1,4 +1,4 @@
-"""The component: a pipeline as a YAML file, which is the command's SPEC as well."""
+"""The component: a pipeline in a YAML file, which the command reads too."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from windrow.ingest.errors import SpecError
 
 FILE = "defs.yaml"
 
-# A class of dagster-spark, which comes with dagster-pyspark: `dg` warns of it in each
-# command, whatever the project uses.
+# `dg` warns in each command of this class of dagster-spark, which comes with
+# dagster-pyspark.
 warnings.filterwarnings("ignore", "Class `SparkDeclarativePipelineScaffolder`", dg.PreviewWarning)
 
 
@@ -33,7 +33,7 @@ class Attributes(RootModel[dict[str, Any]]):
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The spec's schema as it is written, without `folder`, which is where the file lies."""
+        """The JSON schema of a spec as it is written, without `folder`."""
         schema = PipelineSpec.model_json_schema(*args, **kwargs)
         del schema["properties"]["folder"]
         schema["required"].remove("folder")
@@ -45,17 +45,17 @@ class KafkaTable(dg.Component):
     """A Kafka topic becomes a table, one bounded window at a time, exactly once."""
 
     def __init__(self, spec: PipelineSpec) -> None:
-        """`spec`: the whole pipeline."""
+        """Makes a component of a spec."""
         self.spec = spec
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """What stands under `attributes`."""
+        """The model of `attributes`."""
         return Attributes
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """For lists of components."""
+        """The component's description, for lists."""
         return dg.ComponentTypeSpec(
             description=cls.__doc__,
             produces=["asset", "asset_check", "job", "schedule", "resource"],
@@ -63,8 +63,7 @@ class KafkaTable(dg.Component):
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
-        """Read the spec as the command does: from the same file, with the same
-        templates, and the same words for each mistake.
+        """Loads the spec as the command does: the same file, templates and messages.
 
         Raises:
             SpecError: with all mistakes at once, each with its line.
@@ -72,14 +71,14 @@ class KafkaTable(dg.Component):
         tree = context.resolution_context.source_position_tree
         file = None if tree is None else Path(tree.position.filename)
         if file is not None and file.is_file():
-            # Dagster takes several documents in a file, divided by ---
+            # Dagster takes several YAML documents in one file
             number = context.component_path.instance_key
             return cls(load_spec(file, number if isinstance(number, int) else 0))
         raw = attributes.root if isinstance(attributes, Attributes) else {}
         return cls(parse_spec(raw, context.path))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """All of the pipeline's definitions.
+        """Makes the pipeline's definitions.
 
         Raises:
             SpecError: another pipeline of the code location would have the same names in Dagster.
@@ -93,8 +92,7 @@ class KafkaTable(dg.Component):
 
 
 def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
-    """Hold a pipeline's name against the others of its code location: Dagster's names
-    know letters, digits and underscores only.
+    """Refuses an id that Dagster can't tell from another one of the code location.
 
     Raises:
         SpecError: names both ids and both files.
@@ -120,8 +118,8 @@ def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
 
 
 def refuse_two_clusters(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
-    """Hold a pipeline's cluster against those that others of its code location call by
-    the same name, in another windrow.yaml.
+    """Refuses a cluster's name that another windrow.yaml of the code location gives to
+    another cluster.
 
     Raises:
         SpecError: names the cluster and both files.

@@ -43,10 +43,10 @@ class DeadReplayConfig(dg.Config):
     )
 
     def refuse_without(self) -> None:
-        """What would have no effect is a mistake.
+        """Refuses these options for other runs, where they have no effect.
 
         Raises:
-            SpecError: names it.
+            SpecError: names them.
         """
         given = [name for name in DeadReplayConfig.model_fields if getattr(self, name) is not None]
         if given:
@@ -63,9 +63,9 @@ def replayed_dead_letters(
     windows: Sequence[Window],
     choice: DeadReplayConfig,
 ) -> Iterator[Result | PassedOver]:
-    """Replay the dead letters of committed windows, and run those that aren't committed.
+    """Replays the dead letters of committed windows, and runs windows that aren't committed.
 
-    A window that is refused doesn't stop those behind it.
+    A refused window doesn't stop those after it.
 
     Raises:
         SpecError: the script can't be used.
@@ -85,7 +85,7 @@ def replayed_dead_letters(
 
 
 def _sentence(done: DeadReplayResult) -> str:
-    """Say for the run's log what a dead-letter replay did."""
+    """Summarizes a dead-letter replay for the run's log."""
     again = "".join(f"; {one.count} refused again at stage {one.stage}" for one in done.refused)
     said = (
         f"{done.tried} of {done.open} open dead letters were tried, {done.messages} accepted,"

@@ -1,4 +1,4 @@
-"""What Dagster loads: every pipeline under `assets/defs/`."""
+"""The code location: every pipeline under `assets/defs/`."""
 
 from __future__ import annotations
 

@@ -1,137 +1,93 @@
-"""What a pipeline stands on in Dagster: the resources of its keys, and nothing beside them.
+"""Assembles a pipeline on the Dagster resources under its keys, and on nothing else.
 
-A key is the cluster's where the spec names one and says nothing else of it, so that all
-pipelines of a cluster share one resource; else it is the pipeline's own. Whoever gives
-another resource under a key changes what runs, what the checks look at, and what is
-observed.
+Pipelines that name a cluster and say nothing else of it share its resource. Another
+resource under a key changes runs, checks, sensors and observations alike; it needs the
+methods that are called here.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
-from windrow.ingest.assemble import Dependencies, assemble_on, dead_topic
+from windrow.ingest.assemble import Connection, Dependencies, assemble_on, dead_topic
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.dead_topic import DeadTopic
-from windrow.ingest.ports.engine import Engine
-from windrow.ingest.ports.ledger import Ledger
-from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.sinks.kind import Rows
-from windrow.resources.source import SourceResource
-
-
-class HasLedger(Protocol):
-    """What stands under a ledger's key."""
-
-    def ledger(self) -> Ledger:
-        """Open it."""
-
-
-class HasTable(Protocol):
-    """What stands under a table's key."""
-
-    def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
-        """Open it and its dead letters, told the columns of the rows and of the metadata."""
-
-
-class HasEngine(Protocol):
-    """What stands under Spark's key."""
-
-    def engine(self) -> Engine:
-        """Where tasks run."""
-
-
-class HasDeadTopic(Protocol):
-    """What stands under a source's key whose pipeline publishes its dead letters there."""
-
-    def dead_topic(self, name: str) -> DeadTopic:
-        """A topic of it for dead letters."""
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """What a pipeline goes by."""
+    """A clock for a pipeline's runs."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
 
 
 SYSTEM = Clock()
-"""The machine's."""
+"""The machine's clock."""
 
 
 def keys_of(spec: PipelineSpec) -> set[str]:
-    """The resources that a pipeline's definitions ask for."""
+    """The keys of the resources that a pipeline's definitions require."""
     return {kafka_key(spec), ledger_key(spec), sink_key(spec), SPARK_KEY}
 
 
-def source_of(spec: PipelineSpec, resources: Any) -> SourceResource:
-    """What the pipeline reads from.
+def connection_of(spec: PipelineSpec, resources: Any) -> Connection:
+    """The broker that planning asks, and the readers of its splits.
 
     Raises:
-        SpecError: what stands under its key is no source.
+        SpecError: the resource under the source's key is no source.
     """
-    found: SourceResource = _under(kafka_key(spec), resources, "connect")
-    return found
+    connection: Connection = _under(kafka_key(spec), resources, "connect").connect(
+        spec.source.isolation
+    )
+    return connection
 
 
 def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pipeline:
-    """The pipeline on these resources, those of a Dagster context.
-
-    Asks nothing of them yet, but of the ledger.
+    """The pipeline on the resources of a Dagster context. Only the ledger is opened.
 
     Raises:
-        SpecError: the schema can't be loaded, or a resource makes no sense.
+        SpecError: the schema can't be loaded, or a resource can't be used.
         UnreachableError: the ledger's database doesn't answer.
     """
-    ledger: HasLedger = _under(ledger_key(spec), resources, "ledger")
-    table: HasTable = _under(sink_key(spec), resources, "open")
-    spark: HasEngine = _under(SPARK_KEY, resources, "engine")
+    table = _under(sink_key(spec), resources, "open")
     on = Dependencies(
-        source_of(spec, resources).connect(spec.source.isolation),
-        ledger.ledger(),
+        connection_of(spec, resources),
+        _under(ledger_key(spec), resources, "ledger").ledger(),
         lambda rows: table.open(rows, spec.metadata),
-        spark.engine(),
+        _under(SPARK_KEY, resources, "engine").engine(),
         _dead_topic(spec, resources),
     )
-    return _at(assemble_on(spec, on), clock)
+    return replace(assemble_on(spec, on), now=clock.now, sleep=clock.sleep)
 
 
 def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:
-    """Where the pipeline's dead letters are published.
-
-    On the source's cluster it is a topic of what stands under the source's key.
-    """
+    """The topic for dead letters; one of the source's cluster comes from its resource."""
     dead = spec.dead_letters
     if dead is None:
         return None
     if spec.dead_cluster is not None:
         return dead_topic(spec.dead_cluster, dead.topic)
-    source: HasDeadTopic = _under(kafka_key(spec), resources, "dead_topic")
-    return source.dead_topic(dead.topic)
+    topic: DeadTopic = _under(kafka_key(spec), resources, "dead_topic").dead_topic(dead.topic)
+    return topic
 
 
 def _under(key: str, resources: Any, method: str) -> Any:
-    """The resource of a key: one that can be asked for what stands there."""
-    found = getattr(resources, key)
-    if not callable(getattr(found, method, None)):
+    """The resource of a key, which must have a method."""
+    resource = getattr(resources, key)
+    if not callable(getattr(resource, method, None)):
         do = f"Give one that has a method {method}(), as the one of its spec has."
         raise SpecError(
-            f"Under the key {key} stands a {type(found).__name__}, which is no such resource",
+            f"Under the key {key} stands a {type(resource).__name__}, which is no such resource",
             "spec",
             do,
         )
-    return found
-
-
-def _at(pipeline: Pipeline, clock: Clock) -> Pipeline:
-    return pipeline if clock is SYSTEM else replace(pipeline, now=clock.now, sleep=clock.sleep)
+    return resource

@@ -1,4 +1,4 @@
-"""From one spec: the topics, the table, its checks, its schedule, and the resources they need."""
+"""Makes all Dagster definitions of one spec: topics, table, checks, schedules, resources."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import dagster as dg
 
 from windrow.assets.batches import batch_asset
-from windrow.assets.checks import receipts_check
+from windrow.assets.checks import table_checks
 from windrow.assets.dependencies import SYSTEM, Clock
-from windrow.assets.health import health_checks
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
 from windrow.assets.schedule import (
     dead_replay_job_of,
@@ -41,20 +40,19 @@ _NONE: Mapping[str, Any] = {}
 def kafka_table(
     spec: PipelineSpec, resources: Mapping[str, Any] = _NONE, clock: Clock = SYSTEM
 ) -> dg.Definitions:
-    """All of a pipeline's definitions. Reads the schema, asks nothing of Kafka, ledger or table.
+    """Makes a pipeline's definitions. Reads the schema; doesn't ask Kafka, ledger or table.
 
     Args:
         spec: the pipeline's.
-        resources: others than the spec's, by the keys of `assets.names`: they are what
-            runs, and what the checks look at.
-        clock: another than the machine's.
+        resources: replacements for the spec's, by the keys of `assets.names`.
+        clock: for tests.
 
     Raises:
-        SpecError: the schema can't be loaded, or holds a type that the table can't; or
-            a resource has a key that nothing asks for.
+        SpecError: the schema can't be loaded, or has a type that the table hasn't; or a
+            resource has an unknown key.
     """
     with warnings.catch_warnings():
-        # windrow's choice, and pinned: its user can do nothing about it
+        # dagster is pinned, and its user can do nothing about them
         warnings.simplefilter("ignore", dg.BetaWarning)
         definitions = _made(spec, clock)
     return standing_on(definitions, resources)
@@ -67,7 +65,7 @@ def _made(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
     dead_replay = [] if spec.window.is_batch else [dead_replay_job_of(spec, table)]
     return dg.Definitions(
         assets=[*topic_assets(spec), table],
-        asset_checks=[receipts_check(spec), *health_checks(spec, clock)],
+        asset_checks=table_checks(spec, clock),
         jobs=[job, topics, *dead_replay],
         schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
         resources=_named(spec),
@@ -75,26 +73,26 @@ def _made(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
 
 
 def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg.Definitions:
-    """Definitions with other resources under some of their keys: all pipelines of a
-    code location on a staging cluster, for instance.
+    """Replaces resources of definitions, for instance to run all pipelines of a code
+    location on a staging cluster.
 
     Raises:
-        SpecError: a key is none of theirs.
+        SpecError: the definitions have no such key.
     """
-    there = definitions.resources or {}
-    strange = sorted(resources.keys() - there.keys())
-    if strange:
+    own = definitions.resources or {}
+    unknown = sorted(resources.keys() - own.keys())
+    if unknown:
         raise SpecError(
-            f"Nothing asks for a resource {', '.join(strange)}",
+            f"Nothing asks for a resource {', '.join(unknown)}",
             "spec",
-            f"These are asked for: {', '.join(sorted(there))}.",
+            f"These are asked for: {', '.join(sorted(own))}.",
         )
     return dg.Definitions(
         assets=definitions.assets,
         schedules=definitions.schedules,
         sensors=definitions.sensors,
         jobs=definitions.jobs,
-        resources={**there, **{key: _hidden(resource) for key, resource in resources.items()}},
+        resources={**own, **{key: _hidden(resource) for key, resource in resources.items()}},
         executor=definitions.executor,
         loggers=definitions.loggers,
         asset_checks=definitions.asset_checks,
@@ -104,7 +102,7 @@ def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg
 
 
 def _named(spec: PipelineSpec) -> dict[str, Any]:
-    """The resources that the spec names."""
+    """The resources of a spec, by their keys."""
     return {
         SPARK_KEY: SPARK,
         kafka_key(spec): _of_cluster(spec.cluster.model_dump_json()),
@@ -115,24 +113,21 @@ def _named(spec: PipelineSpec) -> dict[str, Any]:
 
 @cache
 def _of_cluster(cluster: str) -> Any:
-    """One resource for all pipelines of a cluster: Dagster merges definitions that have
-    the very same one under a key, and no others.
+    """One resource object for all pipelines of a cluster: Dagster merges definitions only
+    if they have the same object under a key.
     """
     return _hidden(KafkaSource.of(ClusterSpec.model_validate_json(cluster)))
 
 
 def _hidden(resource: Any) -> Any:
-    """The resource without its configuration, which the UI would show: a password may be in it.
-
-    Others' are given on as they are.
+    """Hides the configuration of windrow's resources, which the UI would show: it may have
+    a password.
     """
     if not isinstance(resource, KafkaSource | LedgerState | Table):
         return resource
 
     def made(_: dg.InitResourceContext) -> Iterator[Any]:
-        """With what it takes from the environment (`dg.EnvVar`) filled in; what it sets
-        up is there until the run ends.
-        """
+        """Initializes the resource, with `dg.EnvVar` filled in, until the run ends."""
         with resource.process_config_and_initialize_cm() as initialized:
             yield initialized
 

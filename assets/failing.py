@@ -1,11 +1,9 @@
-"""Failures in windrow's words: one sentence, its parts as metadata, and no stack of
-Dagster's own frames below it.
+"""Raises windrow's errors as Dagster's: one sentence, its parts as metadata, no stack.
 
-Dagster keeps of an exception the frames from its own executor down to the `raise`: a
-dozen of them that say nothing of the data. Of one that comes from a process of the
-user's code it keeps what that process told, as it was told
-(`DagsterUserCodeProcessError`). The exceptions here are of that kind too, and tell the
-sentence alone. Only a bug brings its stack, from our own frame on.
+Dagster shows the stack of an exception from its own executor on: a dozen frames that say
+nothing of the data. It doesn't for one that another process of the user's code reported
+(`DagsterUserCodeProcessError`); the exceptions here are of that class. Only a bug has a
+stack, from windrow's own frame on.
 """
 
 from __future__ import annotations
@@ -23,51 +21,51 @@ from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defi
 from windrow.ingest.errors import BugError, UnreachableError, WindrowError
 
 
-class _ToldAloneError(DagsterUserCodeProcessError):
-    """Dagster shows of it what `show_alone` was given, nothing else."""
+class _ShownAloneError(DagsterUserCodeProcessError):
+    """Dagster shows only what `show_alone` got."""
 
     def __init__(self, text: str | None = None) -> None:
         super().__init__(text, user_code_process_error_infos=[])  # type: ignore[no-untyped-call]
 
     def show_alone(self, info: SerializableErrorInfo) -> None:
-        """Have Dagster show this and nothing else."""
+        """Sets what Dagster shows."""
         self.user_code_process_error_infos = [info]
 
 
-class WindowFailedError(dg.Failure, _ToldAloneError):
-    """The step has failed for good."""
+class WindowFailedError(dg.Failure, _ShownAloneError):
+    """The step has failed, without a retry."""
 
 
-class WindowRetryError(dg.RetryRequested, _ToldAloneError):
-    """The step is to be tried again."""
+class WindowRetryError(dg.RetryRequested, _ShownAloneError):
+    """The step has failed, and is retried."""
 
 
 def failure_of(what: str, error: Exception) -> WindowFailedError:
-    """The failure that an error of windrow's, or a bug, is shown as.
+    """Makes a failure of an error.
 
     Args:
-        what: what was being done, as the beginning of a sentence: `Window 2026-01-05-00:00`.
-        error: why it could not be done.
+        what: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
+        error: windrow's, or any other, which is a bug.
     """
-    told = _told(what, error)
+    shown = _shown(what, error)
     failure = WindowFailedError(
-        told.message.rstrip("\n"), metadata=_parts(what, error), allow_retries=False
+        shown.message.rstrip("\n"), metadata=_parts(what, error), allow_retries=False
     )
-    failure.show_alone(told)
+    failure.show_alone(shown)
     return failure
 
 
 def again_or_failure(
     what: str, error: Exception, policy: dg.RetryPolicy, tries: int
 ) -> WindowRetryError | WindowFailedError:
-    """The retry that an error is worth, if something outside could not be reached;
-    else, and after the last try, the failure.
+    """Makes a retry of an error if something was unreachable; else, and after the last
+    try, a failure.
 
     Args:
         what: as of `failure_of`.
         error: as of `failure_of`.
-        policy: how often and how long after.
-        tries: how often the step was tried again before.
+        policy: how many retries, and after how long.
+        tries: how many retries there were already.
     """
     if not isinstance(error, UnreachableError) or tries >= policy.max_retries:
         return failure_of(what, error)
@@ -75,7 +73,7 @@ def again_or_failure(
     retry = WindowRetryError(policy.max_retries, wait)
     retry.show_alone(
         SerializableErrorInfo(
-            f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=_told(what, error)
+            f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=_shown(what, error)
         )
     )
     return retry
@@ -83,32 +81,23 @@ def again_or_failure(
 
 @contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Errors inside are shown as failures, without a retry."""
+    """Raises errors inside as failures, without a retry."""
     try:
         yield
-    except Exception as error:  # raised again, as a bug if nobody foresaw it  # noqa: BLE001
+    except Exception as error:  # raised again, unknown ones as a bug  # noqa: BLE001
         raise failure_of(what, error) from None
 
 
-def _told(what: str, error: Exception) -> SerializableErrorInfo:
-    if isinstance(error, BugError):
-        return SerializableErrorInfo(
-            f"{what}: {error}\n", [], type(error).__name__, cause=_stack(error)
-        )
-    if isinstance(error, WindrowError):
-        return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__)
-    return SerializableErrorInfo(
-        f"{what}: a bug in windrow: {type(error).__name__}\n",
-        [],
-        type(error).__name__,
-        cause=_stack(error),
-    )
+def _shown(what: str, error: Exception) -> SerializableErrorInfo:
+    kind = type(error).__name__
+    why = str(error) if isinstance(error, WindrowError) else f"a bug in windrow: {kind}"
+    bug = isinstance(error, BugError) or not isinstance(error, WindrowError)
+    return SerializableErrorInfo(f"{what}: {why}\n", [], kind, cause=_stack(error) if bug else None)
 
 
 def _stack(error: Exception) -> SerializableErrorInfo:
-    """How it came to a bug, in the worker too.
-
-    Of what nobody foresaw without its text: libraries quote values and addresses in theirs.
+    """The stack of a bug, with the worker's; without the text of another library's
+    exception, which may quote values and addresses.
     """
     if isinstance(error, BugError):
         return SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
@@ -119,10 +108,11 @@ def _stack(error: Exception) -> SerializableErrorInfo:
 
 def _parts(what: str, error: Exception) -> Mapping[str, str | int]:
     if isinstance(error, WindrowError):
-        said = {"what": error.what, "where": _where(error), "do": error.do}
         return {
             "window": what.removeprefix("Window "),
-            **said,
+            "what": error.what,
+            "where": _where(error),
+            "do": error.do,
             "kind": type(error).__name__,
             "exit_code": error.exit_code,
         }
@@ -140,7 +130,7 @@ def _parts(what: str, error: Exception) -> Mapping[str, str | int]:
 
 
 def _where(error: WindrowError) -> str:
-    """The topic-partition and offset, as far as there are any; else the stage."""
+    """The topic-partition and offset of an error, or its stage."""
     place = error.topic or f"the {error.stage} step"
     if error.partition is not None:
         place += f"[{error.partition}]"

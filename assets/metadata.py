@@ -1,16 +1,11 @@
-"""What Dagster shows of a window or micro-batch: what its receipt says, and what is
-known beside it at that moment.
+"""The metadata of a window's event: its receipt, and what is known when it is logged.
 
-Pure.
-
-The order is the one in which the UI shows it: first what everybody looks for, then what
-is wrong, then the rest. A count that is usually zero is there only where it is not.
-`MEANINGS` explains each entry; the table's description shows it.
+`MEANINGS` explains each entry in the order of the UI: first what everybody looks for,
+then problems, then the rest. A count that is usually zero is left out if it is.
 
 Dagster keeps an event for ever, in one row of its database, and its UI loads it whole.
-So what grows with the topic-partitions is bounded: lists hold the `SHOWN` that matter
-most, and a long receipt is named, not copied; it lies beside the table's rows all the
-same.
+So lists are bounded to the `SHOWN` topic-partitions that matter most, and a long receipt
+is replaced by the command that prints it.
 """
 
 from __future__ import annotations
@@ -40,18 +35,18 @@ from windrow.ingest.source.enumerator.tiling import between
 Value: TypeAlias = (
     dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str
 )
-"""What Dagster takes as a value of metadata; plain numbers are plotted over time."""
+"""A value of Dagster's metadata; plain numbers are plotted over time."""
 
 T = TypeVar("T")
 
 SHOWN = 64
-"""So many topic-partitions are listed."""
+"""Most topic-partitions in a list."""
 
 _LINES = 20
-"""So many warnings are."""
+"""Most warnings in a list."""
 
 _LONG = 16 * 1024
-"""A receipt of more bytes is not copied."""
+"""Most bytes of a receipt that is copied."""
 
 
 MEANINGS: Mapping[str, str] = {
@@ -124,7 +119,7 @@ MEANINGS: Mapping[str, str] = {
     "receipt": "the table's own receipt of the window",
     "receipt_command": "what prints it, where it is too long to stand here",
 }
-"""What each entry says, in the order in which they stand."""
+"""The meaning of each entry, in order; the table's description shows them."""
 
 
 def window_metadata(
@@ -134,16 +129,14 @@ def window_metadata(
     lag: Lag | None = None,
     state: WindowState | None = None,
 ) -> dict[str, Value]:
-    """Everything about one window.
+    """The metadata of one window's event.
 
     Args:
         spec: the pipeline's.
         columns: of its schema.
         result: of the window's run.
-        lag: what is unread beyond the window's stop; None where that says nothing of
-            the window, or nobody knows.
-        state: whether its hours are over everywhere; None of micro-batches, or where
-            nobody knows.
+        lag: what is unread behind the window; None of an older window, or if unknown.
+        state: whether the window is complete; None of micro-batches, or if unknown.
     """
     receipt, counts = result.committed.receipt, result.committed.receipt.counts
     found: dict[str, Value] = {
@@ -163,14 +156,14 @@ def window_metadata(
         "dagster/column_schema": column_schema(receipt.schema, columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
     }
-    lie_by_window = receipt.window.span is not None and receipt.merged is None
-    rows: dict[str, Value] = {"dagster/partition_row_count": counts.rows} if lie_by_window else {}
+    in_partition = receipt.window.span is not None and receipt.merged is None
+    rows: dict[str, Value] = {"dagster/partition_row_count": counts.rows} if in_partition else {}
     return {name: found[name] for name in MEANINGS if name in found} | rows | schema
 
 
 def _whole(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
-    """The whole receipt, if that is little; else how many topic-partitions there are,
-    and where to look.
+    """The receipt, or the command that prints it; and how many topic-partitions it has,
+    if lists are cut.
     """
     text, topic_partitions = to_json(receipt), len(between(receipt.plan.start, receipt.plan.stop))
     found: dict[str, Value] = {}
@@ -192,12 +185,12 @@ def _most(lines: Sequence[T], matters: Callable[[T], tuple[int, int]]) -> list[T
 
 
 def _interval(window: Window) -> str:
-    """As the command takes it under `--window`."""
+    """The window in the notation of `--window`."""
     return window.key if window.span is None else f"{window.key}/{label_text(window.end)}"
 
 
 def _by_kind(receipt: Receipt) -> dict[str, Value]:
-    """What only windows in time have, or only micro-batches."""
+    """The entries of windows in time alone, or of micro-batches alone."""
     if isinstance(receipt.window.start, int):
         return {"batch": receipt.window.start}
     return {
@@ -206,7 +199,7 @@ def _by_kind(receipt: Receipt) -> dict[str, Value]:
 
 
 def _merged(receipt: Receipt) -> dict[str, Value]:
-    """What the window did to a table in which rows replace each other."""
+    """The entries of a table with a primary key."""
     merged = receipt.merged
     if merged is None:
         return {}
@@ -218,7 +211,7 @@ def _merged(receipt: Receipt) -> dict[str, Value]:
 
 
 def _sometimes(result: Result) -> dict[str, Value]:
-    """What only some windows have."""
+    """The entries that only some windows have."""
     receipt, version, published = (
         result.committed.receipt,
         result.committed.version,
@@ -266,7 +259,7 @@ def _sometimes(result: Result) -> dict[str, Value]:
 
 
 def state_metadata(state: WindowState) -> dict[str, Value]:
-    """Whether a window's hours are over everywhere."""
+    """The entries of a window's completeness."""
     found: dict[str, Value] = {"completeness": state.state}
     return (
         found
@@ -276,14 +269,12 @@ def state_metadata(state: WindowState) -> dict[str, Value]:
 
 
 def lag_metadata(lag: Lag) -> dict[str, Value]:
-    """How far the topics are ahead of a window's stop, in offsets and in time."""
+    """The entries of the lag behind a window's stop, in offsets and in time."""
     return {"lag_records": lag.records, "lag_seconds": round(lag.seconds, 1), "lag": lag_table(lag)}
 
 
 def lag_table(lag: Lag) -> dg.TableMetadataValue:
-    """One line per topic-partition; of many, those that lost something and those that
-    are furthest behind.
-    """
+    """One line per topic-partition; of many, those with losses, then the furthest behind."""
     shown = _most(lag.partitions, lambda p: (p.lost, p.records))
     return dg.MetadataValue.table(
         [dg.TableRecord(msgspec.to_builtins(p)) for p in shown], schema=_LAG
@@ -301,8 +292,8 @@ _LAG = dg.TableSchema(
 
 
 def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
-    """One line per topic-partition, whatever it was split into; of many, those with
-    losses and dead letters, then the longest.
+    """One line per topic-partition; of many, those with losses and dead letters, then the
+    longest.
     """
     counted: dict[TopicPartition, list[SplitCounts]] = {}
     for counts in receipt.splits:
@@ -322,9 +313,7 @@ def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
 
 
 def _weight(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> tuple[int, int]:
-    """How much there is to see of a topic-partition: what was lost or refused, and how
-    much was read.
-    """
+    """Orders topic-partitions: by messages lost or refused, then by offsets."""
     return sum(c.skipped + c.dead for c in counts), stop.offset - start.offset
 
 
@@ -353,9 +342,7 @@ _OFFSETS = [
 
 
 def _offsets_line(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> dict[str, str | int]:
-    """`resolved` is one word without a space: a column as wide as the words needs no
-    second line.
-    """
+    """A line of the table; `resolved` has no space, so that the UI doesn't wrap it."""
     parts = list(counts)
     return {
         "topic": stop.topic,

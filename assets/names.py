@@ -1,4 +1,4 @@
-"""How a pipeline's things are called in Dagster."""
+"""Names and keys of a pipeline's definitions in Dagster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 
 
 def identifier(text: str) -> str:
-    """A name that Dagster takes for ops, jobs and resources: letters, digits and underscores."""
+    """A name for ops, jobs and resources: letters, digits and underscores."""
     return re.sub(r"[^A-Za-z0-9_]", "_", text)
 
 
@@ -21,16 +21,16 @@ def table_key(spec: PipelineSpec) -> dg.AssetKey:
 
 
 def topic_key(topic: str) -> dg.AssetKey:
-    """The asset key of a topic that is named."""
+    """A named topic's asset key."""
     return dg.AssetKey(["kafka", topic])
 
 
 def upstream_keys(spec: PipelineSpec) -> list[dg.AssetKey]:
-    """The asset keys of what a pipeline reads: one per topic that it names, or one for
-    its pattern, whatever that matches.
+    """The asset keys of the topics that a pipeline reads: one per name, or one for its
+    pattern.
 
-    The UI's graph writes only the last part of a key on a node, so the pattern's must
-    not be the table's.
+    The UI shows only the last part of a key on a node, so the pattern's must not be the
+    table's.
     """
     named = spec.source.topic_names()
     return (
@@ -56,37 +56,29 @@ def topics_name(spec: PipelineSpec) -> str:
 
 
 SPARK_KEY = "spark"
-"""The engine among the resources, one for all pipelines."""
+"""The key of the Spark resource, which all pipelines share."""
 
 
 def kafka_key(spec: PipelineSpec) -> str:
-    """The pipeline's KafkaSource among the resources: its cluster's, or its own where
-    it says more than which cluster.
+    """The key of the pipeline's KafkaSource: its cluster's, or its own if the spec has
+    connection settings besides the cluster's name.
 
-    No two kinds of resources have names that end alike, so none can be taken for another.
+    Each kind of resource has an ending of its own, so keys can't collide.
     """
+    source = spec.source
+    own = bool(source.client) or source.tuning != TuningSpec()
     return (
         f"{identifier(spec.id)}_kafka"
-        if spec.source.cluster is None or reached_its_own_way(spec)
-        else cluster_key(spec.source.cluster)
+        if source.cluster is None or own
+        else f"{identifier(source.cluster)}_cluster"
     )
 
 
-def cluster_key(name: str) -> str:
-    """The KafkaSource of a cluster of windrow.yaml among the resources."""
-    return f"{identifier(name)}_cluster"
-
-
-def reached_its_own_way(spec: PipelineSpec) -> bool:
-    """Whether a pipeline's source says how its cluster is reached or read."""
-    return bool(spec.source.client) or spec.source.tuning != TuningSpec()
-
-
 def ledger_key(spec: PipelineSpec) -> str:
-    """The pipeline's LedgerState among the resources."""
+    """The key of the pipeline's LedgerState."""
     return f"{identifier(spec.id)}_ledger"
 
 
 def sink_key(spec: PipelineSpec) -> str:
-    """The pipeline's Table among the resources."""
+    """The key of the pipeline's Table."""
     return f"{identifier(spec.id)}_sink"

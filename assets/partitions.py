@@ -1,11 +1,7 @@
-"""All arithmetic between Dagster's partition keys and windrow's windows; nothing else does any.
+"""Converts between Dagster's partition keys and windrow's windows, in UTC.
 
-Pure, in UTC.
-
-Dagster, which writes and reads the same keys, is not asked: each of its answers costs
-more than all of this.
-
-Micro-batches are no partitions: nobody knows beforehand which there will be.
+Dagster writes and reads the same keys, and isn't asked: each answer of its costs more
+than all of this. Micro-batches are no partitions.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ from windrow.ingest.source.enumerator.grid import (
 )
 
 OFTEN = "*/5 * * * *"
-"""When to look for closed windows where a window's end + delay is no cron expression."""
+"""When to look for closed windows if no cron expression says their end + delay."""
 
 _TO_THE_MINUTE = "%Y-%m-%d-%H:%M"
 _DAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -37,18 +33,17 @@ _MINUTES = 24 * 60
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Partition keys without a gap, from `first` to `last`, both included."""
+    """A range of partition keys without a gap, from `first` to `last` inclusive."""
 
     first: str
     last: str
 
 
 def partitions_of(spec_window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
-    """The windows of a pipeline as Dagster's partitions; a key names the window's
-    start, on a cron grid to the minute.
+    """The windows of a pipeline as Dagster's partitions; a key is the window's start.
 
     Raises:
-        GridError: micro-batches are no partitions.
+        GridError: the pipeline has micro-batches.
     """
     window = in_time(spec_window)
     if window.grid == "hourly":
@@ -77,17 +72,16 @@ def _start_of(window: TimeWindows, key: str) -> datetime:
 
 
 def _format(window: TimeWindows) -> str:
-    """Dagster's own formats of hourly and daily keys; a cron grid has the hourly one."""
+    """Dagster's formats of daily and hourly keys; a cron grid has the hourly one."""
     return "%Y-%m-%d" if window.grid == "daily" else _TO_THE_MINUTE
 
 
 def crons_of(window: TimeWindows) -> list[str]:
-    """When windows close: their ends + delay, the delay rounded up to whole minutes, so
-    that a tick never comes too early.
+    """When windows close, as cron expressions: their ends + delay, rounded up to minutes.
 
-    The grid's ticks of a day, moved by the delay, are one cron expression per set of
-    hours. Where that moves some of them into the next day and the grid is not on every
-    day, no expression says it: then `OFTEN`.
+    The grid's ticks of a day, moved by the delay, are one expression per set of hours.
+    If that moves some into the next day and the grid isn't on every day, no expression
+    says it: then `OFTEN`.
     """
     minute, hour, *days = cron(window.grid).split(" ")
     delay = -(-window.delay // timedelta(minutes=1))
@@ -116,22 +110,20 @@ def _field(values: Collection[int], all_of_them: int) -> str:
 
 
 def closed(window: TimeWindows, now: datetime, newest: int) -> list[str]:
-    """The keys of the `newest` windows that are closed at an instant, in the order of time."""
+    """The keys of the newest windows that are closed at an instant, in the order of time."""
     labels = labels_back(window.grid, now - window.delay, newest + 1)
     return [key_of(window, start) for start, _ in pairwise(labels) if start >= window.start]
 
 
 def catch_up(window: TimeWindows, now: datetime, least: int, span: timedelta) -> int:
-    """How many of the newest windows are worth a look: all that began within a span of
-    time, and no fewer than `least`.
-    """
+    """How many of the newest windows to look at: those of a span of time, at least `least`."""
     return max(
         least, len(labels_between(window.grid, now - window.delay - span, now - window.delay))
     )
 
 
 def earlier(window: TimeWindows, oldest: str, done: Collection[str]) -> int:
-    """How many windows of the pipeline before a partition key are not among the done ones."""
+    """How many windows before a partition key are not done."""
     first = key_of(window, window.start)
     return _starts(window.grid, window.start, _start_of(window, oldest)) - sum(
         first <= key < oldest for key in done
@@ -139,22 +131,21 @@ def earlier(window: TimeWindows, oldest: str, done: Collection[str]) -> int:
 
 
 def _starts(grid: str, start: datetime, stop: datetime) -> int:
-    """How many labels there are from `start` on, before `stop`.
-
-    Where all days are alike, only one of them and the rest are counted.
-    """
-    moment, day, alike = (
+    """Counts the labels from `start` to before `stop`; one day for all, if days are alike."""
+    instant, day, alike = (
         timedelta(microseconds=1),
         timedelta(days=1),
         cron(grid).split(" ")[2:] == ["*", "*", "*"],
     )
     days = (stop - start) // day if alike else 0
-    in_days = days * len(labels_between(grid, start - moment, start + day - moment)) if days else 0
-    return in_days + len(labels_between(grid, start + days * day - moment, stop - moment))
+    in_days = (
+        days * len(labels_between(grid, start - instant, start + day - instant)) if days else 0
+    )
+    return in_days + len(labels_between(grid, start + days * day - instant, stop - instant))
 
 
 def stretches(window: TimeWindows, keys: Collection[str]) -> list[Stretch]:
-    """The keys grouped into stretches without a gap, in the order of time."""
+    """Groups keys into ranges without a gap, in the order of time."""
     if not keys:
         return []
     starts = sorted(_start_of(window, key) for key in keys)

@@ -1,60 +1,64 @@
-"""What every run of a table asset does around windrow's own: its errors in Dagster's
-words, its receipts as metadata.
+"""Reports a run of a table asset to Dagster: one event per window, and its errors.
+
+1. The materialization of a window is logged right after its commit, so that a killed
+   run leaves the windows before it green.
+2. Dagster would log another one for each partition when the step ends. So the step's
+   result (`events_logged`) is marked as Dagster marks the steps of observable sources,
+   whose events were logged already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TypeAlias
 
 import dagster as dg
 
-from windrow.assets.columns import declared_schema, lineage
-from windrow.assets.completion import judged
+# Not among the public names; dagster is pinned to 1.13.
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_IS_USER_PROVIDED_TAG,
+    DATA_VERSION_TAG,
+    DEFAULT_DATA_VERSION,
+    NULL_EVENT_POINTER,
+    get_input_data_version_tag,
+    get_input_event_pointer_tag,
+)
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+
 from windrow.assets.failing import again_or_failure
 from windrow.assets.metadata import Value, window_metadata
-from windrow.ingest.admin.lag import Lag, lag
+from windrow.assets.names import upstream_keys
+from windrow.assets.topic import versions
+from windrow.ingest.admin.lag import lag
 from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import RefusedError, WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Sized
 from windrow.ingest.runner.context import Pipeline, Progress, Result
 from windrow.ingest.runner.next_start import next_start_after
-from windrow.ingest.schema.columns import Columns
-from windrow.ingest.source.enumerator.completeness import WindowState
+from windrow.ingest.source.enumerator.completeness import Completeness, judge
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
-"""For what may pass by itself; refused data is not tried again."""
+"""For unreachable systems; refused data is not tried again."""
 
 NEWEST = 48
-"""How many windows back the state of a window is told from."""
+"""How many of the newest windows are looked at for the state of one, and by checks."""
 
+REFUSED = "refused"
+"""The entry of an observation that says that a window was refused, and why.
 
-def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Value]:
-    """What is known of a table before any run."""
-    files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = (
-        [] if spec.spec_file is None else [_file(spec.spec_file)]
-    )
-    if (schema := spec.schema_file()) is not None:
-        files.append(_file(schema))
-    return {
-        "dagster/table_name": spec.id,
-        "dagster/storage_kind": spec.sink.kind,
-        "dagster/uri": spec.sink_path(),
-        "path": dg.MetadataValue.path(spec.sink_path()),
-        "dagster/code_references": dg.CodeReferencesMetadataValue(code_references=files),
-        "dagster/column_schema": declared_schema(columns, spec.metadata),
-        "dagster/column_lineage": lineage(spec, [c.name for c in columns.columns]),
-    }
+A person decides about it: the schedule leaves it alone.
+"""
 
-
-def _file(path: Path) -> dg.LocalFileCodeReference:
-    return dg.LocalFileCodeReference(file_path=str(path), line_number=1, label=path.name)
+Observed: TypeAlias = dict[dg.AssetKey, tuple[str, str]]
+"""The observed topic assets: their data version, and the event that has it."""
 
 
 def telling(context: dg.AssetExecutionContext) -> Callable[[Progress], None]:
-    """What begins to be read, for the run's log; that it is committed says its event."""
+    """Writes into the run's log which window begins to be read."""
 
     def progress(at: Progress) -> None:
         begins = at.beginning()
@@ -65,9 +69,7 @@ def telling(context: dg.AssetExecutionContext) -> Callable[[Progress], None]:
 
 
 def warn_of_processes(context: dg.AssetExecutionContext) -> None:
-    """Dagster's default executor begins a process for each step, which loads all that
-    it stands on anew, and starts its own Spark.
-    """
+    """Hints that Dagster's default executor starts a process and a Spark for each step."""
     if context.job_def.executor_def.name in {"multi_or_in_process_executor", "multiprocess"}:
         context.log.info(
             "Each step of this run has its own process and its own Spark:"
@@ -76,37 +78,112 @@ def warn_of_processes(context: dg.AssetExecutionContext) -> None:
 
 
 def request_id(context: dg.AssetExecutionContext) -> str:
-    """The same for all retries of a run: they continue what it asked for, they don't ask again."""
+    """The id of what a run asks for; the same for its retries, which go on with it."""
     return context.run.root_run_id or context.run.run_id
 
 
-def reported(
-    context: dg.AssetExecutionContext, pipeline: Pipeline, result: Result, *, last: bool = True
-) -> dict[str, Value]:
-    """The receipt, and what is known beside it now.
+# --------------------------------------------------------------------------------------------------
 
-    `last`: the run goes on to no later window, so that what is beyond this one is unread.
 
-    The window is committed: a broker that doesn't answer now costs some figures, not the run.
+def events_logged() -> dg.MaterializeResult[None]:
+    """The result of a step that has logged its events itself: Dagster adds none."""
+    return dg.MaterializeResult(metadata={SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True})
+
+
+def last_observed(context: dg.AssetExecutionContext, spec: PipelineSpec) -> Observed:
+    """The newest observations of the pipeline's topics: one query per topic, once a run."""
+    observed: Observed = {}
+    for key in upstream_keys(spec):
+        for record in context.instance.fetch_observations(key, limit=1).records:
+            observation = record.asset_observation
+            version = None if observation is None else observation.data_version
+            observed[key] = version or DEFAULT_DATA_VERSION.value, str(record.storage_id)
+    return observed
+
+
+def show(
+    context: dg.AssetExecutionContext,
+    pipeline: Pipeline,
+    result: Result,
+    observed: Observed,
+    key: str | None = None,
+    *,
+    last: bool = True,
+) -> None:
+    """Logs a window's one event.
+
+    Its data version is the attempt that counts: a window that is only reported again
+    stays the same for all downstream. A topic that was never observed is observed by
+    this: else Dagster would take its first observation for a change, and show all
+    windows before as stale.
+
+    Args:
+        context: the run's.
+        pipeline: the run's.
+        result: of the window.
+        observed: of `last_observed`; takes up what is observed here.
+        key: the window's partition; None of micro-batches.
+        last: whether the run goes on to no later window, so that all messages behind
+            this one are unread.
     """
-    spec, behind, state, size = pipeline.spec, None, None, dict[str, Value]()
+    spec, receipt = pipeline.spec, result.committed.receipt
+    tags = {CODE_VERSION_TAG: context.run.run_id, **_version(receipt.attempt)}
+    stop = receipt.plan.stop
+    read = versions(spec, stop.cluster_id, {seen.topic: seen.topic_id for seen in stop.topics})
+    for topic in upstream_keys(spec):
+        if topic in read and topic not in observed:
+            context.log_event(
+                dg.AssetObservation(
+                    topic,
+                    tags=_version(read[topic]),
+                    metadata={"cluster_id": stop.cluster_id},
+                )
+            )
+            observed[topic] = read[topic], NULL_EVENT_POINTER
+        seen, event = observed.get(topic, (DEFAULT_DATA_VERSION.value, NULL_EVENT_POINTER))
+        tags[get_input_data_version_tag(topic)] = read.get(topic, seen)
+        tags[get_input_event_pointer_tag(topic)] = event
+    metadata = _metadata(context, pipeline, result, last=last)
+    context.log_event(
+        dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata, tags=tags)
+    )
+
+
+def _version(version: str) -> dict[str, str]:
+    return {DATA_VERSION_TAG: version, DATA_VERSION_IS_USER_PROVIDED_TAG: "true"}
+
+
+def _metadata(
+    context: dg.AssetExecutionContext, pipeline: Pipeline, result: Result, *, last: bool
+) -> Mapping[str, Value]:
+    """The receipt, and what is known now: lag, completeness, the table's size.
+
+    The window is committed: a broker that doesn't answer costs some entries, not the run.
+    """
+    spec, receipt = pipeline.spec, result.committed.receipt
+    behind, state, size = None, None, dict[str, Value]()
     if result.published is not None and result.published.failed:
         context.log.warning(
             "Group %s was not told: %s", result.published.group, "; ".join(result.published.why)
         )
     try:
-        behind, state = (
-            _lag(pipeline, result.committed.receipt) if last else None,
-            _state(pipeline, result.committed.receipt),
-        )
-        size = _size(pipeline) if last else size
+        if last and pipeline.ledger.recorded(spec.id, 1)[-1].window == receipt.window:
+            start, origin = (
+                next_start_after(pipeline.ledger, receipt),
+                spec.source.origin(spec.window.grid),
+            )
+            behind = lag(pipeline.broker, origin, start, pipeline.now())
+        if not spec.window.is_batch:
+            state = completeness_of(pipeline, NEWEST, [receipt]).windows[receipt.window.key]
+        if last:
+            size = _size(pipeline)
     except WindrowError as error:
         context.log.warning("Not all figures are shown: %s", error)
     return window_metadata(spec, pipeline.columns(), result, behind, state) | size
 
 
 def _size(pipeline: Pipeline) -> dict[str, Value]:
-    """The whole table's, which the asset's page shows of its newest event."""
+    """Rows and bytes of the whole table; Dagster shows those of the newest event."""
     known = pipeline.sink.size() if isinstance(pipeline.sink, Sized) else None
     if known is None:
         return {}
@@ -114,21 +191,45 @@ def _size(pipeline: Pipeline) -> dict[str, Value]:
     return {"dagster/row_count": rows, "dagster/size_bytes": size}
 
 
-def _lag(pipeline: Pipeline, receipt: Receipt) -> Lag | None:
-    """What is unread now; None of an older window: what is beyond its stop is in the
-    windows after it, or about to be.
+def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Completeness:
+    """Judges the newest committed windows, and those in `more`, by the ledger's copies.
+
+    The watermark is None also if it lies before the oldest of these boundaries: then
+    none of these windows is complete either.
+
+    Raises:
+        GridError: the pipeline has micro-batches, which have no hours.
+        UnreachableError: the ledger, or the cluster, which is asked for the topics that
+            the broker itself stamps.
     """
-    spec = pipeline.spec
-    if pipeline.ledger.recorded(spec.id, 1)[-1].window != receipt.window:
-        return None
-    reached = next_start_after(pipeline.ledger, receipt)
-    return lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
+    spec, ledger = pipeline.spec, pipeline.ledger
+    boundaries = ledger.newest(spec.id, newest + 1)
+    receipts = {r.window: r for r in (*ledger.recorded(spec.id, newest), *more)}
+    names = sorted({seen.topic for boundary in boundaries[-1:] for seen in boundary.topics})
+    stamped = frozenset(
+        name for name, info in pipeline.broker.topics(names).items() if info.append_time
+    )
+    return judge(boundaries, list(receipts.values()), stamped, in_time(spec.window).idle)
 
 
-def _state(pipeline: Pipeline, receipt: Receipt) -> WindowState | None:
-    if pipeline.spec.window.is_batch:
-        return None
-    return judged(pipeline, NEWEST, [receipt]).windows[receipt.window.key]
+# --------------------------------------------------------------------------------------------------
+
+
+def show_refused(
+    context: dg.AssetExecutionContext, spec: PipelineSpec, key: str, error: RefusedError
+) -> None:
+    """Logs that a window was refused for its data.
+
+    In a run over a range Dagster shows such a partition as missing, not as failed.
+    """
+    error.do = with_spec(error.do, spec.spec_file)
+    context.log.error("Window %s: %s", key, error)
+    metadata = {REFUSED: error.what, "do": error.do, "kind": type(error).__name__}
+    context.log_event(
+        dg.AssetObservation(
+            context.asset_key, partition=key, description=f"Refused: {error}", metadata=metadata
+        )
+    )
 
 
 @contextmanager
@@ -138,15 +239,16 @@ def errors_reported(
     what: str,
     tell_refused: Callable[[RefusedError], None] | None = None,
 ) -> Iterator[None]:
-    """Windrow's errors in Dagster's words: only what may pass by itself is worth a retry, never a bug.
+    """Raises windrow's errors as Dagster's: a retry if something was unreachable, else a
+    failure.
 
-    `tell_refused`: what lets the schedule leave alone what is refused for its data. A
-    window that isn't closed yet isn't, nor one that was refused for a wrong ledger,
-    table or schema: once that is fixed, it is asked for again.
-    """  # noqa: E501
+    `tell_refused`: called if a window is refused for its data, so that the schedule
+    leaves it alone; not if it isn't closed yet, or if a wrong ledger, table or schema
+    refuses it: once that is fixed, it is asked for again.
+    """
     try:
         yield
-    except Exception as error:  # raised again, as a bug if nobody foresaw it  # noqa: BLE001
+    except Exception as error:  # raised again, unknown ones as a bug  # noqa: BLE001
         if isinstance(error, WindrowError):
             error.do = with_spec(error.do, spec.spec_file)
         if tell_refused is not None and isinstance(error, RefusedError) and not error.of_setting:

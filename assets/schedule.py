@@ -10,7 +10,6 @@ from itertools import takewhile
 
 import dagster as dg
 
-from windrow.assets.events import REFUSED
 from windrow.assets.names import (
     dead_replay_job_name,
     identifier,
@@ -28,6 +27,7 @@ from windrow.assets.partitions import (
     stretches,
     windows_of,
 )
+from windrow.assets.reporting import REFUSED
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches, in_time
 from windrow.ingest.model.label import instant, label_text
@@ -35,8 +35,8 @@ from windrow.ingest.model.window import Window
 
 CATCH_UP = 48
 CATCH_UP_SPAN = timedelta(days=2)
-"""A tick looks at the closed windows of the newest two days, and no fewer than 48; what
-is older is for a backfill that a person starts, and each tick says how much that is.
+"""A tick looks at the closed windows of the newest two days, at least 48. Older ones are
+left to a backfill; each tick says how many there are.
 """
 
 OBSERVED = "*/15 * * * *"
@@ -51,24 +51,23 @@ GOING = [
 ]
 
 REFUSED_TAG = "windrow/refused"
-"""The run tag that says that a micro-batch was refused.
+"""The tag of a run whose micro-batch was refused.
 
-A person decides about that, so the schedule leaves alone all that comes: a refused one
-is in the way of those after it. Of a window an observation says it
-(`assets.events.show_refused`).
+A person decides about it. The schedule starts no more runs, for a refused batch blocks
+those after it. Of a window an observation says it (`assets.reporting.show_refused`).
 """
 
 _OBSERVATIONS = 10_000
-"""So many are looked through, which is the most that Dagster gives at once.
+"""Most observations that are searched, which is Dagster's own limit.
 
-A window has one for each run in which it was refused.
+A window has one for each run that refused it.
 """
 
 START_TAG, END_TAG = "windrow/start", "windrow/end"
-"""The run tags that say from when until when the windows of a run are."""
+"""The tags of a run with the start and the end of its windows."""
 
 LEFT_TAG = "windrow/left"
-"""The run tag that says how many older windows the tick left."""
+"""The tag of a run with the number of older windows that the tick left."""
 
 BATCH_REFUSED = (
     "The newest run refused a micro-batch, which is in the way of all later ones. See why, fix it"
@@ -111,8 +110,8 @@ def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.
 def _window_schedule(
     spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition
 ) -> dg.ScheduleDefinition:
-    """Ticks at each window's end + delay and asks for every closed window that is
-    neither there nor refused; one run per stretch.
+    """Ticks at each window's end + delay; requests a run per range of closed windows that
+    are neither committed nor refused.
     """
     window = in_time(spec.window)
 
@@ -144,7 +143,7 @@ def _window_schedule(
 def _batch_schedule(
     spec: PipelineSpec, batches: MicroBatches, job: dg.UnresolvedAssetJobDefinition
 ) -> dg.ScheduleDefinition:
-    """Ticks at `window.every` and asks for a run, which cuts whatever is waiting then."""
+    """Ticks at `window.every`; requests a run, which commits what is waiting then."""
 
     @dg.schedule(
         name=f"{identifier(spec.id)}_waiting",
@@ -163,7 +162,7 @@ def _batch_schedule(
 
 
 def topics_job_of(spec: PipelineSpec) -> dg.UnresolvedAssetJobDefinition:
-    """The job that observes what the pipeline reads."""
+    """The job that observes the pipeline's topics."""
     selection = dg.AssetSelection.assets(*upstream_keys(spec))
     return dg.define_asset_job(
         topics_name(spec), selection=selection, description=f"Observes what {spec.id} reads"
@@ -173,7 +172,7 @@ def topics_job_of(spec: PipelineSpec) -> dg.UnresolvedAssetJobDefinition:
 def topics_schedule_of(
     spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition
 ) -> dg.ScheduleDefinition:
-    """Observes the topics ever again, so that their newest offsets are shown without a click."""
+    """Observes the topics regularly, so that the UI shows recent offsets."""
 
     @dg.schedule(name=topics_name(spec), cron_schedule=OBSERVED, execution_timezone="UTC", job=job)
     def topics(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -189,7 +188,7 @@ def _one_or_more(crons: list[str]) -> str | list[str]:
 
 
 def left_words(count: int, oldest: str) -> str:
-    """What a tick says of the windows that it doesn't look at; nothing if all of them are there."""
+    """A tick's words on the older windows that it leaves; empty if there are none."""
     if not count:
         return ""
     which = (
@@ -202,7 +201,7 @@ def left_words(count: int, oldest: str) -> str:
 
 
 def range_tags(stretch: Stretch) -> dict[str, str]:
-    """The tags that make one run cover a stretch of partitions."""
+    """The tags that make one run cover a range of partitions."""
     return {
         "dagster/asset_partition_range_start": stretch.first,
         "dagster/asset_partition_range_end": stretch.last,
@@ -210,12 +209,12 @@ def range_tags(stretch: Stretch) -> dict[str, str]:
 
 
 def hours_tags(first: Window, last: Window) -> dict[str, str]:
-    """The tags that tell people which hours a run covers: Dagster hides its own."""
+    """The tags with the hours of a run, for people: Dagster hides its own."""
     return {START_TAG: label_text(first.start), END_TAG: label_text(last.end)}
 
 
 def _request(spec: PipelineSpec, stretch: Stretch, at: datetime, left: str) -> dg.RunRequest:
-    """The tick is part of the key: what failed at one tick is asked for again at the next."""
+    """A run for a range. The tick is in its key: the next one asks again for what failed."""
     (_, first), *_, (_, last) = windows_of(spec, [stretch.first, stretch.last])
     tags = range_tags(stretch) | hours_tags(first, last) | ({LEFT_TAG: left} if left else {})
     return dg.RunRequest(run_key=f"{instant(at)} {stretch.first}", tags=tags)
@@ -229,11 +228,9 @@ def _running(instance: dg.DagsterInstance, job: str) -> bool:
 def _open(
     instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str], done: Collection[str]
 ) -> list[str]:
-    """The keys that are neither done nor refused.
+    """The keys that are neither done nor refused; also those that were run too early.
 
-    One that was run too early is neither, and so is asked for again.
-
-    Where a window can't be committed behind later ones, nothing behind a refused one is asked for.
+    If windows must be committed in order, only those before the first refused one.
     """
     left = [key for key in keys if key not in done]
     refused = _refused(instance, spec, left)
@@ -245,7 +242,7 @@ def _open(
 
 
 def refused_tag(spec: PipelineSpec) -> dict[str, str]:
-    """What a run is tagged with when the next micro-batch is refused."""
+    """The tag for a run whose micro-batch is refused."""
     return {REFUSED_TAG: f"{spec.id}/batch"}
 
 
@@ -264,8 +261,6 @@ def _refused(
 
 
 def _batch_refused(instance: dg.DagsterInstance, job: str) -> bool:
-    """Whether the newest run of the job ended with a refusal: a later run, which only a
-    person starts, lets the schedule go on.
-    """
+    """Whether the newest run of the job was refused; a person starts the next one."""
     newest = instance.get_run_records(dg.RunsFilter(job_name=job), limit=1)
     return bool(newest) and REFUSED_TAG in newest[0].dagster_run.tags

@@ -1,6 +1,4 @@
-"""The table asset of windows in time: its partitions are the windows; a run commits
-each of them once and shows the receipts.
-"""
+"""The table asset of windows in time: its partitions are the windows."""
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
@@ -11,18 +9,19 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
-from windrow.assets import reporting
 from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
-from windrow.assets.describing import table_description
-from windrow.assets.events import last_observed, made_already, show, show_refused
+from windrow.assets.description import definition_metadata, table_description
 from windrow.assets.names import dead_replay_job_name, table_key, upstream_keys
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.assets.reporting import (
-    definition_metadata,
+    RETRY,
     errors_reported,
-    reported,
+    events_logged,
+    last_observed,
     request_id,
+    show,
+    show_refused,
     telling,
     warn_of_processes,
 )
@@ -37,7 +36,7 @@ from windrow.ingest.schema.columns import Columns
 
 
 class OnCommitted(DeadReplayConfig):
-    """What a run does with windows that are committed already."""
+    """A run's config: what to do with windows that are committed already."""
 
     on_committed: Literal["report", "replace", "replay_dead_letters"] = Field(
         default="report",
@@ -59,7 +58,7 @@ class OnCommitted(DeadReplayConfig):
         """Whether the run's config or its job asks for a dead-letter replay.
 
         Raises:
-            SpecError: it is told to replace besides.
+            SpecError: the config asks to replace as well.
         """
         by_job = context.run.job_name == dead_replay_job_name(pipeline.spec)
         if by_job and self.on_committed == "replace":
@@ -73,12 +72,12 @@ class OnCommitted(DeadReplayConfig):
     def results(
         self, context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window]
     ) -> Iterator[Result | PassedOver]:
-        """Run windows or replay their dead letters; each result as soon as its window is committed.
+        """Runs windows or replays their dead letters; yields each result after its commit.
 
-        One that is refused doesn't stop a run of others.
+        A refused window doesn't stop the others.
 
         Raises:
-            SpecError: options that don't go together.
+            SpecError: the options conflict.
         """
         if self.replays_dead_letters(context, pipeline):
             yield from replayed_dead_letters(context, pipeline, windows, self)
@@ -93,7 +92,7 @@ class OnCommitted(DeadReplayConfig):
 
 
 def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
-    """The asset of a pipeline's table. `columns`: of its schema; `clock`: what its runs go by."""
+    """Makes the asset of a pipeline's table. `columns`: of its schema; `clock`: of its runs."""
 
     @dg.asset(
         key=table_key(spec),
@@ -102,7 +101,7 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        retry_policy=reporting.RETRY,
+        retry_policy=RETRY,
         metadata=definition_metadata(spec, columns),
         description=table_description(spec),
     )
@@ -128,17 +127,10 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
                 passed[key] = result
                 continue
             last = key == windows[-1][0]
-            show(
-                context,
-                spec,
-                result.committed.receipt,
-                reported(context, pipeline if last else now, result, last=last),
-                topics,
-                key,
-            )
+            show(context, pipeline if last else now, result, topics, key, last=last)
         if passed:
             with errors_reported(context, spec, f"Window {', '.join(passed)}"):
                 raise all_refused(list(passed.values()), len(windows))
-        return made_already()
+        return events_logged()
 
     return table

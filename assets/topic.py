@@ -1,33 +1,33 @@
-"""The topic assets: observations of what Kafka holds.
+"""The topic assets, which are observable: one per topic that a pipeline names, or one for
+its pattern.
 
-One per topic that a pipeline names, or one for its pattern.
-
-Two pipelines on one topic define its asset twice, under one key. Dagster takes
-observable sources by their keys and keeps the last one, so that both tables hang on one
-asset; which pipeline's client observes it is the same to everybody as long as they mean
-one cluster.
+Two pipelines on one topic define its asset twice, under one key. Dagster keeps the last
+definition, and both tables depend on it.
 """
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
+import hashlib
+from collections.abc import Mapping
+
 import dagster as dg
 
-from windrow.assets.dependencies import source_of
-from windrow.assets.describing import selected
+from windrow.assets.dependencies import connection_of
+from windrow.assets.description import selected
 from windrow.assets.failing import failing
 from windrow.assets.metadata import Value
 from windrow.assets.names import kafka_key, topic_key, upstream_keys
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.model.boundary import Boundary, Mark
+from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import Pattern, Selection, Topics, selection_text
-from windrow.resources.source import TopicsSnapshot
+from windrow.ingest.ports.broker import OffsetAndEpoch
+from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 
 def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:
-    """What the pipeline reads, observable.
+    """The assets of the topics that a pipeline reads.
 
-    A topic is observed whole, also where the pipeline reads some of its partitions
-    only: the asset is the topic's, not the pipeline's.
+    A topic is observed as a whole, even if the pipeline reads only some partitions.
     """
     selection = spec.source.selection()
     if isinstance(selection, Pattern):
@@ -37,58 +37,83 @@ def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:
 
 
 def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> dg.SourceAsset:
-    what, description = (
-        ("Kafka" if isinstance(selection, Pattern) else "Kafka topic"),
-        selected(selection),
-    )
+    what = "Kafka" if isinstance(selection, Pattern) else "Kafka topic"
 
     @dg.observable_source_asset(
         key=key,
         required_resource_keys={kafka_key(spec)},
-        description=f"{what} {description}",
+        description=f"{what} {selected(selection)}",
         tags={"dagster/kind/kafka": ""},
     )
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
         with failing(f"{what} {selection_text(selection)}"):
-            snapshot = source_of(spec, context.resources).snapshot(selection, spec.source.isolation)
+            broker, _ = connection_of(spec, context.resources)
+            topics = discover(broker, selection, None, "fail")
+            starts, ends = broker.log_starts(topics.tps), broker.stable_ends(topics.tps)
         context.log.info("Observed %s", selection_text(selection))
+        ids = {name: info.topic_id for name, info in topics.topics.items()}
         return dg.ObserveResult(
-            data_version=dg.DataVersion(versions(spec, snapshot.stop)[key]),
-            metadata=topic_metadata(snapshot),
+            data_version=dg.DataVersion(versions(spec, topics.cluster_id, ids)[key]),
+            metadata=_metadata(topics, starts, ends),
         )
 
     return observed
 
 
-def versions(spec: PipelineSpec, seen: Boundary) -> dict[dg.AssetKey, str]:
-    """The data version of each topic asset, as a boundary saw the topics.
+def versions(
+    spec: PipelineSpec, cluster_id: str, topic_ids: Mapping[str, str]
+) -> dict[dg.AssetKey, str]:
+    """The data version of each topic asset. `topic_ids`: by topic.
 
-    It says which topic this is, not what it holds: with end offsets in it, every
-    partition of the table would turn stale at each new message. Of a pattern it is only
-    the cluster: a topic that is new to it changes nothing about the windows before.
+    It identifies the topic: with end offsets in it, every partition of the table would
+    turn stale at each new message. A pattern's is the cluster: a new topic changes
+    nothing about earlier windows.
     """
     if isinstance(spec.source.selection(), Pattern):
-        return dict.fromkeys(upstream_keys(spec), seen.cluster_id)
-    return {topic_key(topic.topic): f"{seen.cluster_id}.{topic.topic_id}" for topic in seen.topics}
+        return dict.fromkeys(upstream_keys(spec), cluster_id)
+    return {topic_key(name): f"{cluster_id}.{topic_id}" for name, topic_id in topic_ids.items()}
 
 
-def topic_metadata(snapshot: TopicsSnapshot) -> dict[str, Value]:
-    """What an observation shows: what is there to read, per topic-partition, and which
-    topics they are.
-    """
-    ranges = snapshot.ranges()
+def _metadata(
+    topics: Discovered,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, OffsetAndEpoch],
+) -> dict[str, Value]:
+    """The offsets that can be read, and the topics."""
+    ranges = [
+        (tp, starts[tp], ends[tp].offset) for tp in topics.tps if starts[tp] <= ends[tp].offset
+    ]
+    offsets = [
+        dg.TableRecord(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "start": start,
+                "end": end,
+                "messages": end - start,
+            }
+        )
+        for tp, start, end in ranges
+    ]
+    known = [
+        dg.TableRecord({"topic": name, "topic_id": info.topic_id, "partitions": info.partitions})
+        for name, info in topics.topics.items()
+    ]
     return {
-        "cluster_id": snapshot.cluster_id,
+        "cluster_id": topics.cluster_id,
         "partitions": len(ranges),
-        "messages": sum(stop.offset - start.offset for start, stop in ranges.values()),
-        "end_offsets": dg.MetadataValue.table(
-            [_line(start, stop) for start, stop in ranges.values()], schema=_OFFSETS
-        ),
-        "end_offsets_digest": snapshot.digest,
-        "topics": dg.MetadataValue.table(
-            [_topic_line(snapshot, name) for name in sorted(snapshot.topics)], schema=_TOPICS
-        ),
+        "messages": sum(end - start for _, start, end in ranges),
+        "end_offsets": dg.MetadataValue.table(offsets, schema=_OFFSETS),
+        "end_offsets_digest": _digest(topics, ends),
+        "topics": dg.MetadataValue.table(known, schema=_TOPICS),
     }
+
+
+def _digest(topics: Discovered, ends: Mapping[TopicPartition, OffsetAndEpoch]) -> str:
+    """A digest of the topics' ids and end offsets."""
+    ids = [f"{name}:{info.topic_id}" for name, info in topics.topics.items()]
+    offsets = [f"{tp}:{ends[tp].offset}" for tp in topics.tps]
+    return hashlib.sha256(" ".join([topics.cluster_id, *ids, *offsets]).encode()).hexdigest()[:16]
 
 
 _OFFSETS = dg.TableSchema(
@@ -105,21 +130,3 @@ _TOPICS = dg.TableSchema(
         dg.TableColumn("partitions", "int"),
     ]
 )
-
-
-def _line(start: Mark, stop: Mark) -> dg.TableRecord:
-    messages = stop.offset - start.offset
-    return dg.TableRecord(
-        {
-            "topic": stop.topic,
-            "partition": stop.partition,
-            "start": start.offset,
-            "end": stop.offset,
-            "messages": messages,
-        }
-    )
-
-
-def _topic_line(snapshot: TopicsSnapshot, name: str) -> dg.TableRecord:
-    info = snapshot.topics[name]
-    return dg.TableRecord({"topic": name, "topic_id": info.topic_id, "partitions": info.partitions})

@@ -1,10 +1,8 @@
-"""The spec's JSON schema in the forms in which a spec is written, for editors and `dg check yaml`.
+"""Converts pydantic's JSON schema of a spec for editors and `dg check yaml`.
 
-Pure.
-
-pydantic describes the values that it ends with: a duration in ISO's form, a size as an
-integer. A spec is written with `5m`, `16MiB`, `none`, and with templates anywhere. What
-can't be said in a schema (which settings go together) is for `dg check defs` to find.
+pydantic's describes parsed values: an ISO duration, an integer for a size. A spec has
+`5m`, `16MiB`, `none`, and templates anywhere. Conflicts between settings, which no schema
+can say, are found by `dg check defs`.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from windrow.ingest.source.enumerator.grid import BATCH, NAMED
 Node = dict[str, Any]
 
 TEMPLATE: Node = {"type": "string", "pattern": r"\{\{"}
-"""Nobody knows what a template will be."""
+"""A template, whose value isn't known."""
 
 _DURATION = r"^([0-9]+|([0-9]+(ms|[smhd]))+)$"
 _SIZE = r"^[0-9]+ ?(KiB|MiB|GiB)?$"
@@ -29,13 +27,13 @@ _TEXTS = {
     "schema": r"^[^:]+:[^:]+$",
     "bootstrap_servers": r":[0-9]{1,5}\s*(,|$)",
 }
-"""What these settings look like, which pydantic checks by functions that no schema shows."""
+"""Patterns of settings that pydantic checks by functions."""
 
 _ABOUT = ("default", "description", "title")
 
 
 def as_written(schema: Mapping[str, Any]) -> Node:
-    """The schema with each setting in all the forms in which it may be written."""
+    """The schema with every notation of each setting."""
     found: Node = {
         name: value
         for name, value in schema.items()
@@ -47,20 +45,20 @@ def as_written(schema: Mapping[str, Any]) -> Node:
         }
     if "$defs" in schema:
         found["$defs"] = {name: as_written(node) for name, node in schema["$defs"].items()}
-    if "allOf" in schema:  # a section whose options depend on its kind
+    if "allOf" in schema:  # a section of several kinds
         found["allOf"] = [{**case, "then": as_written(case["then"])} for case in schema["allOf"]]
     return found
 
 
 def _setting(name: str, node: Node) -> Node:
-    """One setting: a template, or else what it is; so that an error speaks of what it is alone."""
+    """A template, or else the setting: so an error is about the setting alone."""
     about = {key: value for key, value in node.items() if key in _ABOUT}
     rest = {key: value for key, value in node.items() if key not in _ABOUT}
     return {**about, "if": TEMPLATE, "else": _null(name, rest)}
 
 
 def _null(name: str, node: Node) -> Node:
-    """An optional setting of one kind is that kind or nothing; else the kinds stay alternatives."""
+    """Null, or else the setting, if it has one type; several types stay alternatives."""
     kinds = [_kind(name, kind) for kind in node.get("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:
         return {"if": {"type": "null"}, "else": kinds[0]}
@@ -68,7 +66,7 @@ def _null(name: str, node: Node) -> Node:
 
 
 def _kind(name: str, node: Node) -> Node:
-    if "properties" in node:  # a section that is chosen by one of its settings
+    if "properties" in node:  # a section of several kinds
         return as_written(node)
     if node.get("format") == "duration":
         return {"type": ["string", "integer"], "minimum": 0, "pattern": _DURATION}

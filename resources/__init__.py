@@ -1,1 +1,1 @@
-"""Dagster resources: each turns configuration into one value of `ingest`."""
+"""Dagster resources: source, table, ledger and Spark of a pipeline."""

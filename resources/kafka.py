@@ -14,13 +14,12 @@ from windrow.ingest.config.reading import refusal, validated
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.settings.document import Document
-from windrow.resources.source import SourceResource
 
 
-class KafkaSource(dg.ConfigurableResource[None], SourceResource):
-    """A Kafka cluster to read from; its fields are those of a cluster in a windrow.yaml.
+class KafkaSource(dg.ConfigurableResource[None]):
+    """A Kafka cluster to read from, with the settings of a cluster in a windrow.yaml.
 
-    Whatever reads from it in one process shares one client.
+    All readers in one process share one client.
     """
 
     bootstrap_servers: str
@@ -35,31 +34,36 @@ class KafkaSource(dg.ConfigurableResource[None], SourceResource):
 
     @classmethod
     def of(cls, cluster: ClusterSpec) -> Self:
-        """The resource of a spec's cluster."""
-        told = cluster.model_dump(mode="json", exclude_none=True, include={"client", "tuning"})
+        """Makes the resource of a spec's cluster."""
+        settings = cluster.model_dump(mode="json", exclude_none=True, include={"client", "tuning"})
         return cls(
             bootstrap_servers=cluster.bootstrap_servers,
-            tuning=told["tuning"],
-            client=told["client"],
+            tuning=settings["tuning"],
+            client=settings["client"],
         )
 
     def connect(self, isolation: Isolation) -> Connection:
-        """See `SourceResource.connect`.
+        """The broker that planning asks, and the readers of its splits. Asks nothing yet.
 
         Raises:
-            SpecError: its fields make no cluster.
+            SpecError: a field is wrong.
         """
-        return reach(self._cluster(), isolation)
+        return reach(self.cluster(), isolation)
 
     def dead_topic(self, name: str) -> DeadTopic:
-        """A topic of this cluster that dead letters are published to. Asks nothing yet.
+        """The topic of this cluster for dead letters. Asks the cluster nothing.
 
         Raises:
-            SpecError: its fields make no cluster.
+            SpecError: a field is wrong.
         """
-        return dead_topic(self._cluster(), name)
+        return dead_topic(self.cluster(), name)
 
-    def _cluster(self) -> ClusterSpec:
+    def cluster(self) -> ClusterSpec:
+        """The cluster of the fields.
+
+        Raises:
+            SpecError: a field is wrong.
+        """
         cluster, wrong = validated(
             ClusterSpec,
             {

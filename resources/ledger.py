@@ -10,14 +10,12 @@ from windrow.ingest.ports.ledger import Ledger
 
 
 class LedgerState(dg.ConfigurableResource[None]):
-    """Where boundaries, plans and copies of receipts are kept: a database URL, SQLite
-    or PostgreSQL.
-    """
+    """The database of boundaries, plans and copies of receipts: SQLite or PostgreSQL."""
 
     url: str = Field(repr=False, description="A path, sqlite:///path or postgresql+psycopg://...")
 
     def ledger(self) -> Ledger:
-        """Open it; the tables are made if they aren't there.
+        """Opens the ledger; makes its tables if they don't exist.
 
         Raises:
             UnreachableError: the database doesn't answer.

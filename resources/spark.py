@@ -1,6 +1,4 @@
-"""Spark as a Dagster resource: dagster-pyspark's lazy session, set up for windrow, or
-one on a server that is up; as an `ingest` engine.
-"""
+"""Spark as a Dagster resource: a session of the run's own, or one on a Connect server."""
 
 from __future__ import annotations
 
@@ -19,12 +17,10 @@ from windrow.ingest.runner.spark.spark import SparkEngine
 
 
 class Spark(LazyPySparkResource):
-    """Starts Spark at the first window that has something to read, and stops at the end
-    of the run what it started.
+    """Starts Spark at the first window with messages, and stops it at the end of the run.
 
-    A run that only reports what is committed never starts Spark. One that is told of a
-    Spark Connect server (`windrow spark run`) has a session there, of its own, and
-    starts none.
+    A run that only reports committed windows never starts Spark. With `connect` the run
+    has a session of its own on a Spark Connect server (`windrow spark run`).
     """
 
     master: str = Field(
@@ -53,7 +49,7 @@ class Spark(LazyPySparkResource):
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
-        """What would have no effect is a mistake."""
+        """Refuses settings that would have no effect."""
         if self.connect is not None and (self.spark_config or self.master != MASTER):
             raise ValueError(
                 "connect excludes master and spark_config: tell them to the server, windrow spark"
@@ -71,7 +67,7 @@ class Spark(LazyPySparkResource):
             self._spark_session = spark_session(self.master, self.spark_config)
 
     def engine(self) -> SparkEngine:
-        """Where the tasks of the splits run.
+        """The engine that runs the tasks.
 
         Raises:
             SpecError: `connect` is no address.
@@ -89,7 +85,7 @@ class Spark(LazyPySparkResource):
         return self._connected
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Stop the session if this run made it."""
+        """Stops the session if this run started it."""
         del context
         session: Any = self._spark_session
         if session is not None and self._own:

@@ -21,28 +21,28 @@ from windrow.ingest.sinks.kinds import SinkOfItsKind
 
 
 class Table(dg.ConfigurableResource[None]):
-    """Where rows go, and receipts with them."""
+    """The table of rows and receipts, with its dead letters."""
 
     settings: Mapping[str, Any] = Field(repr=False, description="As under a spec's sink")
     folder: str = Field(description="What a relative path is relative to")
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Self:
-        """The resource of a spec's table."""
+        """Makes the resource of a spec's table."""
         return cls(
             settings=spec.reached_sink.model_dump(mode="json", exclude_none=True),
             folder=str(spec.folder),
         )
 
     def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
-        """The table, and its dead letters; nothing is touched yet.
+        """The table and its dead letters. Reads and writes nothing.
 
         Args:
             rows: the columns of the rows, without the metadata columns.
             metadata: these, name -> column.
 
         Raises:
-            SpecError: its fields make no table.
+            SpecError: a field is wrong.
         """
         found, wrong = validated(_Settings, {"sink": self.settings})
         if found is None:

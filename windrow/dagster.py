@@ -11,11 +11,11 @@
   what comes after a table.
 """
 
+from windrow.assets.completeness import when_complete
 from windrow.assets.component import KafkaTable
 from windrow.assets.factory import kafka_table, standing_on
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key, table_key
 from windrow.assets.partitions import partitions_of
-from windrow.assets.waiting import when_complete
 from windrow.resources.kafka import KafkaSource
 from windrow.resources.ledger import LedgerState
 from windrow.resources.spark import Spark

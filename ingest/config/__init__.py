@@ -1,1 +1,1 @@
-"""What a user writes: one model for YAML, Python and the command."""
+"""The models of a spec and of a windrow.yaml, for YAML, Python and the command."""

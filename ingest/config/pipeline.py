@@ -502,28 +502,28 @@ def _registry_mistakes(
     """A format that asks a registry needs one; a registry of this pipeline alone must be
     asked by some format.
     """
+    decoding = [
+        place
+        for place, part in ((("decode",), decode), (("decode", "key"), section_of(decode, "key")))
+        if asks_registry(part)
+    ]
     writing = [
         ("sink", part, "format")
         for part in ("key", "value")
         if asks_registry(section_of(sink, part))
     ]
-    beside = sink.get("cluster") is None and sink.get("bootstrap_servers") is None
-    at_sink = [sink.get("registry"), source.get("registry") if beside else None]
-    at_sink.append(_registry_of(named_clusters, source if beside else sink))
-    asking = [
-        place
-        for place, part in ((("decode",), decode), (("decode", "key"), section_of(decode, "key")))
-        if asks_registry(part)
-    ]
-    if asking and _registry_of(named_clusters, source) is None and source.get("registry") is None:
+    of_source = (source.get("registry"), _registry_of(named_clusters, source))
+    own_cluster = any(sink.get(name) is not None for name in ("cluster", "bootstrap_servers"))
+    of_cluster = (_registry_of(named_clusters, sink),) if own_cluster else of_source
+    if decoding and of_source == (None, None):
         yield (
-            (*asking[0], "format"),
+            (*decoding[0], "format"),
             (
                 "asks a schema registry: say which one as source.registry, or beside the cluster in"
                 " windrow.yaml"
             ),
         )
-    if writing and at_sink == [None, None, None]:
+    if writing and not any(each is not None for each in (sink.get("registry"), *of_cluster)):
         yield (
             writing[0],
             (
@@ -539,16 +539,10 @@ def _registry_mistakes(
                 " registry"
             ),
         )
-    if (
-        source.get("registry") is not None
-        and not asking
-        and not (writing and beside and sink.get("registry") is None)
-    ):
+    shared = writing and not own_cluster and sink.get("registry") is None
+    if source.get("registry") is not None and not decoding and not shared:
         yield (
-            (
-                "source",
-                "registry",
-            ),
+            ("source", "registry"),
             "would not be asked: no format of this pipeline's goes by schemas of a registry",
         )
 

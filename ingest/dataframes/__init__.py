@@ -1,1 +1,1 @@
-"""Spark's side of the topics: exact ranges of them as a DataFrame, for what needs Spark itself."""
+"""Spark data source and sink: exact ranges of topics as DataFrames, and rows into topics."""

@@ -1,10 +1,10 @@
-"""What a session registers: `spark.read.format("windrow")` and `df.write.format("windrow-kafka")`.
+"""The data sources to register: `spark.read.format("windrow")` and
+`df.write.format("windrow-kafka")`.
 
-This module travels by value, with windrow's code where workers have none of it, for
-PySpark unpickles all that it is given before any of it can be asked: so nothing of
-windrow is imported here but by a call, when the code has been taken up
-(`ingest.runner.spark.worker_bootstrap`). What is behind is pickled by itself, and unpickled
-then.
+This module is pickled by value, for workers may have no windrow, and PySpark unpickles
+everything before any code runs. So it imports windrow inside functions only, after
+`ingest.runner.spark.worker_bootstrap` has installed the code. The reader and the writer
+behind it are bytes until then.
 
     class      pickled when it is registered: each Python process that Spark plans in, beside its
                driver, makes an instance of it
@@ -37,14 +37,10 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 
 
 class CodeOfDriver:
-    """In the place of windrow's code, until it is pickled: the code then, or None where
-    workers have it.
-    """
+    """A placeholder that is pickled as windrow's code, or as None if workers have it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from windrow.ingest.runner.spark.cluster import (
-            code_to_send,
-        )  # only the driver has it at hand
+        from windrow.ingest.runner.spark.cluster import code_to_send  # of the driver
 
         return _itself, (code_to_send(),)
 
@@ -64,44 +60,43 @@ class WindrowSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format`."""
         return "windrow"
 
     def schema(self) -> StructType:
-        """The columns; what is read is made out here, once for the DataFrame.
+        """The columns. Pins what is read, once for the DataFrame.
 
         Raises:
             WindrowError: as `ingest.dataframes.pinned.pin`.
         """
         take_up(self._code)
-        from windrow.ingest.dataframes.source import pinned  # now it can be
+        from windrow.ingest.dataframes.source import pinned  # after take_up
 
         columns, self._pinned = pinned(dict(self.options))
         return columns
 
     def reader(self, schema: StructType) -> PackedReader:
-        """What reads the DataFrame.
+        """Makes the reader of the DataFrame.
 
         Raises:
-            SpecError: the columns were told by `.schema()`.
+            SpecError: the columns were given by `.schema()`.
         """
         take_up(self._code)
-        from windrow.ingest.dataframes.source import reader  # as above
+        from windrow.ingest.dataframes.source import reader
 
         return PackedReader(self._code, reader(self._pinned, schema))
 
 
 class PackedReader(DataSourceReader):
-    """`ingest.dataframes.source.SplitReader` on its way.
-
-    `code`: windrow's, None where it is; `packed`: pickled.
+    """Carries a pickled `ingest.dataframes.source.SplitReader`, and windrow's code (None:
+    workers have it).
     """
 
     def __init__(self, code: Any, packed: bytes) -> None:
         self._code, self._packed = code, packed
 
     def partitions(self) -> list[InputPartition]:
-        """One per split, its number; without any, Spark makes an empty one of its own."""
+        """One per split, with its number; for none, Spark makes an empty one of its own."""
         return [InputPartition(number) for number in range(len(self._reader().pinned.splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -127,44 +122,41 @@ class WindrowKafka(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format`."""
         return "windrow-kafka"
 
     def writer(self, schema: StructType, overwrite: bool) -> PackedWriter:
-        """What writes the DataFrame.
+        """Makes the writer of the DataFrame.
 
         Raises:
-            SpecError: the options, the file or the columns can't be used; or what is
-                there was to be overwritten.
+            SpecError: the options, the file or the columns can't be used, or the mode is
+                overwrite.
             RefusedError: the control topic belongs to somebody else, or is damaged.
             UnreachableError: the cluster doesn't answer.
         """
         take_up(self._code)
-        from windrow.ingest.dataframes.sink import writer  # as above
+        from windrow.ingest.dataframes.sink import writer
 
         return PackedWriter(self._code, writer(dict(self.options), schema, overwrite=overwrite))
 
 
 class StagedRows(WriterCommitMessage):
-    """What came of one task, which wrote the partition of that number: as an engine's
-    tasks end; None if the batch was there already.
-    """
+    """The outcome of the task of a partition; None if the batch was committed already."""
 
     def __init__(self, partition: int, outcome: str | None) -> None:
         self.partition, self.outcome = partition, outcome
 
 
 class PackedWriter(DataSourceArrowWriter):
-    """`ingest.dataframes.sink.BatchWriter` on its way.
-
-    `code`: windrow's, None where it is; `packed`: pickled.
+    """Carries a pickled `ingest.dataframes.sink.BatchWriter`, and windrow's code (None:
+    workers have it).
     """
 
     def __init__(self, code: Any, packed: bytes) -> None:
         self._code, self._packed = code, packed
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage a partition, where it is to be written."""
+        """Stages a partition."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in its tasks"
         return StagedRows(
@@ -172,7 +164,7 @@ class PackedWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what was staged, unless the batch is there.
+        """Publishes what was staged, unless the batch is committed already.
 
         Raises:
             WindrowError: as `BatchWriter.commit`.
@@ -181,10 +173,7 @@ class PackedWriter(DataSourceArrowWriter):
         self._writer().commit({task.partition: task.outcome for task in tasks})
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing was published.
-
-        What was staged is left to a later write: a copy of a task may still be at it.
-        """
+        """Leaves what was staged to a later write: a copy of a task may still be running."""
 
     def _writer(self) -> Any:
         take_up(self._code)

@@ -1,6 +1,6 @@
-"""What `spark.read.format("windrow")` and `df.write.format("windrow-kafka")` can be told.
+"""The options of `spark.read.format("windrow")` and `df.write.format("windrow-kafka")`.
 
-Checked as a spec is: all mistakes at once, and none of them ignored.
+They are checked like a spec: all mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLIENT = "client."
 
 
 def _splits(value: object) -> tuple[Split, ...]:
-    """The ranges of a JSON list, in the order of the log, none of them in another one."""
+    """Validates a JSON list of ranges that don't overlap, and sorts them."""
     try:
         splits = sorted(
             msgspec.json.decode(str(value), type=tuple[Split, ...]),
@@ -68,7 +68,7 @@ class ReadOptions(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """What doesn't go together."""
+        """Options that conflict."""
         if ("spec" in written) == ("bootstrap_servers" in written):
             yield (), "exactly one of spec and bootstrap_servers says which cluster is read"
         if ("window" in written) == ("splits" in written):
@@ -92,10 +92,10 @@ class ReadOptions(Section):
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a read, of what Spark was told.
+    """Reads the options of a read from those of Spark.
 
     Raises:
-        SpecError: with everything that is wrong.
+        SpecError: with all mistakes.
     """
     values: dict[str, Any] = {
         name: value for name, value in given.items() if not name.startswith(_CLIENT)
@@ -109,7 +109,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         values["client"] = client
     for name in ("mode", "columns", "isolation"):
         if name in values:
-            values[name] = str(values[name]).lower()  # as Spark takes the modes of its own formats
+            values[name] = str(values[name]).lower()  # as Spark does for its own formats
     options, mistakes = validated(ReadOptions, values)
     wrong = [*mistakes, *client_mistakes(values, ())]
     wrong = _refusing_path(
@@ -121,7 +121,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _number(value: object) -> int:
-    """A batch's, as Spark has it: a text."""
+    """Validates the number of a batch, which Spark has as a text."""
     if not re.fullmatch(r"\d{1,9}", str(value), re.ASCII):
         raise sentence("must be a number of up to 9 digits", value)
     return int(str(value))
@@ -130,8 +130,8 @@ def _number(value: object) -> int:
 class WriteOptions(Section):
     """The options of a write.
 
-    `spec`: the file that says who writes, and where; `batch`: under which number these
-    rows are written once.
+    `spec`: the file with the writer's id and the sink; `batch`: the number under which
+    these rows are written once.
     """
 
     spec: Text
@@ -139,10 +139,10 @@ class WriteOptions(Section):
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The options of a write, of what Spark was told.
+    """Reads the options of a write from those of Spark.
 
     Raises:
-        SpecError: with everything that is wrong.
+        SpecError: with all mistakes.
     """
     options, wrong = validated(WriteOptions, given)
     wrong = _refusing_path(
@@ -156,8 +156,8 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 def _refusing_path(given: Mapping[str, Any], wrong: list[Mistake], says: str) -> list[Mistake]:
-    """A path is what `load` and `save` make an option of: `says` is told of it, and not
-    that there is no such option.
+    """Replaces the mistake of a path, which `load` and `save` make an option, by another
+    sentence.
     """
     return (
         [*(m for m in wrong if m.place != ("path",)), Mistake((), says)]

@@ -1,10 +1,10 @@
-"""What a read reads, made out once: exact offsets of topics that are known by their ids.
+"""Pins what a DataFrame reads: exact offsets of topics that are identified by their ids.
 
-Spark may read a DataFrame as often as it likes: a task again, a `count()` before a
-`write()`. So what was asked becomes integers when the DataFrame is made, with the
-cluster's and the topics' ids and with leader epochs as witnesses. Each read later gives
-the same messages, or fails: where they expired, where the log was cut off and has grown
-again, where the topic was made anew.
+Spark may read a DataFrame again and again: a retried task, a `count()` before a
+`write()`. So windows and splits become offsets when the DataFrame is made, with the ids
+of the cluster and the topics, and with leader epochs as witnesses. Each later read gives
+the same messages, or fails if they expired, if the log was truncated and has grown
+again, or if the topic was created anew.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from windrow.ingest.config.window import windows_named
 from windrow.ingest.dataframes.options import ReadOptions
 from windrow.ingest.dataframes.shape import AsMessages, AsRows, Shape
 from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError, SpecError
-from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.availability import readable_splits
@@ -34,7 +33,7 @@ from windrow.ingest.runner.schemas import decoder_for
 
 @dataclass(frozen=True)
 class Pinned:
-    """Which splits are read, by what, and what becomes of their messages. Picklable."""
+    """The splits to read, their reader, and the columns of their messages. Picklable."""
 
     splits: tuple[Split, ...]
     reader: Reader
@@ -42,12 +41,12 @@ class Pinned:
 
 
 def pin(options: ReadOptions) -> Pinned:
-    """Ask the cluster, and the pipeline's ledger, what is to be read. Writes nothing.
+    """Asks the cluster and the pipeline's ledger what to read. Writes nothing.
 
     Raises:
-        SpecError: the spec, the window or a topic isn't there, or can't be used.
-        NotClosedError: the window isn't over, or the log doesn't reach so far yet.
-        DataLossError: messages that were asked for are gone.
+        SpecError: the spec, the window or a topic doesn't exist, or can't be used.
+        NotClosedError: the window isn't closed, or the log doesn't reach so far yet.
+        DataLossError: messages are gone.
         IdentityError: the window was planned on another cluster or topic.
         UnreachableError: the cluster doesn't answer.
     """
@@ -75,8 +74,11 @@ def pin(options: ReadOptions) -> Pinned:
 
 
 def _planned(pipeline: Pipeline, named: str) -> tuple[tuple[Split, ...], ReadPlan]:
-    """What a run of some windows reads, or has read."""
-    plans = [_plan(pipeline, window) for window in windows_named(pipeline.spec, named)]
+    """The splits that a run of these windows reads, or has read."""
+    windows = windows_named(pipeline.spec, named)
+    for window in windows:
+        refuse_open(pipeline, window)
+    plans = [preview(pipeline, window) for window in windows]
     sources = {
         (plan.stop.cluster_id, topic.topic, topic.topic_id)
         for plan in plans
@@ -94,13 +96,8 @@ def _planned(pipeline: Pipeline, named: str) -> tuple[tuple[Split, ...], ReadPla
     return tuple(splits), ReadPlan(clusters.pop(), ids, "fail")
 
 
-def _plan(pipeline: Pipeline, window: Window) -> Plan:
-    refuse_open(pipeline, window)
-    return preview(pipeline, window)
-
-
 def _given(broker: Broker, asked: Sequence[Split]) -> tuple[tuple[Split, ...], ReadPlan]:
-    """Splits that a user named, with the witnesses that they lack."""
+    """The splits that a user gave, with the leader epochs that they lack."""
     names = sorted({split.topic for split in asked})
     topics: dict[str, TopicInfo] = {name: broker.topic(name) for name in names}
     beyond = next(
@@ -118,8 +115,8 @@ def _given(broker: Broker, asked: Sequence[Split]) -> tuple[tuple[Split, ...], R
 
 
 def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
-    """The end of what is decided has an epoch under which the log reached beyond each
-    of the splits.
+    """Adds the leader epoch of the log's stable end, under which it reached beyond the
+    splits.
     """
     tps = sorted({split.tp for split in asked})
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
@@ -160,11 +157,11 @@ def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
 
 
 def _rows(pipeline: Pipeline, splits: Sequence[Split], *, drops: bool) -> AsRows:
-    """As the pipeline makes them."""
+    """The rows that the pipeline would make."""
     spec, decoder = pipeline.spec, decoder_for(pipeline, sorted({split.topic for split in splits}))
     transform, key = pipeline.transform(), spec.sink.key
     metadata: Mapping[str, str] = spec.metadata
-    # not the table's: those are a transform's of Spark, which is not asked here
+    # not the table's columns, which a Spark transform may have changed: it isn't run here
     columns = transform.columns(decoder.columns)
     return AsRows(
         decoder,

@@ -1,12 +1,15 @@
-"""What a DataFrame's rows are: messages as they are in the log, or the rows that a
-pipeline's decoder and rules make of them.
+"""The rows of a DataFrame: messages as they are, or the rows that a pipeline makes of them.
+
+Both classes have `schema`, the columns, and `open(split)`, which returns a function from
+a batch of the split's messages to one array per column, of its type or one that casts to
+it. Both are picklable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -25,31 +28,20 @@ if TYPE_CHECKING:
     from windrow.ingest.ports.transform import Transform
 
 
-class Shape(Protocol):
-    """Messages to the columns of a DataFrame. Picklable."""
+@dataclass(frozen=True)
+class AsMessages:
+    """Messages with all their fields; a timestamp that no table can hold is null."""
 
     @property
     def schema(self) -> pa.Schema:
         """The columns."""
-
-    def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
-        """What makes them of each batch of a split's messages, one array per column, of
-        its type or one that casts to it.
-        """
-
-
-@dataclass(frozen=True)
-class AsMessages:
-    """Messages with all that Kafka says of them; a timestamp that no table can hold is null."""
-
-    @property
-    def schema(self) -> pa.Schema:
         kinds = {"timestamp": TYPES["timestamp"], "timestamp_type": TYPES["timestamp-type"]}
         return pa.schema(
             [pa.field(f.name, kinds.get(f.name, f.type), f.nullable) for f in MESSAGES]
         )
 
     def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
+        """Returns the function from messages to arrays."""
         del split
         at = MESSAGES.get_field_index("timestamp")
         return lambda messages: [
@@ -60,10 +52,10 @@ class AsMessages:
 
 @dataclass(frozen=True)
 class AsRows:
-    """The rows of a pipeline's table, with the metadata columns that say where each comes from.
+    """The rows of a pipeline's table, with the metadata columns of their messages.
 
     `primary_key`: of a table that has one; then the rows are changes, in the order of
-    each split's log, and the last column says of which the key was deleted
+    each split's log, and the last column says which are deletes
     (`ingest.schema.changes`). `drops`: whether messages that can't become rows are left
     out; else they refuse the read.
     """
@@ -77,21 +69,26 @@ class AsRows:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns."""
         own = change_schema(self.rows, self.primary_key) if self.primary_key else self.rows
-        return pa.schema([*own, *fields(self._told)])
+        return pa.schema([*own, *fields(self._metadata_columns)])
 
     @property
-    def _told(self) -> dict[str, str]:
-        """The metadata columns that a DataFrame has."""
+    def _metadata_columns(self) -> dict[str, str]:
+        """The metadata columns that come from messages alone."""
         return of_message(self.metadata)
 
     def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
-        """See `Shape`.
+        """Returns the function from messages to arrays.
 
         Raises:
-            RefusedError: a message can't become a row; when it is called.
+            RefusedError: a message can't become a row; when the function is called.
         """
-        decode, transform, names = self.decoder.open(), self.transform.open(), list(self._told)
+        decode, transform, names = (
+            self.decoder.open(),
+            self.transform.open(),
+            list(self._metadata_columns),
+        )
 
         def shape(messages: pa.RecordBatch) -> list[pa.Array]:
             decoded = transform(decode(messages))
@@ -104,8 +101,11 @@ class AsRows:
         return shape
 
 
+Shape = AsMessages | AsRows
+
+
 def _undecodable(split: Split, messages: pa.RecordBatch, decoded: Decoded) -> RefusedError:
-    """The first of a batch's messages that can't become rows, and how many there are."""
+    """The error of a batch's first message that can't become a row."""
     offset = messages.column("offset")[decoded.dead_index[0].as_py()].as_py()
     reason, detail = decoded.dead_reason[0].as_py(), decoded.dead_detail[0].as_py()
     others = (

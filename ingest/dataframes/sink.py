@@ -1,21 +1,20 @@
-"""Behind `df.write.format("windrow-kafka")`: a DataFrame's rows become messages, each
-batch once, by the protocol of the Kafka sink.
+"""`df.write.format("windrow-kafka")`: writes a DataFrame's rows as messages, each batch
+once, by the protocol of the Kafka sink.
 
-    save()        the file is checked, the control topic is made if it isn't there, and looked at: a
-                  batch that is there writes nothing
-    each task     stages its rows as messages, where no reader sees them; Spark may try it again, or
-                  twice at once
-    commit        what Spark took of each task is published in one transaction with the receipt:
-                  fence, look, write
+1. `save()` checks the file, makes the control topic if it doesn't exist, and looks the
+   batch up: one that is committed writes nothing.
+2. Each task stages its rows as messages that no reader sees. Spark may retry a task, or
+   run it twice at once.
+3. The commit publishes what Spark took from each task in one transaction with the
+   receipt: fence, look, write.
 
-A batch has a number, and no more: not what was in it. So its plan is one split without
-a range of anything, the same however Spark cuts the rows, and the first attempt that
-commits is the batch. A write that is begun again (a driver that died, a rerun of the
-job) looks, and finds it; one that comes beside it is fenced, or finds it behind the
-fence.
+A batch is identified by its number alone, not by its rows. So its plan is one split
+without offsets, the same however Spark cuts the rows, and the first attempt that commits
+is the batch. A write that is repeated (a driver that died, a rerun of the job) finds it
+committed; a concurrent one is fenced, or finds it behind the fence.
 
-PySpark pickles a writer on its way to the tasks and to the commit, each of which has it
-in a process of its own. No secret travels: the commit reads the file again.
+PySpark pickles the writer for the tasks and for the commit, which run in processes of
+their own. It has no secrets: the commit reads the file again.
 """
 
 from __future__ import annotations
@@ -54,18 +53,18 @@ from windrow.ingest.schema.metadata_columns import messages_of
 from windrow.ingest.source.enumerator.grid import BATCH
 
 _LEDGER = "dataframe"
-"""In the place of a ledger's id: there is nothing to remember but a batch's number."""
+"""The ledger's id in owner and receipts: a write has no ledger."""
 
 _KEPT = timedelta(days=7)
-"""What writes that died have staged is removed by a later one, once it is so old."""
+"""Age at which a later write removes what a dead one has staged."""
 
 
 def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> bytes:
-    """What writes a DataFrame, pickled.
+    """Makes the writer of a DataFrame, pickled.
 
     Raises:
-        SpecError: the options, the file or the columns can't be used; or what is there
-            was to be overwritten.
+        SpecError: the options, the file or the columns can't be used, or the mode is
+            overwrite.
         RefusedError: the control topic belongs to somebody else, or is damaged.
         UnreachableError: the cluster doesn't answer.
     """
@@ -87,8 +86,8 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
 
 
 def plan_of(write: str, batch: int, sink: str) -> Plan:
-    """A batch's: of one split, under a topic id that no other batch has, so that no two
-    share an offset.
+    """The plan of a batch: one split, of a topic id of its own, so that no two batches
+    overlap.
 
     `write`, `sink`: their ids.
     """
@@ -102,8 +101,8 @@ def plan_of(write: str, batch: int, sink: str) -> Plan:
 class BatchWriter:
     """Writes a batch of rows.
 
-    `path`: of the file; `rows`: their columns; `stager`: pickled, None if the batch was
-    there already.
+    `path`: of the file; `rows`: their columns; `stager`: pickled, None if the batch is
+    committed already.
     """
 
     path: Path
@@ -114,28 +113,23 @@ class BatchWriter:
     stager: bytes | None
 
     def write(self, partition: int, batches: Iterator[pa.RecordBatch]) -> str | None:
-        """Stage the partition of that number, where it is to be written; how it ended,
-        as tasks of an engine do.
-
-        None: it is there.
+        """Stages a partition; returns the outcome, as the tasks of an engine do, or None if
+        the batch is committed already.
         """
         if self.stager is None:
             return None
-        task = StageRows(
-            pickle.loads(self.stager),  # noqa: S301
-            self.rows,
-            partition,
-        )  # our own, of the driver's
+        stager = pickle.loads(self.stager)  # from our own driver  # noqa: S301
+        task = StageRows(stager, self.rows, partition)
         return tried(partial(task, batches=batches), *self.plan.splits)
 
     def commit(self, tasks: Mapping[int, str | None]) -> None:
-        """Publish what was staged, unless the batch is there.
+        """Publishes what was staged, unless the batch is committed already.
 
-        `tasks`: how that of each partition ended.
+        `tasks`: the outcome of each partition.
 
         Raises:
-            WindrowError: a task's own; or the sink's, of which nothing was published.
-            OutcomeUnknownError: the commit was sent, and nobody can say what came of it.
+            WindrowError: a task's or the sink's error; nothing was published.
+            OutcomeUnknownError: the commit was sent, and its outcome is unknown.
         """
         if self.stager is None:
             return
@@ -152,7 +146,7 @@ class BatchWriter:
             raise OutcomeUnknownError(
                 what, "commit", "Write it again under the same number: it is looked for first."
             )
-        # the batch is there: a folder that can't be read is the next one's trouble
+        # the batch is committed; a folder that can't be read is reported by the next write
         with suppress(WindrowError):
             sink.sweep(_KEPT)
 
@@ -177,21 +171,18 @@ class BatchWriter:
 
 @dataclass(frozen=True)
 class StageRows:
-    """What each task runs.
-
-    `rows`: the columns, of the types that were agreed; `partition`: the number of the DataFrame's.
-    """
+    """The task of one partition. `rows`: the columns of the DataFrame."""
 
     stagers: StagerFactory
     rows: pa.Schema
     partition: int
 
     def __call__(self, split: Split, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage all batches; nothing of them is visible yet.
+        """Stages all batches, invisibly.
 
         Raises:
             RefusedError: a row can't become a message.
-            UnreachableError: they can't be kept.
+            UnreachableError: the staging area can't be written.
         """
         stager, written = self.stagers(split), 0
         try:
@@ -212,7 +203,7 @@ class StageRows:
             raise
 
     def _places(self, topic: str, first: int, count: int) -> pa.RecordBatch:
-        """In the place of the messages that rows come from: what the headers of theirs say."""
+        """The messages that rows come from, as far as the headers need them."""
         offsets = pa.array(np.arange(first, first + count))
         return messages_of(
             {
@@ -224,7 +215,7 @@ class StageRows:
 
 
 def _counted(split: Split, written: int, staging: Staging) -> Staged:
-    """A batch counts as one message that became all of its rows."""
+    """Counts a batch as one message that became all of its rows."""
     counts = SplitCounts(
         split.topic,
         split.partition,
@@ -247,7 +238,7 @@ def _counted(split: Split, written: int, staging: Staging) -> Staged:
 
 
 def together(tasks: Sequence[Staged], split: Split) -> Staged:
-    """What all tasks staged as one: in the order of the partitions, and so is what is published."""
+    """Joins what all tasks staged, in the order of the partitions, which is published so."""
     rows = sum(task.counts.rows for task in tasks)
     checksum = text(sum(int(task.counts.checksums.rows, 16) for task in tasks))
     return _counted(

@@ -1,14 +1,10 @@
-"""Behind `spark.read.format("windrow")`: exact ranges of topics as a DataFrame, read by
-windrow's own reader into Arrow batches.
+"""`spark.read.format("windrow")`: reads exact ranges of topics as a DataFrame.
 
-    load()        the options are checked, and what they ask for is pinned
-                  (`ingest.dataframes.pinned`): the driver's side
-    each read     one Spark task per split, which gives Arrow batches to the JVM: no Python object
-                  is made for a message
-
-PySpark makes an instance of the source (`ingest.dataframes.formats`) at `load()`, asks it for its
-columns, and pickles it then: each plan of
-the DataFrame has that very copy. So what `pinned` pins is what every action reads.
+1. `load()` checks the options and pins the offsets (`ingest.dataframes.pinned`), on the
+   driver. PySpark asks the source for its columns, and pickles it: each plan of the
+   DataFrame has that very copy, so every action reads the same offsets.
+2. Each read runs one Spark task per split, which gives Arrow batches to the JVM; no
+   Python object is made for a message.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ from windrow.ingest.runner.spark.spark import dumped
 
 
 def pinned(options: Mapping[str, str]) -> tuple[StructType, bytes]:
-    """The columns of a DataFrame, and what it reads, pickled.
+    """Pins a DataFrame: its columns, and the pickled `Pinned`.
 
     Raises:
         WindrowError: as `ingest.dataframes.pinned.pin`.
@@ -44,42 +40,41 @@ def pinned(options: Mapping[str, str]) -> tuple[StructType, bytes]:
 
 
 def reader(made: bytes | None, schema: StructType) -> bytes:
-    """What reads a DataFrame, pickled. `made`: as `pinned` gives it; None where it wasn't asked.
+    """Makes the reader of a DataFrame, pickled. `made`: of `pinned`; None: it wasn't called.
 
     Raises:
-        SpecError: the columns were told by `.schema()`.
+        SpecError: the columns were given by `.schema()`.
     """
     if made is None:
         what = "The columns of a windrow read can't be told by schema()"
         raise SpecError(
             what, "spec", "Leave it out, and select or cast the columns that load() gives."
         )
-    return dumped(
-        SplitReader(pickle.loads(made), to_arrow_schema(schema, timezone="UTC"))  # noqa: S301
-    )  # our own
+    own = pickle.loads(made)  # of `pinned`  # noqa: S301
+    return dumped(SplitReader(own, to_arrow_schema(schema, timezone="UTC")))
 
 
 @dataclass(frozen=True)
 class SplitReader:
     """Reads the splits of a DataFrame, each in a task.
 
-    `target`: its columns, of the very types that Spark's JVM expects.
+    `target`: its columns, of the types that Spark's JVM expects.
     """
 
     pinned: Pinned
     target: pa.Schema
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The batches of the split of that number.
+        """Reads the batches of a split, by its number.
 
         Raises:
             WindrowError: as the reader; RefusedError for a message that can't become a
-                row; BugError for what nobody foresaw.
+                row; BugError for any other exception.
         """
         split = self.pinned.splits[number]
         try:
             yield from batch_iterator(partial(self._read, split))
-        except Exception as failed:  # told as one of ours, without its text  # noqa: BLE001
+        except Exception as failed:  # becomes one of windrow's, without its text  # noqa: BLE001
             raise as_error(failed, split) from None
 
     def _read(self, split: Split, give: Take) -> None:

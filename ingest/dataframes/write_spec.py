@@ -1,5 +1,5 @@
-"""The file behind `df.write.format("windrow-kafka")`: who writes, and the topics, in
-the words of a pipeline's `sink` section.
+"""The file of `df.write.format("windrow-kafka")`: the writer's id, and a pipeline's `sink`
+section for the topics.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from windrow.ingest.ports.sink import Sink
 
 _FIXED: Mapping[str, Any] = {"kind": "kafka", "atomic_window": True, "timestamp": "published"}
-"""What holds of a write where the file says nothing."""
+"""Settings of a write that the file may leave out."""
 
 METADATA = dict(
     zip(ALWAYS, ("windrow_id", "windrow_partition", "windrow_row", "windrow_batch"), strict=True)
 )
-"""The headers of each message: who wrote it, from which partition of the DataFrame,
-which row of that, and in which batch.
+"""The headers of each message: the writer's id, the partition of the DataFrame, the row in
+it, and the batch.
 """
 
 
 class WriteSpec(Section):
-    """Batches of rows that become messages, each batch once."""
+    """The spec of a write."""
 
     id: PipelineId
     sink: KafkaOfItsKind = Field(description="The topics, as in a pipeline's spec.")
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """What a sink may say, and a write can't do."""
+        """Settings of a sink that a write doesn't support."""
         sink = section_of(written, "sink")
         if not sink:
             return
@@ -91,7 +91,7 @@ class WriteSpec(Section):
             yield ("sink", "bootstrap_servers"), "is missing"
 
     def table(self, folder: Path, rows: pa.Schema) -> Sink:
-        """The sink. `folder`: what relative paths begin at; `rows`: the DataFrame's columns.
+        """Makes the sink. `folder`: of relative paths; `rows`: the DataFrame's columns.
 
         Raises:
             SpecError: the columns have the name of a header that each message gets, or
@@ -101,11 +101,11 @@ class WriteSpec(Section):
 
 
 def read_write_spec(path: Path) -> WriteSpec:
-    """The file of a write.
+    """Loads the file of a write.
 
     Raises:
-        SpecError: it can't be read, or is wrong: then with all its mistakes at once,
-            each with its line and dotted place.
+        SpecError: it can't be read, or is wrong: then with all its mistakes, each with
+            its line and dotted place.
     """
     do = "Give its path as the option spec."
     document = read_document(text_of(path, f"The file {path} of the write", do), envelope=False)

@@ -159,14 +159,11 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
         for candidate in _candidates(format_, counting)
     ]
     decode = {"format": Setting(format_), **included, **_forms(format_, events, candidates)}
-    hints = (
-        []
-        if key
-        else [
-            "nothing tells the rows' primary key: with `sink.mode: upsert` and one the table holds"  # noqa: ISC004
-            " each row once"
-        ]
+    no_key = (
+        "nothing tells the rows' primary key: with `sink.mode: upsert` and one the table holds"
+        " each row once"
     )
+    hints = () if key else (no_key,)
     if not key and envelope.kind not in {candidate.name.casefold() for candidate in candidates}:
         decode["envelope"] = Setting({envelope.kind: envelope.kind}, "what became of the row")
         candidates.append(
@@ -180,7 +177,7 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
         f"{'guessed from' if counting[-1].schema is None else 'by the schema in'}"
         f" {counted(len(counting))} of {envelope.tool}"
     )
-    return Proposal(tuple(candidates), source, decode, tuple(hints), key, change_data=True)
+    return Proposal(tuple(candidates), source, decode, hints, key, change_data=True)
 
 
 def _in_key(candidate: Candidate) -> Candidate:

@@ -1,5 +1,5 @@
-"""Types that change events state: Connect's schema beside an event, MySQL's types in
-Canal's events.
+"""Column types that change events state: by Connect's schema in each message, or by MySQL's
+types in Canal's events.
 """
 
 from __future__ import annotations

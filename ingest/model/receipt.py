@@ -15,7 +15,7 @@ import msgspec
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.window import Window
 
-RECEIPT_VERSION = 3
+RECEIPT_VERSION = 4
 """The form of receipts, which alone is written and read."""
 
 

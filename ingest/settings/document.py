@@ -315,7 +315,7 @@ def _is_branch(part: str) -> bool:
 
 
 def is_secret(place: Place) -> bool:
-    """Whether what stands at a place is never repeated."""
+    """Whether the value of a place is never repeated."""
     return any(
         len(place) >= len(s) and all(part in {"*", at} for part, at in zip(s, place, strict=False))
         for s in SECRET

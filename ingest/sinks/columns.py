@@ -1,4 +1,4 @@
-"""Which columns windrow's own files hold: of rows, and of dead letters. Pure."""
+"""The columns of tables: of rows, of dead letters, and what becomes of them. Pure."""
 
 from __future__ import annotations
 
@@ -28,15 +28,13 @@ DEAD_FILE = pa.schema(
         pa.field("pipeline", pa.string(), nullable=False),
     ]
 )
-"""One dead letter a row: the whole message, why it was refused, which schema it named,
-and by which attempt.
+"""A dead letter: the whole message, why it was refused, its schema's id, and the attempt.
 
-These columns, and `DEFAULT["window"]` by which their table is partitioned, have the
-same names whatever the table of rows calls such things.
+The names are the same whatever the table of rows calls its metadata columns.
 """
 
 DEAD_LETTERS = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string()))
-"""As they are read: with the window's key."""
+"""Dead letters as they are read: with the window's key."""
 
 
 _SCALARS = (
@@ -52,18 +50,14 @@ _SCALARS = (
 
 
 def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-    """What a staged file of rows holds: the row columns, then what they say of the
-    message that each row came from.
-    """
+    """The columns of a staged file: the rows', then the metadata columns without the window's."""
     return pa.schema(
         [*(pa.field(f.name, f.type, f.nullable) for f in rows), *fields(metadata)[:-1]]
     )
 
 
 def whole_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-    """The columns of a table whose rows are appended: the rows', the metadata columns,
-    the window's last.
-    """
+    """The columns of a table that rows are appended to: the rows', then the metadata columns."""
     return file_schema(rows, metadata).append(
         pa.field(metadata["window"], pa.string(), nullable=False)
     )
@@ -77,19 +71,18 @@ def refuse_unstorable(
     do: str = "",
     more: Iterable[str] = (),
 ) -> None:
-    """Refuse columns that a kind of table can't give back as they are, and metadata
-    columns that can't stand beside the rows'.
+    """Refuse columns whose values a kind of table can't give back, and names that are taken.
 
     Args:
         rows: the rows' columns.
-        metadata: windrow's own, by name.
+        metadata: the names of the metadata columns.
         holds: whether the kind gives back the values of a type.
-        where: what the table is, behind "can't be written".
+        where: the kind of table, in the error's sentence behind "can't be written".
         do: what else a user may do.
         more: what else is wrong with them.
 
     Raises:
-        SpecError: naming every such column, and what to do.
+        SpecError: names every such column, and what to do.
     """
     refuse_wrong(rows.names, metadata)
     lower = [name.lower() for name in rows.names]
@@ -118,9 +111,7 @@ def is_scalar(kind: pa.DataType) -> bool:
 
 
 def fitted(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Rows with exactly these columns: what a file doesn't have, for it was written
-    before there was such a column, is null.
-    """
+    """Return rows with exactly these columns; one that an older file doesn't have is null."""
     names = rows.schema.names
     arrays = [
         rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type)
@@ -130,52 +121,43 @@ def fitted(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 
 def inner_difference(there: pa.Field, here: pa.Field) -> str:
-    """Where two nested columns differ: the paths inside them, each with what is there
-    in the table and in the schema; else nothing.
-    """
-    return (
-        "; ".join(_inside(there.name, there, here))
-        if pa.types.is_nested(there.type) and pa.types.is_nested(here.type)
-        else ""
-    )
+    """The paths inside two nested columns at which they differ, with both types; else ""."""
+    alike = there.type.id == here.type.id
+    inner = _inner(there.name, there, here) if alike else ()
+    return "; ".join(difference for fields in inner for difference in _differences(*fields))
 
 
-def _inside(path: str, there: pa.Field | None, here: pa.Field | None) -> Iterator[str]:
+def _differences(path: str, there: pa.Field | None, here: pa.Field | None) -> Iterator[str]:
     """`[]` stands for the elements of a list, `{key}` and `{value}` for those of a map."""
-    if (
-        there is None
-        or here is None
-        or there.type.id != here.type.id
-        or not pa.types.is_nested(there.type)
-    ):
-        if (
-            there is None
-            or here is None
-            or (there.type, there.nullable) != (here.type, here.nullable)
-        ):
-            yield f"{path}: {_told(there)} in the table, {_told(here)} in the schema"
-        return
-    if there.nullable != here.nullable:
-        yield (
-            f"{path}: {'nullable' if there.nullable else 'not null'} in the table, and not so in"
-            " the schema"
-        )
-    if pa.types.is_struct(there.type):
-        had, has = ({f.name: f for f in kind} for kind in (there.type, here.type))
-        for name in dict.fromkeys([*had, *has]):
-            yield from _inside(f"{path}.{name}", had.get(name), has.get(name))
-    elif pa.types.is_map(there.type):
-        yield from _inside(f"{path}{{key}}", there.type.key_field, here.type.key_field)
-        yield from _inside(f"{path}{{value}}", there.type.item_field, here.type.item_field)
-    else:
-        yield from _inside(f"{path}[]", there.type.value_field, here.type.value_field)
+    if there is not None and here is not None:
+        if (there.type, there.nullable) == (here.type, here.nullable):
+            return
+        if there.nullable == here.nullable and there.type.id == here.type.id:
+            deeper = [told for inner in _inner(path, there, here) for told in _differences(*inner)]
+            if deeper:
+                yield from deeper
+                return
+    yield f"{path}: {described(there)} in the table, {described(here)} in the schema"
 
 
-def _told(field: pa.Field | None) -> str:
-    return (
-        "nothing"
-        if field is None
-        else f"{field.type}"
-        if field.nullable
-        else f"{field.type} not null"
-    )
+def _inner(
+    path: str, there: pa.Field, here: pa.Field
+) -> Iterator[tuple[str, pa.Field | None, pa.Field | None]]:
+    """The fields inside two columns of one nested type, by their paths."""
+    had, has = there.type, here.type
+    if pa.types.is_struct(had):
+        one, other = ({field.name: field for field in kind} for kind in (had, has))
+        for name in dict.fromkeys([*one, *other]):
+            yield f"{path}.{name}", one.get(name), other.get(name)
+    elif pa.types.is_map(had):
+        yield f"{path}{{key}}", had.key_field, has.key_field
+        yield f"{path}{{value}}", had.item_field, has.item_field
+    elif pa.types.is_nested(had):
+        yield f"{path}[]", had.value_field, has.value_field
+
+
+def described(field: pa.Field | None) -> str:
+    """A column's Arrow type, with its nullability."""
+    if field is None:
+        return "nothing"
+    return str(field.type) if field.nullable else f"{field.type} not null"

@@ -1,7 +1,4 @@
-"""What a commit may do, given what the table holds: look, decide, write.
-
-Pure: the same judge for every sink.
-"""
+"""Decides whether a window may be committed, by what its table holds. Pure, for every sink."""
 
 from __future__ import annotations
 
@@ -11,21 +8,20 @@ import msgspec
 
 from windrow.ingest.errors import OverlapError, OwnerError, RefusedError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
-from windrow.ingest.model.label import label_text
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.window import Window
 from windrow.ingest.source.enumerator.grid import neighbours
 from windrow.ingest.source.enumerator.tiling import same_source
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What a sink holds that bears on one receipt, all of it seen in one state of the
-    table: the one that the commit will be made on.
+class TableView(msgspec.Struct, frozen=True):
+    """The part of a table's state that decides about one receipt.
 
-    `committed`: the newest generation of the receipt's own window. `before` and
-    `after`: of the windows beside it (see `adjacent`). `others`: receipts of other
-    windows, at least of all those that share an offset with this one.
+    `committed`: the newest generation of the receipt's own window. `before` and `after`: of the
+    adjacent windows. `others`: receipts of other windows, at least of all those that share an
+    offset with this one.
     """
 
     table: str
@@ -36,39 +32,35 @@ class Seen(msgspec.Struct, frozen=True):
     others: Sequence[Receipt] = ()
 
 
-def decide(receipt: Receipt, seen: Seen) -> Committed | None:
-    """What the table holds in place of this receipt already, or None if it is to be
-    committed now, on what was seen.
+def decide(receipt: Receipt, seen: TableView) -> Committed | None:
+    """Return what the table holds in place of this receipt; None if it is to be committed now.
 
     Raises:
-        GridError, OwnerError: the table is bound to something else; or the window
-            doesn't join on to those beside it.
-        RefusedError: the window is there under another plan, or a generation was left
-            out.
+        GridError, OwnerError: the table is another pipeline's; or an adjacent window has another
+            boundary.
+        RefusedError: the window is committed with another plan, or a generation is missing.
         OverlapError: a range is committed under another window, which it names.
     """
     refuse_other_owner(
         seen.table, seen.owner, TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
     )
-    committed = settled(receipt, seen.committed)
+    committed = already_committed(receipt, seen.committed)
     if committed is None:
         refuse_overlap(receipt.plan, seen.others)
-        refuse_torn(receipt.plan, seen.before, seen.after)
+        refuse_gap(receipt.plan, seen.before, seen.after)
     return committed
 
 
 def is_this(committed: Receipt, sent: Receipt) -> bool:
-    """Whether a committed receipt is the one that was sent; what its sink filled in
-    counts for nothing.
-    """
+    """Whether a committed receipt is the one that was sent, apart from what its sink filled in."""
     return msgspec.structs.replace(committed, merged=sent.merged) == sent
 
 
-def settled(receipt: Receipt, committed: Committed | None) -> Committed | None:
-    """What the table already holds in place of this receipt, or None if it may be committed.
+def already_committed(receipt: Receipt, committed: Committed | None) -> Committed | None:
+    """Return what the table holds in place of this receipt; None if it may be committed.
 
     Args:
-        receipt: what is proposed.
+        receipt: the proposed one.
         committed: the newest generation of its window that the table holds.
 
     Raises:
@@ -119,10 +111,10 @@ def settled(receipt: Receipt, committed: Committed | None) -> Committed | None:
 
 
 def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
-    """Refuse a plan that shares an offset with another window's receipt.
+    """Refuse a plan that shares an offset with a committed window.
 
     Raises:
-        OverlapError: naming that window, and where.
+        OverlapError: names that window and the offsets.
     """
     mine = covered(plan)
     for other in others:
@@ -144,15 +136,20 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
                 raise OverlapError(what, "commit", do, split.topic, split.partition, first)
 
 
-def adjacent(receipt: Receipt) -> tuple[str | None, str]:
-    """The keys of the windows right before, where the grid has one, and right after."""
-    before, _ = neighbours(receipt.grid, receipt.window.start)
-    return None if before is None else label_text(before), label_text(receipt.window.end)
+def adjacent(receipt: Receipt) -> tuple[Window | None, Window]:
+    """Return the windows before, where the grid has one, and after."""
+    window, grid = receipt.window, receipt.grid
+    before, after = neighbours(grid, window.start)[0], neighbours(grid, window.end)[1]
+    return (
+        None if before is None else Window(window.pipeline, before, window.start),
+        Window(window.pipeline, window.end, after),
+    )
 
 
-def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -> None:
-    """Refuse a plan that doesn't join on to the committed windows beside it: what lies
-    between would be in no window.
+def refuse_gap(plan: Plan, before: Committed | None, after: Committed | None) -> None:
+    """Refuse a plan whose boundaries aren't those of the committed adjacent windows.
+
+    The messages between them would be in no window.
 
     One ledger never makes such a plan. Two do:  1 A freezes a boundary at 60 and stops.
     2 The ledger is restored from an older backup. 3 B freezes the same label at 90 and
@@ -164,15 +161,15 @@ def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -
     none, so those are not compared.
 
     Raises:
-        OwnerError: naming that window, and where.
+        OwnerError: names that window and the offset.
     """
     if before is not None:
-        _refuse_gap(plan, before.receipt, before.receipt.plan.stop, plan.start)
+        _refuse_other_cut(plan, before.receipt, before.receipt.plan.stop, plan.start)
     if after is not None:
-        _refuse_gap(plan, after.receipt, plan.stop, after.receipt.plan.start)
+        _refuse_other_cut(plan, after.receipt, plan.stop, after.receipt.plan.start)
 
 
-def _refuse_gap(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> None:
+def _refuse_other_cut(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> None:
     tps = _comparable(stop, start)
     stops, starts = (
         {tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start)
@@ -193,8 +190,9 @@ def _refuse_gap(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> 
 
 
 def _comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:
-    """What two boundaries under one label must cut alike: all that either cuts, but
-    after a rebase only topics with the same id in both.
+    """The topic-partitions that two boundaries under one label must cut at one offset.
+
+    After a rebase only those of topics with the same id in both.
     """
     if stop.cluster_id != start.cluster_id:
         return []

@@ -1,11 +1,8 @@
-"""Counts a window's rows for verification.
-
-Reads the coordinates only; bounded memory. The same for every sink that has files.
-"""
+"""Counts a window's rows for verification, in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import duckdb
 import pyarrow as pa
@@ -20,11 +17,12 @@ MEMORY = "400MB"
 _COUNT = """
     SELECT topic, part, sum(rows)::BIGINT, count(*), min(position), max(position)
     FROM (
-        SELECT coalesce({topic}, '') AS topic, coalesce({partition}, -1) AS part, coalesce({offset}, -1) AS position, count(*) AS rows
+        SELECT coalesce({topic}, '') AS topic, coalesce({partition}, -1) AS part,
+            coalesce({offset}, -1) AS position, count(*) AS rows
         FROM coordinates WHERE {window} = ? GROUP BY ALL
     )
     GROUP BY ALL ORDER BY ALL
-"""  # noqa: E501
+"""
 """Grouped by offset first: unlike a count of distinct values, a grouping spills.
 
 A null, which only damage brings, counts as -1.
@@ -32,46 +30,41 @@ A null, which only damage brings, counts as -1.
 
 
 def rows_held(
-    rows: pa.RecordBatchReader, metadata: Mapping[str, str], window: Window
-) -> list[RowsHeld]:
-    """One window's rows per topic-partition.
-
-    `metadata`: what the table calls its metadata columns.
-    """
-    count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
-    with duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
-        connection.execute("SET enable_progress_bar = false")  # it would go to stdout
-        connection.register("coordinates", rows)
-        return [RowsHeld(*row) for row in connection.execute(count, [window.key]).fetchall()]
-
-
-def rows_held_in(
-    batches: Callable[[], Iterator[pa.RecordBatch]],
+    batches: Iterator[pa.RecordBatch],
     columns: pa.Schema,
     metadata: Mapping[str, str],
     window: Window,
 ) -> list[RowsHeld]:
-    """The same of batches that are still to be read, which have at least these columns,
-    in types that can be made theirs.
+    """One window's rows per topic-partition.
+
+    Args:
+        batches: the table's rows, as they are read.
+        columns: the metadata columns that each batch has, in these types or narrower ones.
+        metadata: the table's names of them.
+        window: whose rows are counted.
 
     Raises:
-        RefusedError, UnreachableError: as reading them does; behind DuckDB it would be
-            an error of its own. Or they have other columns.
+        RefusedError, UnreachableError: as reading the batches does; or they have other columns.
     """
     failed: list[Exception] = []
 
     def picked() -> Iterator[pa.RecordBatch]:
         try:
-            for batch in batches():
+            for batch in batches:
                 yield batch.select(columns.names).cast(columns)
         except Exception as error:
             failed.append(error)
             raise
 
+    count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
     try:
-        return rows_held(pa.RecordBatchReader.from_batches(columns, picked()), metadata, window)
+        with duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
+            connection.execute("SET enable_progress_bar = false")  # it would go to stdout
+            rows = pa.RecordBatchReader.from_batches(columns, picked())
+            connection.register("coordinates", rows)
+            return [RowsHeld(*row) for row in connection.execute(count, [window.key]).fetchall()]
     except Exception as error:
-        if failed and isinstance(failed[0], WindrowError):
+        if failed and isinstance(failed[0], WindrowError):  # DuckDB wraps it
             raise failed[0] from None
         if isinstance(failed[0] if failed else error, KeyError | pa.ArrowException):
             what = f"a file of window {window.key} has other columns than windrow wrote"

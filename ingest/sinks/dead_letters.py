@@ -137,7 +137,7 @@ class DeadLetterTable:
         with self.store.reading() as state:
             if state is None:
                 return 0
-            scanned = state.scan(window, lambda: COLUMNS, ["attempt"])
+            scanned = state.scan(window, ["attempt"])
             found = (batch["attempt"].cast(pa.string()) for batch in scanned)
             count = sum(pc.sum(pc.equal(attempts, attempt)).as_py() or 0 for attempts in found)
             if count and state.note(note("dead", window, attempt)) is None:
@@ -150,12 +150,9 @@ class DeadLetterTable:
             return count
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
-        return self._scan(window, None)
-
-    def _scan(self, window: Window, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         with self.store.reading() as state:
             if state is not None:
-                yield from state.scan(window, lambda: COLUMNS, names)
+                yield from state.scan(window)
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         return sweep(self.store, older_than, dry_run=dry_run)

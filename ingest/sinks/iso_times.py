@@ -1,10 +1,8 @@
-"""Dates and times that ISO 8601 has a text for: those of the years 1 to 9999.
+"""Finds dates and times outside the years 1 to 9999, which ISO 8601 can't write.
 
-A sink that writes texts refuses the others at their row.
-
-Messages hold such: Avro's and Debezium's are plain numbers, and PostgreSQL's `infinity`
-comes as the greatest of them. What libraries write for them is no date to any reader,
-and not even the same for two of them.
+A sink that writes text refuses their rows: libraries write them in different ways, and no reader
+takes that for a date. They do occur: dates of Avro and Debezium are plain numbers, and
+PostgreSQL's `infinity` arrives as the greatest one.
 """
 
 from __future__ import annotations
@@ -28,9 +26,7 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 
 
 def without_text(columns: Mapping[str, pa.Array]) -> tuple[Places, str] | None:
-    """The first column that holds such a date or time, however deep, and in which rows
-    (ascending); None if there is none.
-    """
+    """The first column with such a date or time at any depth, and its rows, ascending; or None."""
     return next(
         ((np.unique(rows), name) for name, column in columns.items() if len(rows := _rows(column))),
         None,
@@ -38,7 +34,7 @@ def without_text(columns: Mapping[str, pa.Array]) -> tuple[Places, str] | None:
 
 
 def _rows(column: pa.Array) -> Places:
-    """In which rows of a column there is one; a row may come twice."""
+    """The rows of a column that have one; a row may come twice."""
     kind = column.type
     if not _may_hold(kind):
         return np.empty(0, np.int64)

@@ -1,6 +1,4 @@
-"""Columns of texts behind each other, row by row: what Arrow's
-`binary_join_element_wise` does, in one compiled pass.
-"""
+"""Concatenates columns of text row by row: Arrow's `binary_join_element_wise`, compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ import pyarrow.compute as pc
 from windrow.ingest.native.calling import Compiled
 
 KIND = pa.large_string()
-"""Of all texts here: those of a batch together may be longer than 2 GB."""
+"""The type of all text columns here: the texts of a batch may be longer than 2 GB together."""
 
 _INSTANT = 26
 
@@ -24,9 +22,9 @@ _PASS = Compiled("windrow.ingest.sinks.joining_pass")
 
 
 def joined(*parts: pa.Array | str) -> pa.Array:
-    """Texts, and columns of texts of one length, one behind the other; null where one of them is.
+    """Concatenate texts and columns of text row by row; null where one of the columns is.
 
-    One part at least is a column.
+    At least one part is a column, and all columns have one length.
     """
     columns = [part for part in parts if not isinstance(part, str)]
     rows = len(columns[0])
@@ -42,7 +40,7 @@ def joined(*parts: pa.Array | str) -> pa.Array:
             held, text = next(literals)
             table[number] = ctypes.addressof(held), 0, 0, len(text)
         else:
-            table[number, :3], length = _told(part)
+            table[number, :3], length = _row_of(part)
             size += length
     out = np.empty(size, np.uint8)
     _PASS.join(table, ends, out.ctypes.data)
@@ -52,26 +50,21 @@ def joined(*parts: pa.Array | str) -> pa.Array:
     )
 
 
-def instants(moments: npt.NDArray[np.int64], before: str, behind: str) -> pa.Array:
-    """Instants as ISO 8601 has them, with six digits of a second, each between two texts; none is null.
+def instants(micros: npt.NDArray[np.int64], before: str, behind: str) -> pa.Array:
+    """Format instants by ISO 8601 with six digits of a second, each between two ASCII texts.
 
-    Args:
-        moments: microseconds since 1970, of the years 1 to 9999.
-        before: in ASCII, as is what comes behind.
-        behind: the same.
-    """  # noqa: E501
+    `micros`: microseconds since 1970, of the years 1 to 9999; none is null.
+    """
     row = np.frombuffer(f"{before}{'0' * _INSTANT}{behind}".encode(), np.uint8)
-    out, rows = np.tile(row, len(moments)), len(moments)
-    _PASS.put_instants(np.ascontiguousarray(moments), len(row), out.ctypes.data + len(before))
+    out, rows = np.tile(row, len(micros)), len(micros)
+    _PASS.put_instants(np.ascontiguousarray(micros), len(row), out.ctypes.data + len(before))
     return pa.Array.from_buffers(
         KIND, rows, [None, pa.py_buffer(np.arange(rows + 1) * len(row)), pa.py_buffer(out)]
     )
 
 
 def ends_of(column: pa.Array) -> npt.NDArray[Any]:
-    """Where each value begins in the bytes of a column of texts, or of bytes, and the
-    last one ends; of 32 or of 64 bits.
-    """
+    """The offsets of a column of text or bytes: 32 or 64 bits each."""
     width = np.dtype(
         np.int64
         if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
@@ -86,7 +79,7 @@ def ends_of(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def octets_of(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes of all values of a column of texts, or of bytes, be they under a null."""
+    """The bytes of all values of a column of text or bytes, also those under a null."""
     ends, data = ends_of(column), column.buffers()[2]
     return (
         np.empty(0, np.uint8)
@@ -95,11 +88,11 @@ def octets_of(column: pa.Array) -> npt.NDArray[np.uint8]:
     )
 
 
-def _told(column: pa.Array) -> tuple[tuple[int, int, int], int]:
-    """What the pass is told of a column, but for its length; and how many bytes it has."""
+def _row_of(column: pa.Array) -> tuple[tuple[int, int, int], int]:
+    """A column's row of the pass's table, without its length; and its number of bytes."""
     ends, data = ends_of(column), column.buffers()[2]
-    told = 0 if data is None else data.address, ends.ctypes.data, ends.itemsize
-    return told, int(ends[-1]) - int(ends[0])
+    row = 0 if data is None else data.address, ends.ctypes.data, ends.itemsize
+    return row, int(ends[-1]) - int(ends[0])
 
 
 def _present(columns: list[pa.Array]) -> pa.Buffer | None:

@@ -1,7 +1,4 @@
-"""The passes that write texts: behind each other, row by row, and of instants.
-
-Compiled, because they look at every value.
-"""
+"""Compiled passes that concatenate texts and format instants."""
 
 from __future__ import annotations
 
@@ -17,9 +14,8 @@ from windrow.ingest.native.pointers import copy_bytes, int32_at, int64_at, put_b
 Ints = npt.NDArray[np.int64]
 
 DATA, ENDS, WIDTH, LENGTH = range(4)
-"""What is told of a part: the address of its bytes; of an array that of the end before
-its first value, and the bytes of an end (4 or 8); of a text that is the same in each
-row 0 instead, and its length.
+"""The columns of the table of parts: the address of a part's bytes; the address of its offsets
+and their width in bytes (4 or 8), or 0 and 0 of a text that is the same in each row; its length.
 """
 
 _INTS = types.int64[::1]
@@ -30,12 +26,12 @@ _NOTHING = types.void
 
 @compiled(_NOTHING(_TABLE, _INTS, types.int64))
 def join(parts: Any, ends: Ints, out: int) -> None:
-    """Write all parts of a row behind each other, row for row.
+    """Concatenate all parts of each row.
 
     Args:
         parts: see `DATA`.
-        ends: gets where each row begins, and the last one ends.
-        out: the address of room for them all.
+        ends: gets the offsets of the rows.
+        out: the address of enough memory for all of them.
     """
     at = np.int64(0)
     for row in range(len(ends) - 1):
@@ -58,27 +54,27 @@ def join(parts: Any, ends: Ints, out: int) -> None:
 
 @part
 def _put_digits(at: int, value: Any, count: int) -> None:
-    """The last digits of a number, so many."""
+    """Write the last digits of a number."""
     for place in range(count - 1, -1, -1):
         put_byte_at(at + place, np.uint8(48 + value % 10))
         value //= 10
 
 
 @compiled(_NOTHING(_READ, types.int64, types.int64))
-def put_instants(moments: Ints, width: int, out: int) -> None:
-    """Write instants as ISO 8601 has them, with six digits of a second: 26 bytes each.
+def put_instants(micros: Ints, width: int, out: int) -> None:
+    """Format instants by ISO 8601 with six digits of a second: 26 bytes each.
 
     Args:
-        moments: microseconds since 1970, of the years 1 to 9999.
-        width: bytes from the begin of one to that of the next.
-        out: the address of the first one's place.
+        micros: microseconds since 1970, of the years 1 to 9999.
+        width: the distance in bytes from one to the next.
+        out: the address of the first.
 
-    The day of a calendar is found as Howard Hinnant's "chrono-Compatible Low-Level Date
-    Algorithms" has it: years begin in March.
+    Calendar days are computed by Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms",
+    in which years begin in March.
     """
-    for row in range(len(moments)):
+    for row in range(len(micros)):
         at = out + row * width
-        seconds = moments[row] // 1_000_000
+        seconds = micros[row] // 1_000_000
         days = seconds // 86_400
         of_day = seconds - days * 86_400
         shifted = days + 719_468
@@ -100,4 +96,4 @@ def put_instants(moments: Ints, width: int, out: int) -> None:
         put_byte_at(at + 16, np.uint8(58))
         _put_digits(at + 17, of_day % 60, 2)
         put_byte_at(at + 19, np.uint8(46))
-        _put_digits(at + 20, moments[row] - seconds * 1_000_000, 6)
+        _put_digits(at + 20, micros[row] - seconds * 1_000_000, 6)

@@ -1,10 +1,11 @@
-"""Values with an inside as JSON, whole columns at a time.
+"""Encodes lists, structs and maps as JSON, whole columns at a time.
 
-What a number, a text or an instant looks like there, each sink says.
+    struct                 an object with all its fields, null ones too
+    map with text keys     an object; where a key is there twice, or can't be a name, as any
+                           other map: a list of {"key": ..., "value": ...}
+    list                   a list
 
-a struct                 an object with all its fields, null ones too a map with text
-keys     an object; where a key is there twice, or can't be a name: a list of {"key":
-..., "value": ...}, as of any other map a list                   a list
+How numbers, texts and instants look is each sink's choice (`JsonEncoder`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NULL, _NOTHING = pa.scalar("null", KIND), pa.scalar(None, KIND)
 
 
 def quoted(column: pa.Array) -> pa.Array:
-    """Texts as JSON has them; null where there is none."""
+    """Texts as JSON strings; null where there is none."""
     plain = joined('"', column, '"')
     if not _may_be_odd(column):
         return plain
@@ -36,18 +37,16 @@ def quoted(column: pa.Array) -> pa.Array:
 
 
 def _may_be_odd(column: pa.Array) -> bool:
-    """Whether a byte of the column has to be escaped, be it under a null: all at once,
-    which is far cheaper than text by text.
-    """
+    """Whether a byte of the column has to be escaped: far cheaper than a look at each text."""
     octets = octets_of(column)
     return bool((octets < _BLANK).any() or (octets == _QUOTE).any() or (octets == _BACKSLASH).any())
 
 
-class JsonForm(msgspec.Struct, frozen=True):
-    """What a sink says of values without an inside.
+class JsonEncoder(msgspec.Struct, frozen=True):
+    """Encodes columns as JSON, in a sink's own way.
 
-    `leaf`: their JSON, null where there is none; `no_name`: which texts can't be a name
-    in an object.
+    `leaf`: the JSON of plain values, null where there is none; `no_name`: the texts that can't be
+    a name in an object.
     """
 
     leaf: Callable[[pa.Array], pa.Array]
@@ -58,7 +57,7 @@ class JsonForm(msgspec.Struct, frozen=True):
         return pc.fill_null(self._texts(array), _NULL)
 
     def _texts(self, array: pa.Array) -> pa.Array:
-        """The same, but null where there is none, or anything."""
+        """The same, but a null where there is none."""
         kind = array.type
         if pa.types.is_struct(kind):
             return self._structs(array)

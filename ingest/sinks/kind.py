@@ -38,7 +38,8 @@ the first write: a look needs none.
 """
 
 
-def _without_secret(value: str) -> str:
+def without_secret(value: str) -> str:
+    """Refuse a place that holds a secret, or none at all."""
     secret = secret_part(value)
     if secret is not None:
         raise sentence(f"must not hold {secret}: {WAY_OUT}")
@@ -48,7 +49,7 @@ def _without_secret(value: str) -> str:
 StoragePlace: TypeAlias = Annotated[
     Written,
     Field(min_length=1),
-    AfterValidator(_without_secret),
+    AfterValidator(without_secret),
     Values("a path, or a URL without user, password and options"),
 ]
 """A folder or bucket that tasks write to."""

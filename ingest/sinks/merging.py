@@ -1,4 +1,4 @@
-"""What every sink says of a commit to a table with a primary key, however it merges: pure."""
+"""What a commit to a table with a primary key tells of its merge, in every kind of sink. Pure."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ from windrow.ingest.schema.checksum import text
 from windrow.ingest.schema.primary_key import PrimaryKey
 
 
-class MergeForm(msgspec.Struct, frozen=True):
-    """By which columns a table is merged: its primary key, and what its metadata
-    columns are called.
-    """
+class MergeColumns(msgspec.Struct, frozen=True):
+    """The columns that a table is merged by: its primary key, and the names of metadata columns."""
 
     key: PrimaryKey
     metadata: Mapping[str, str]
 
     @property
     def window(self) -> str:
-        """The window's column."""
+        """The name of the window's column."""
         return self.metadata["window"]
 
     @property
     def place(self) -> list[str]:
-        """The columns by which the messages of a window are in order."""
+        """The columns that order the messages of a window."""
         return [self.metadata[name] for name in ("topic", "partition", "offset")]
 
 
 class Tally(msgspec.Struct):
-    """Rows that one commit brings and takes, and the sums of their hashes.
+    """Counts the rows that one commit adds and removes, and sums up their hashes.
 
-    Grows while it is counted. `kept`: as in `Merged`.
+    `kept`: as in `Merged`.
     """
 
     rows_added: int = 0
@@ -49,12 +47,12 @@ class Tally(msgspec.Struct):
         tombstones: Tombstones | None = None,
         buried: Tally | None = None,
     ) -> Merged:
-        """With what the generations before did.
+        """Add what earlier generations of the window did.
 
         Args:
             older: the receipt of the last of them.
-            tombstones: of this commit, if it left a file.
-            buried: what it did to the tombstones, where those of all windows are in one table.
+            tombstones: this commit's file of tombstones, if it has one.
+            buried: the tombstones that it added and removed, where they are in one table.
         """
         done = (None if older is None else older.merged) or Merged()
         dug = done.buried or Changed()
@@ -63,7 +61,7 @@ class Tally(msgspec.Struct):
         return Merged(*self.onto(done), tombstones, in_table, kept)
 
     def onto(self, done: Changed) -> tuple[int, int, str, str]:
-        """What it comes to with what was done before, in the order of the fields of `Changed`."""
+        """Add up with earlier changes, in the order of the fields of `Changed`."""
         return (
             done.rows_added + self.rows_added,
             done.rows_removed + self.rows_removed,
@@ -72,8 +70,8 @@ class Tally(msgspec.Struct):
         )
 
 
-def refuse_unknown(window: str, keys: int) -> None:
-    """Refuse a replacement that says nothing of keys on which its window had the last word.
+def refuse_missing_keys(window: str, keys: int) -> None:
+    """Refuse a replacement without some keys whose last change was its window's.
 
     Raises:
         RefusedError: there are such keys.
@@ -91,13 +89,13 @@ def refuse_unknown(window: str, keys: int) -> None:
 
 
 def kept_by(receipt: Receipt) -> int:
-    """Of how many keys a window's last change left values alone."""
+    """The number of keys of which a window's last change left values alone."""
     return 0 if receipt.merged is None else receipt.merged.kept
 
 
-def refuse_untold(window: str, keys: int) -> None:
-    """Refuse a window that tells what rows would have kept that are there already, or
-    leaves alone what nobody knows any more.
+def refuse_lost_values(window: str, keys: int) -> None:
+    """Refuse a window that changes values which later changes have kept, or keeps values that are
+    unknown by now.
 
     Raises:
         RefusedError: there are such keys.

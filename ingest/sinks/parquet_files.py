@@ -15,16 +15,16 @@ from windrow.ingest.sinks.place import Place
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 16 << 20
-"""A batch holds no more rows, and about no more bytes, by the mean of its row group."""
+"""The most rows of a batch, and about the most bytes, by the mean of its row group."""
 
 _BUFFER = 64 << 10
-"""So much of a column is read ahead: without a buffer a row group's whole column would be."""
+"""The bytes of a column that are read ahead; without a buffer that is the whole column chunk."""
 
 
 def batches_of(
     place: Place, path: str, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one file, or some of its columns.
+    """Read the rows of one file, or some of its columns.
 
     Raises (when read):
         RefusedError: the file is gone or damaged.
@@ -35,9 +35,7 @@ def batches_of(
 
 
 def _of_file(source: pa.NativeFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The file's own columns and types: what a table has gained since is null here, and
-    adds nothing to a checksum.
-    """
+    """Read the file's own columns: those that a table gained later add nothing to a checksum."""
     with pq.ParquetFile(
         source,
         buffer_size=_BUFFER,
@@ -54,9 +52,7 @@ def _of_file(source: pa.NativeFile, columns: list[str] | None = None) -> Iterato
 
 
 class FileStats(msgspec.Struct, frozen=True):
-    """What a table says of a file, where it says it: how many rows it has, and the
-    lowest and the highest integer in columns of it.
-    """
+    """A table's statistics of a file: its number of rows, and bounds of its integer columns."""
 
     rows: int | None
     bounds: Mapping[str, tuple[int | None, int | None]]
@@ -65,7 +61,7 @@ class FileStats(msgspec.Struct, frozen=True):
 def checked_by_stats(
     path: str, said: FileStats, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a file, held against what the table says of it: readers skip files by that.
+    """Compare the batches of a file with the table's statistics, by which readers skip files.
 
     Raises (when read):
         RefusedError: it is another file.
@@ -93,16 +89,14 @@ def _other(path: str, why: str) -> RefusedError:
     )
 
 
-class ParquetForm:
-    """Rows as the readers of table formats want them, in Parquet (`sinks.staged_file.FileForm`).
+class ParquetRowWriter:
+    """Rows as the readers of table formats want them, in Parquet (`sinks.staged_file.RowWriter`).
 
     Args:
         columns: of the file.
         metadata: what the metadata columns are called.
         options: more arguments of Arrow's writer.
     """
-
-    compression = None
 
     def __init__(self, columns: pa.Schema, metadata: Mapping[str, str], **options: bool) -> None:
         self.columns, self.metadata, self._options = columns, metadata, options
@@ -142,9 +136,7 @@ class ParquetForm:
 
 
 def end(writer: pq.ParquetWriter) -> None:
-    """Close a writer; where the disk is full, it doesn't try again when it is
-    collected, and tell of that on stderr.
-    """
+    """Close a writer. If the disk is full, it doesn't try again when it is garbage collected."""
     try:
         writer.close()
     finally:
@@ -153,9 +145,7 @@ def end(writer: pq.ParquetWriter) -> None:
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """While a file is read: one that is gone or damaged is another matter than one that
-    can't be got at.
-    """
+    """Tell a file that is gone or damaged from one that can't be reached, while it is read."""
     try:
         yield
     except WindrowError:

@@ -19,7 +19,6 @@ from pyarrow import fs
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.settings.places import WAY_OUT, home, is_url, secret_part, without_secrets
-from windrow.ingest.sinks.gzipped import gzipped
 from windrow.ingest.waiting import waiting_for
 
 _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
@@ -79,7 +78,7 @@ class ListedFile(msgspec.Struct, frozen=True):
     modified: datetime
 
 
-def normal(uri: str) -> str:
+def normalized(uri: str) -> str:
     """The one spelling of a table's place: an absolute path where it is local, else the
     URI; no slash at the end.
 
@@ -121,7 +120,7 @@ def normal(uri: str) -> str:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two places, spelt as `normal` does, are one: local paths may go through links.
+    """Whether two places, spelt as `normalized` does, are one: local paths may go through links.
 
     Looks at those.
     """
@@ -172,14 +171,14 @@ class Place:
     """
 
     def __init__(self, uri: str) -> None:
-        self._uri = uri
+        self.uri = uri
 
     def filesystem(self) -> fs.FileSystem:
         """Arrow's file system that sees this directory as its root."""
         with self._explained(""):
             return fs.SubTreeFileSystem(self._root, self._fs)
 
-    def create(self, path: str, compression: str | None = None) -> pa.NativeFile:
+    def create(self, path: str) -> pa.NativeFile:
         """A new file for writing, under a path that nobody else uses; its directories are made.
 
         Close it, then `finish` it.
@@ -192,13 +191,9 @@ class Place:
             old, and has the table say that it is given up. 3 A wakes, writes on, closes
             the file, and finds that it is younger than what was given up.  4 The sweep
             removes it. 5 A commits. Its file isn't there.
-
-        Args:
-            path: of the file.
-            compression: Arrow's name of what compresses it as a whole; None for nothing.
         """
         with self._explained(path):
-            return self._open(self._draft(path), compression)
+            return self._open(self._draft(path))
 
     def finish(self, path: str, *, durable: bool = True) -> int:
         """Give a created file, which is closed, its name, and make it outlive a loss of
@@ -215,7 +210,7 @@ class Place:
                     self._fs.move(self._full(draft), self._full(path))
                 except FileNotFoundError:
                     what = (
-                        f"{without_secrets(self._uri)}/{draft} was removed while it was being"
+                        f"{without_secrets(self.uri)}/{draft} was removed while it was being"
                         " written"
                     )
                     do = (
@@ -238,13 +233,15 @@ class Place:
             return int(self._fs.get_file_info(full).size)
 
     def put(self, path: str, content: bytes) -> None:
-        """A small file, whole or not at all.
+        """Write a small file whose name stands for its content, whole or not at all.
 
-        Its name stands for its content, so a second put changes nothing.
+        One that is there and whole stays; a damaged one is replaced.
         """
+        with suppress(FileNotFoundError):
+            if self.get(path) == content:
+                return
         with self._explained(path):
-            if self._fs.get_file_info(self._full(path)).size != len(content):
-                self._write(path, content)
+            self._write(path, content)
 
     def put_new(self, path: str, content: bytes) -> None:
         """A small file on a local disk, whole and synced, under a name that nobody else
@@ -254,29 +251,19 @@ class Place:
             FileExistsError: somebody has.
             OSError: it can't be written, or the disk knows no hard links.
         """
-        drafts = Path(self._full(_DRAFTS))
-        drafts.mkdir(parents=True, exist_ok=True)
+        full, drafts = Path(self._full(path)), Path(self._full(_DRAFTS))
+        for folder in (full.parent, drafts):
+            _make_folders(folder)
         draft = drafts / f"{uuid.uuid4().hex}.tmp"
         try:
             with draft.open("xb") as out:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
-            full = self._full(path)
-            Path(full).hardlink_to(draft)
-            _sync(full.rpartition("/")[0])
+            full.hardlink_to(draft)
+            _sync(str(full.parent))
         finally:
             draft.unlink(missing_ok=True)
-
-    def repair(self, path: str, content: bytes) -> None:
-        """Put a small file whose name stands for its content in the place of a damaged
-        one; one that is whole stays.
-        """
-        with suppress(FileNotFoundError):
-            if self.get(path) == content:
-                return
-        with self._explained(path):
-            self._write(path, content)
 
     def _write(self, path: str, content: bytes) -> None:
         draft = self._draft(path)
@@ -289,13 +276,11 @@ class Place:
             self._fs.move(self._full(draft), self._full(path))
             self.fsync(path)
 
-    def _open(self, path: str, compression: str | None = None) -> pa.NativeFile:
+    def _open(self, path: str) -> pa.NativeFile:
         full = self._full(path)
         if self.is_local:  # a store has no folders
-            self._fs.create_dir(full.rpartition("/")[0], recursive=True)
-        if compression == "gzip":
-            return gzipped(self._fs.open_output_stream(full, compression=None))
-        return self._fs.open_output_stream(full, compression=compression)
+            _make_folders(Path(full).parent)
+        return self._fs.open_output_stream(full, compression=None)
 
     def get(self, path: str) -> bytes:
         """The whole content of a file.
@@ -367,13 +352,13 @@ class Place:
         ask the network.
         """
         try:
-            with waiting_for_storage(self._uri):
-                found, root = fs.FileSystem.from_uri(self._uri)
+            with waiting_for_storage(self.uri):
+                found, root = fs.FileSystem.from_uri(self.uri)
         except pa.ArrowInvalid as error:
-            raise self._senseless(without_secrets(self._uri), error) from error
+            raise self._senseless(without_secrets(self.uri), error) from error
         except OSError as error:
-            what = f"{without_secrets(self._uri)} can't be reached: {self._reason(error)}"
-            raise UnreachableError(what, "setup", to_check(self._uri)) from error
+            what = f"{without_secrets(self.uri)} can't be reached: {self._reason(error)}"
+            raise UnreachableError(what, "setup", to_check(self.uri)) from error
         return found, root
 
     @property
@@ -394,10 +379,10 @@ class Place:
         """Arrow's and the system's errors in our words; with `or_missing`, a file that
         isn't there stays FileNotFoundError.
         """
-        where = f"{without_secrets(self._uri)}/{path}".rstrip("/")
+        where = f"{without_secrets(self.uri)}/{path}".rstrip("/")
         assert self._opened  # which says by itself that it is waited for
         try:
-            with waiting_for_storage(self._uri):
+            with waiting_for_storage(self.uri):
                 yield
         except pa.ArrowInvalid as error:
             raise self._senseless(where, error) from error
@@ -407,7 +392,7 @@ class Place:
             raise UnreachableError(
                 f"{where} can't be read or written: {self._reason(error)}",
                 "setup",
-                to_check(self._uri),
+                to_check(self.uri),
             ) from error
 
     def _senseless(self, where: str, error: pa.ArrowInvalid) -> SpecError:
@@ -420,7 +405,7 @@ class Place:
             str(error)
             .strip()
             .partition("\n")[0]
-            .replace(self._uri, without_secrets(self._uri))
+            .replace(self.uri, without_secrets(self.uri))
             .rstrip(".")[:300]
         )
 
@@ -428,9 +413,12 @@ class Place:
         return f"{self._root.rstrip('/')}/{path}"
 
 
-def fsync_folder(folder: Path) -> None:
-    """Make the names in a folder outlive a loss of power."""
-    _sync(str(folder))
+def _make_folders(folder: Path) -> None:
+    """Make folders that outlive a loss of power with what is in them."""
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(str(folder.parent))
 
 
 def _sync(name: str) -> None:

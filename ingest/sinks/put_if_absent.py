@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.sinks.place import Place, fsync_folder, to_check, waiting_for_storage
+from windrow.ingest.sinks.place import Place, to_check, waiting_for_storage
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -50,7 +49,7 @@ class PutIfAbsent(Protocol):
             OSError: it isn't known whether the file is there.
         """
 
-    def prove(self, path: str, content: bytes) -> None:
+    def check(self, path: str, content: bytes) -> None:
         """Put a file that is there, with the content that it has, where somebody might not keep the promise.
 
         Raises:
@@ -74,7 +73,7 @@ def put_if_absent(uri: str, place: Place) -> PutIfAbsent:
             "spec",
             _STORES,
         )
-    return Links(uri, place)
+    return HardLinks(place)
 
 
 def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
@@ -98,7 +97,7 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
     return UnreachableError(what, "setup", to_check(uri))
 
 
-def begun(uri: str, step: Callable[[], None]) -> None:
+def retried(uri: str, step: Callable[[], None]) -> None:
     """Do what comes before anything can be committed below a place; what may pass is tried again.
 
     `step`: may be done more than once.
@@ -119,25 +118,14 @@ def begun(uri: str, step: Callable[[], None]) -> None:
             return
 
 
-class Links:
+class HardLinks:
     """On a disk: a synced draft, linked under the name."""
 
-    def __init__(self, root: str, place: Place) -> None:
-        self._root, self._place = Path(root), place
+    def __init__(self, place: Place) -> None:
+        self.put = place.put_new
 
-    def put(self, path: str, content: bytes) -> None:
-        self._make_folders((self._root / path).parent)
-        self._place.put_new(path, content)
-
-    def prove(self, path: str, content: bytes) -> None:
+    def check(self, path: str, content: bytes) -> None:
         """Every link keeps it."""
-
-    def _make_folders(self, folder: Path) -> None:
-        """Make folders that outlive a loss of power with what is in them."""
-        if not folder.is_dir():
-            self._make_folders(folder.parent)
-            folder.mkdir(exist_ok=True)
-            fsync_folder(folder.parent)
 
 
 class S3Puts:
@@ -163,7 +151,7 @@ class S3Puts:
                 Bucket=self._bucket, Key=self._key(path), Body=content, IfNoneMatch="*"
             )
 
-    def prove(self, path: str, content: bytes) -> None:
+    def check(self, path: str, content: bytes) -> None:
         """A store that doesn't know the condition may take no notice of it."""
 
         def put() -> None:
@@ -171,24 +159,24 @@ class S3Puts:
                 self.put(path, content)
                 raise OSError(errno.ENOTSUP, "the store takes no notice of If-None-Match")
 
-        begun(self._uri, put)
+        retried(self._uri, put)
 
-    def try_out(self) -> None:
-        """Put a file that nobody needs, twice, and take it away again; raises as `prove`."""
+    def try_place(self) -> None:
+        """Put a file that nobody needs, twice, and take it away again; raises as `check`."""
         path = f"{_TRIALS}/{uuid.uuid4().hex}"
 
         def put() -> None:
             with suppress(FileExistsError):  # an earlier try arrived
                 self.put(path, b"")
 
-        begun(self._uri, put)
+        retried(self._uri, put)
         try:
-            self.prove(path, b"")
+            self.check(path, b"")
         except BaseException:
             with suppress(OSError):  # the first trouble is the one to be told
                 self._delete(path)
             raise
-        begun(self._uri, lambda: self._delete(path))
+        retried(self._uri, lambda: self._delete(path))
 
     def _delete(self, path: str) -> None:
         with self._explained(path):

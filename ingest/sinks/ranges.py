@@ -1,6 +1,4 @@
-"""Which offsets a table's committed windows hold, of all windows together: as few
-ranges as there can be.
-"""
+"""Sets of offsets, as few ranges as possible."""
 
 from __future__ import annotations
 
@@ -12,21 +10,21 @@ from windrow.ingest.model.plan import Covered
 
 
 class Ranges:
-    """Offsets by topic id and partition, as few ranges as there can be."""
+    """The offsets of many windows, by topic id and partition."""
 
     def __init__(self) -> None:
         # start, stop, start, stop ... ascending: no two ranges touch
         self._edges: dict[tuple[str, int], list[int]] = defaultdict(list)
 
     def add(self, more: Iterable[Covered]) -> None:
-        """These offsets, too."""
+        """Add offsets."""
         for one in more:
             edges = self._edges[one.topic_id, one.partition]
             low, high = bisect_left(edges, one.start), bisect_right(edges, one.stop)
             edges[low:high] = [*([] if low % 2 else [one.start]), *([] if high % 2 else [one.stop])]
 
     def meets(self, asked: Iterable[Covered]) -> bool:
-        """Whether any of these offsets is held."""
+        """Whether any of these offsets is in the set."""
         for one in asked:
             edges = self._edges.get((one.topic_id, one.partition), [])
             after = bisect_right(edges, one.start)
@@ -35,7 +33,7 @@ class Ranges:
         return False
 
     def every(self) -> Iterable[Covered]:
-        """All of them."""
+        """All ranges."""
         for (topic_id, partition), edges in self._edges.items():
             for start, stop in zip(edges[::2], edges[1::2], strict=True):
                 yield Covered(topic_id, partition, start, stop)

@@ -35,7 +35,6 @@ class Folder(Protocol):
 
     def get(self, path: str) -> bytes: ...
     def put(self, path: str, content: bytes) -> None: ...
-    def repair(self, path: str, content: bytes) -> None: ...
 
 
 class NamedReceipt(msgspec.Struct, frozen=True):
@@ -97,7 +96,7 @@ def restore(
         do = "Nothing was restored. Restore the table's _windrow folder from a backup."
         raise RefusedError(what, "check", do)
     if not dry_run:
-        folder.repair(named.path(window.key), text.encode())
+        folder.put(named.path(window.key), text.encode())
 
 
 def _unreadable(key: str, generation: int, state: str) -> Unreadable:

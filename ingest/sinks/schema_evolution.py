@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from windrow.ingest.errors import SchemaChangedError
-from windrow.ingest.sinks.columns import inner_difference
+from windrow.ingest.sinks.columns import described, inner_difference
 from windrow.ingest.sinks.kind import Evolve
 
 Shape = Callable[[pa.Field], str]
@@ -97,6 +97,33 @@ def evolution(
     ]
     columns = pa.schema([*after, *added])
     return Evolution(table, wanted, columns, tuple(changes), tuple(filter(None, problems)), shape)
+
+
+def new_columns(
+    table: pa.Schema, wanted: pa.Schema, where: str, *, by_position: bool = False
+) -> Evolution:
+    """Work out the columns of a table that takes new nullable columns and no other change.
+
+    Rows may lack nullable columns of the table: they are of an older schema then.
+
+    Args:
+        table: its columns.
+        wanted: the columns of the rows.
+        where: the table's place.
+        by_position: whether readers go by a column's position, as in CSV, so that none may
+            be added or missing.
+
+    Raises:
+        SchemaChangedError: names every other difference.
+    """
+    reasons = {f.name: f"new ({described(f)}), in a table of CSV files" for f in wanted}
+    become = evolution(table, wanted, "add_columns", described, reasons if by_position else None)
+    problems = become.differences if by_position else become.problems
+    if problems:
+        what = f"the columns of the table {where} are not the schema's: {'; '.join(problems)}"
+        do = "Nothing was written. Set the schema back, or write to another path."
+        raise SchemaChangedError(what, "setup", do)
+    return become
 
 
 def allowed_changes(

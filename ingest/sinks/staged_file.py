@@ -1,10 +1,8 @@
-"""One split's rows as a file whose name no other attempt uses.
+"""Stages a split's rows in a file whose name no other attempt uses. Runs on executors.
 
-The same for every sink that stages files; runs on executors.
-
-A sink says by a `FileForm` how rows stand in its files, and what it is to know of one
-when it commits it. Nothing becomes visible here, and nothing is removed: whether
-another attempt committed a file is not this one's to know.
+Each kind of sink has a `RowWriter`, which writes rows in its format and describes the file for
+the commit. Nothing becomes visible here, and nothing is removed: another attempt may have
+committed a file.
 """
 
 from __future__ import annotations
@@ -26,46 +24,38 @@ GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20
 """Rows are written as soon as either is reached: that bounds what a file holds in memory."""
 
-Word = TypeVar("Word", bound=msgspec.Struct)
-Word_co = TypeVar("Word_co", bound=msgspec.Struct, covariant=True)
+File = TypeVar("File", bound=msgspec.Struct)
+File_co = TypeVar("File_co", bound=msgspec.Struct, covariant=True)
 
 
-class FileForm(Protocol[Word_co]):
-    """How rows stand in a file of a sink's."""
-
-    @property
-    def compression(self) -> str | None:
-        """Arrow's name of what compresses a file as a whole; None for nothing."""
+class RowWriter(Protocol[File_co]):
+    """Writes rows into one file, in a sink's format."""
 
     def begin(self, out: pa.NativeFile) -> None:
-        """Write what stands before the rows. Called once, and before all else."""
+        """Write the file's header. Called once, first."""
 
     def write(self, rows: pa.Table) -> None:
-        """Write rows behind those that were written before."""
+        """Append rows."""
 
     def end(self) -> None:
-        """Write what stands behind them; the file itself is not this one's to close."""
+        """Write the file's footer; the caller closes the file."""
 
-    def word(self, path: str, size: int, rows: int) -> Word_co:
-        """The file in the sink's own words: small, JSON, safe to lose.
-
-        `size` in bytes. Called last.
-        """
+    def describe(self, path: str, size: int, rows: int) -> File_co:
+        """Describe the file for the commit: small, JSON, safe to lose. Called last."""
 
 
-class GrowingFile(Generic[Word]):
-    """A file that grows by groups of rows; made with its first batch, so that a split
-    without rows leaves none.
+class GrowingFile(Generic[File]):
+    """A file that is written by groups of rows, of which one is in memory.
 
-    Memory: one group.
+    It is created with its first batch, so a split without rows leaves none.
 
     Args:
-        place: where it lies.
-        path: its name there, which nobody else uses.
-        form: how rows stand in it.
+        place: the folder.
+        path: the file's path in it, which nobody else uses.
+        writer: the format.
         grouped: whether batches are gathered to groups; else each is written as it
             comes.
-        durable: whether it has to outlive a loss of power; else who reads it must see
+        durable: whether it has to outlive a loss of power; else its reader must notice
             whether it is whole.
     """
 
@@ -73,16 +63,16 @@ class GrowingFile(Generic[Word]):
         self,
         place: Place,
         path: str,
-        form: FileForm[Word],
+        writer: RowWriter[File],
         *,
         grouped: bool = True,
         durable: bool = True,
     ) -> None:
         self.rows = 0
-        self._place, self._path, self._form, self._grouped, self._durable = (
+        self._place, self._path, self._writer, self._grouped, self._durable = (
             place,
             path,
-            form,
+            writer,
             grouped,
             durable,
         )
@@ -91,10 +81,10 @@ class GrowingFile(Generic[Word]):
         self._waiting_rows = self._waiting_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows, of the same columns each time."""
+        """Append rows, with the same columns each time."""
         if self._out is None:
-            out = self._place.create(self._path, self._form.compression)
-            self._form.begin(out)  # on a disk that is full here already, there is no form to end
+            out = self._place.create(self._path)
+            self._writer.begin(out)  # if the disk is full already, there is nothing to end
             self._out = out
         self.rows += batch.num_rows
         self._waiting.append(batch)
@@ -107,36 +97,32 @@ class GrowingFile(Generic[Word]):
         ):
             self._flush()
 
-    def close(self) -> Word | None:
-        """What to commit; None if there were no rows."""
+    def close(self) -> File | None:
+        """Finish the file and describe it; None if there were no rows."""
         if self._out is None:
             return None
         self._flush()
-        self._form.end()
+        self._writer.end()
         self._out.close()
-        return self._form.word(
+        return self._writer.describe(
             self._path, self._place.finish(self._path, durable=self._durable), self.rows
         )
 
     def abandon(self) -> None:
-        """Close without a result.
-
-        The file is rubbish already: on a full disk, closing it fails for the same
-        reason as writing did.
-        """
+        """Close without a result. On a full disk closing fails as writing did."""
         self._waiting.clear()
         with suppress(OSError, RuntimeError, pa.ArrowException):
             if self._out is not None:
-                self._form.end()
+                self._writer.end()
                 self._out.close()
 
     def _flush(self) -> None:
         if self._waiting:
-            self._form.write(pa.Table.from_batches(self._waiting))
+            self._writer.write(pa.Table.from_batches(self._waiting))
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
 
-class FileStager(Generic[Word]):
+class FileStager(Generic[File]):
     """`ports.sink.Stager` on one file.
 
     Args:
@@ -147,9 +133,9 @@ class FileStager(Generic[Word]):
     """
 
     done = "committed"
-    """What surely didn't happen to a split whose file can't be written."""
+    """The word for what surely didn't happen to a split whose file can't be written."""
 
-    def __init__(self, uri: str, layout: Layout, split: Split, file: GrowingFile[Word]) -> None:
+    def __init__(self, uri: str, layout: Layout, split: Split, file: GrowingFile[File]) -> None:
         self._uri, self._layout, self._split, self._file = uri, layout, split, file
         self._checksum = 0
 
@@ -170,11 +156,11 @@ class FileStager(Generic[Word]):
 
     def finish(self) -> Staging:
         with writable(self._uri, self._split, done=self.done):
-            word = self._file.close()
+            file = self._file.close()
         return Staging(
             self._file.rows,
             text(self._checksum),
-            () if word is None else (msgspec.json.encode(word).decode(),),
+            () if file is None else (msgspec.json.encode(file).decode(),),
         )
 
     def discard(self) -> None:
@@ -182,6 +168,6 @@ class FileStager(Generic[Word]):
         self._file.abandon()
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        """A staged batch as the file has it."""
+        """Change a staged batch for the file; refuses rows that it can't hold."""
         del messages
         return batch

@@ -1,7 +1,4 @@
-"""How staged batches are made of rows and the messages that they came from.
-
-The same for every sink, and picklable.
-"""
+"""Makes staged batches of rows and their messages, for every sink. Picklable."""
 
 from __future__ import annotations
 
@@ -20,10 +17,9 @@ from windrow.ingest.sinks.columns import DEAD_FILE, file_schema
 
 
 class RowLayout(msgspec.Struct, frozen=True):
-    """A table's own columns, then its metadata columns but for the window's.
+    """Rows with their metadata columns, without the window's.
 
-    `attempt`: whose rows they are; `beside`: a column behind the table's own, which
-    what is staged may have.
+    `attempt`: the one that stages them; `beside`: a column that only staged rows have.
     """
 
     rows: pa.Schema
@@ -41,10 +37,10 @@ class RowLayout(msgspec.Struct, frozen=True):
         return self.rows if self.beside is None else self.rows.append(self.beside)
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
-        """Rows with what their metadata columns say of the messages.
+        """Add the metadata columns, from the rows' messages.
 
         Raises:
-            BugError: they are not the table's columns, not as many as the messages, or
+            BugError: the rows don't have the table's columns, aren't as many as the messages, or
                 hold what the table can't; names no value.
         """
         if self.beside is not None and self.beside.name not in rows.schema.names:
@@ -58,7 +54,7 @@ class RowLayout(msgspec.Struct, frozen=True):
 
 
 class DeadLetterLayout(msgspec.Struct, frozen=True):
-    """Dead letters: whole messages, what refused them (`REASONS`), and whose they are."""
+    """Dead letters: whole messages, with the reasons why they were refused (`REASONS`)."""
 
     attempt: str
     generation: int
@@ -71,11 +67,11 @@ class DeadLetterLayout(msgspec.Struct, frozen=True):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the metadata columns are called, whatever the table of rows calls them."""
+        """The names of the metadata columns, whatever the table of rows calls them."""
         return dict(DEFAULT)
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
-        """Messages with what refused them.
+        """Put messages and reasons together.
 
         Raises:
             BugError: the reasons are not those of the messages.
@@ -93,12 +89,12 @@ Layout = RowLayout | DeadLetterLayout
 
 @contextmanager
 def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[None]:
-    """A disk that is full or gone while a split is staged, in words.
+    """Turn errors of the disk while a split is staged into a sentence.
 
-    `done`: what surely didn't happen to it.
+    `done`: what surely didn't happen to the split.
 
     Raises:
-        UnreachableError: in the place of the system's error.
+        UnreachableError: instead of the system's error.
     """
     try:
         yield

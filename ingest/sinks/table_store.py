@@ -12,7 +12,7 @@ window may be committed, never tries again, and never says what became of a comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -148,16 +148,12 @@ class TableState(Protocol):
         """
 
     def scan(
-        self,
-        window: Window | None,
-        columns: Callable[[], pa.Schema],
-        names: Sequence[str] | None = None,
+        self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one window, or of all, in batches of bounded size. Any thread may read on.
 
         Args:
             window: whose rows; None for all.
-            columns: loads what the spec says of them; for files that don't say their types.
             names: the columns that are wanted; a store may give more. None for all.
         """
 

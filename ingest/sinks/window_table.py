@@ -35,7 +35,7 @@ from windrow.ingest.ports.sink import (
 )
 from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
 from windrow.ingest.schema.metadata import refuse_wrong
-from windrow.ingest.sinks.conflicts import Seen, adjacent, decide, is_this
+from windrow.ingest.sinks.conflicts import TableView, adjacent, decide, is_this
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.settle import gone, settle
 from windrow.ingest.sinks.staging import RowLayout
@@ -293,19 +293,19 @@ class WindowTable:
             what = f"window {receipt.window.key} can't be replaced in {self.store.place}"
             raise RefusedError(what, "commit", "Begin a pipeline with another id and table.")
         owner = state.owner  # a table that something else made is refused before it is read
-        own, (before, after) = receipt.window.key, adjacent(receipt)
-        beside = {own, after} | ({before} if before else set())
-        held = committed_by_key(state, beside)
+        own = receipt.window.key
+        before, after = (None if one is None else one.key for one in adjacent(receipt))
+        held = committed_by_key(state, {key for key in (own, before, after) if key is not None})
         # A window that is committed was held against all others by its first generation, and
         # every later one has the same plan.
         sharing = set() if own in held else state.overlapping(covered(receipt.plan))
         others = committed_by_key(state, sharing - {own}).values()
-        seen = Seen(
+        seen = TableView(
             self.store.place,
             owner,
             held.get(own),
             held.get(before or ""),
-            held.get(after),
+            held.get(after or ""),
             [committed.receipt for committed in others],
         )
         return decide(receipt, seen)
@@ -367,12 +367,12 @@ class TableAudit:
         return self._scan(window)
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        from windrow.ingest.sinks.counting import rows_held_in  # brings DuckDB
+        from windrow.ingest.sinks.counting import rows_held  # brings DuckDB
 
         names = [self.metadata[name] for name in _COORDINATES]
         kinds = pa.schema(list(zip(names, _TYPES, strict=True)))
         try:
-            return rows_held_in(lambda: self._scan(window, names), kinds, self.metadata, window)
+            return rows_held(self._scan(window, names), kinds, self.metadata, window)
         except RefusedError as lost:
             again = f"windrow replay SPEC --window {window.key} reads the window again"
             do = f"{lost.do} Or {again}, as long as the topic holds its messages."
@@ -394,7 +394,7 @@ class TableAudit:
     ) -> Iterator[pa.RecordBatch]:
         with self._store.reading() as state:
             if state is not None:
-                yield from state.scan(window, lambda: self._table.columns, names)
+                yield from state.scan(window, names)
 
 
 class KeyedTableAudit:
@@ -410,7 +410,7 @@ class KeyedTableAudit:
     def every(self) -> Iterator[pa.RecordBatch]:
         with self._store.reading() as state:
             if state is not None:
-                yield from state.scan(None, lambda: self._table.columns)
+                yield from state.scan(None)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
         with self._store.reading() as state:

@@ -45,7 +45,7 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
         UnreachableError: a store doesn't answer.
     """  # noqa: E501
     if uri.startswith("s3://") and has_s3():
-        S3Puts(uri).try_out()
+        S3Puts(uri).try_place()
     if "://" in uri and not uri.startswith("file://"):
         return
     folder = Path(uri.removeprefix("file://"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -20,7 +20,6 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.dead_letters import DeadLetterTable
-from windrow.ingest.sinks.inline import InlineStagerFactory, tables
 from windrow.ingest.sinks.place import ListedFile
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
@@ -32,6 +31,7 @@ from windrow.ingest.sinks.table_store import (
     Written,
 )
 from windrow.ingest.sinks.window_table import WindowTable
+from windrow.ingest.testing.inline import InlineStagerFactory, tables
 
 Fault = Literal["conflict", "unknown", "lost"]
 """The next commit: loses against another one first; arrives and isn't answered; neither
@@ -161,12 +161,9 @@ class MemoryState:
         return ()
 
     def scan(
-        self,
-        window: Window | None,
-        columns: Callable[[], pa.Schema],
-        names: Sequence[str] | None = None,
+        self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        del columns, names
+        del names
         kept = (
             self._content.rows.values()
             if window is None

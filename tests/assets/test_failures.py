@@ -15,7 +15,6 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.runner.task import SplitTask
-from windrow.resources.source import SourceResource
 
 SECRET = "secret-payload"
 AWAY = UnreachableError("The broker is away", "plan", "Wait.", TOPIC, 1)
@@ -167,7 +166,7 @@ def test_a_check_that_can_not_look_says_why_alone(
 def test_a_topic_that_can_not_be_observed_says_why_alone(world: World) -> None:
     """An observation of a cluster that doesn't answer fails with the sentence alone."""
 
-    class Gone(SourceResource):
+    class Gone:
         def connect(self, isolation: Isolation) -> Connection:
             raise AWAY
 

@@ -34,9 +34,13 @@ CLUSTERS = """\
 clusters:
   prod:
     bootstrap_servers: "127.0.0.1:9"
-    client: {security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: "{{ env.CANARY }}"}
+    client:
+      security.protocol: SASL_SSL
+      sasl.mechanism: PLAIN
+      sasl.username: me
+      sasl.password: "{{ env.CANARY }}"
   staging: {bootstrap_servers: "127.0.0.1:8"}
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -327,7 +331,7 @@ def test_a_password_by_reference_stays_one(tmp_path: Path, told: dict[str, str])
     assert kafka_key(spec) in (kafka_table(spec).resources or {})
     source = KafkaSource.of(spec.cluster)
     assert source.client["sasl.password"] == told
-    assert source._cluster().client == spec.cluster.client
+    assert source.cluster().client == spec.cluster.client
 
 
 def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> None:

@@ -35,9 +35,11 @@ BACKFILL = {"dagster/backfill": "lastweek"}
 SHOWN = """
 query($tags: [ExecutionTag!]) {
   runsOrError(filter: {tags: $tags}) { ... on Runs { results { runId status } } }
-  assetOrError(assetKey: {path: ["things"]}) { ... on Asset { assetMaterializations(limit: 100) { runId partition } } }
+  assetOrError(assetKey: {path: ["things"]}) {
+    ... on Asset { assetMaterializations(limit: 100) { runId partition } }
+  }
 }
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture

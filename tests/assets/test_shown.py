@@ -15,7 +15,7 @@ import pytest
 from tests.assets.world import START, MemorySource, World, hour
 from windrow.assets.columns import column_schema, declared_schema
 from windrow.assets.dependencies import Clock
-from windrow.assets.describing import code, table_description
+from windrow.assets.description import code, table_description
 from windrow.assets.factory import kafka_table
 from windrow.assets.metadata import MEANINGS, window_metadata
 from windrow.assets.names import SPARK_KEY, kafka_key

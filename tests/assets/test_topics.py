@@ -16,12 +16,9 @@ from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, kafka_key, upstream_keys
 from windrow.assets.topic import topic_assets
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from windrow.ingest.model.source import Topics
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.source.reader.reader import KafkaReader
 from windrow.resources.kafka import KafkaSource
-from windrow.resources.source import snapshot
 
 HERE = Path(__file__).parent
 OTHER = "shop.others"
@@ -159,33 +156,6 @@ def test_two_component_files_on_one_topic(source: dict[str, object]) -> None:
             assert keys.count(f"kafka/{TOPIC}") == 1
             assert {"one", "two"} <= set(keys)
             assert deps_of(defs, "two") == {f"kafka/{TOPIC}"}
-
-
-def test_splits_are_what_can_be_read(world: World) -> None:
-    """Splits reach from a boundary, or the log's start, to the stable ends; what the
-    boundary doesn't know begins at the log's start.
-    """
-    world.broker.create_topic(OTHER)
-    world.fill(1)
-    world.send(0, 0, b"{}", 0, OTHER)
-    world.broker.delete_records(TopicPartition(TOPIC, 0), 5)
-    held = snapshot(world.broker, Topics((TOPIC, OTHER)))
-    assert [(s.topic, s.partition, s.start, s.stop) for s in held.splits()] == [
-        (OTHER, 0, 0, 1),
-        (TOPIC, 0, 5, 30),
-        (TOPIC, 1, 0, 30),
-    ]
-    topic_id = held.topics[TOPIC].topic_id
-    after = Boundary.of(
-        1,
-        held.cluster_id,
-        [TopicSeen(TOPIC, topic_id, 2)],
-        [Mark(TOPIC, 0, 30, "end"), Mark(TOPIC, 1, 7, "end")],
-    )
-    assert [(s.topic, s.partition, s.start, s.stop) for s in held.splits(after)] == [
-        (OTHER, 0, 0, 1),
-        (TOPIC, 1, 7, 30),
-    ]
 
 
 def test_the_resource_is_told_all_that_the_spec_says(world: World) -> None:

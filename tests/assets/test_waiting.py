@@ -8,9 +8,9 @@ import dagster as dg
 import pytest
 
 from tests.assets.world import World
+from windrow.assets.completeness import when_complete
 from windrow.assets.names import table_key
 from windrow.assets.partitions import partitions_of
-from windrow.assets.waiting import when_complete
 from windrow.ingest.errors import SpecError
 
 
@@ -120,7 +120,7 @@ def test_a_tick_is_bounded(
     """A long history is asked for in pieces, the oldest first, each once: the cursor
     remembers all ticks.
     """
-    monkeypatch.setattr("windrow.assets.waiting.AT_ONCE", 2)
+    monkeypatch.setattr("windrow.assets.completeness.AT_ONCE", 2)
     world.fill(6)
     assert world.run(0, 4).success
     ticks = [downstream.keys() for _ in range(4)]

@@ -34,7 +34,6 @@ from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
-from windrow.resources.source import SourceResource
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 TOPIC = "shop.things"
@@ -69,7 +68,7 @@ class NotingReader(MemoryReader):
         return super().read(split, take)
 
 
-class MemorySource(SourceResource):
+class MemorySource:
     """A KafkaSource on the broker in memory."""
 
     def __init__(self, world: World) -> None:

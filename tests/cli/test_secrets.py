@@ -21,7 +21,7 @@ from windrow.ingest.errors import SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.sinks.place import normal
+from windrow.ingest.sinks.place import normalized
 
 CANARY = "hunter2-C4nary"
 SASL = (
@@ -297,7 +297,7 @@ def test_a_table_by_python(uri: str) -> None:
     spelling goes into plans and receipts.
     """
     with pytest.raises(SpecError, match=r"sink\.path is (s3|abfss)://.*, and holds") as caught:
-        normal(uri)
+        normalized(uri)
     assert CANARY not in str(caught.value)
 
 
@@ -312,4 +312,4 @@ def test_a_table_by_python(uri: str) -> None:
 )
 def test_a_table_by_python_without(uri: str) -> None:
     """A container, a user of HDFS and an @ in a path are no secrets."""
-    assert normal(uri) == uri
+    assert normalized(uri) == uri

@@ -24,7 +24,9 @@ attributes:
     split_records: 100000
     publish_group: none
     tuning: {fetch_wait: 100ms, batch_bytes: 16MiB, request_timeout: 20}
-    client: {security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: "{{ env.PATH }}"}
+    client:
+      {security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me,
+      sasl.password: "{{ env.PATH }}"}
   window:
     grid: '*/15 * * * *'
     start: 2026-01-01T00:00:00Z
@@ -36,7 +38,7 @@ attributes:
   sink:
     path: lake/orders  # relative
   state: postgresql://me@db/windrow
-"""  # noqa: E501
+"""
 PIECES = (
     "{",
     "}",

@@ -19,7 +19,7 @@ from windrow.ingest.model.label import Label
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.sinks.conflicts import Seen, adjacent, decide, refuse_overlap, refuse_torn
+from windrow.ingest.sinks.conflicts import TableView, adjacent, decide, refuse_gap, refuse_overlap
 from windrow.ingest.testing.sink import MemorySink
 
 AT = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -45,13 +45,14 @@ def committed(
     return Committed(proposed(number, generation, offsets), 7)
 
 
-def seen(made: Receipt, *held: Committed, owner: TableOwner = OWNER) -> Seen:
+def seen(made: Receipt, *held: Committed, owner: TableOwner = OWNER) -> TableView:
     """What a sink sees that can name all that it holds."""
     by_key = {one.receipt.window.key: one for one in held}
-    before, after = adjacent(made)
-    own, left, right = (by_key.get(key or "") for key in (made.window.key, before, after))
+    own, left, right = (
+        None if one is None else by_key.get(one.key) for one in (made.window, *adjacent(made))
+    )
     others = [one.receipt for key, one in by_key.items() if key != made.window.key]
-    return Seen("t", owner, own, left, right, others)
+    return TableView("t", owner, own, left, right, others)
 
 
 def told(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:
@@ -195,8 +196,8 @@ def join(
         with_digest(made, replace(made.plan, **{side: end}))
         for made, side, end in zip((proposed(0), proposed(1)), ("stop", "start"), ends, strict=True)
     )
-    refuse_torn(upper.plan, Committed(lower, 7), None)
-    refuse_torn(lower.plan, None, Committed(upper, 7))
+    refuse_gap(upper.plan, Committed(lower, 7), None)
+    refuse_gap(lower.plan, None, Committed(upper, 7))
 
 
 @pytest.mark.parametrize(
@@ -261,7 +262,7 @@ def test_a_window_that_is_cut_nowhere_where_the_next_one_begins() -> None:
     with pytest.raises(
         OwnerError, match=r"is cut nowhere where the committed window .* is cut at offset 8: "
     ) as refused:
-        refuse_torn(made.plan, None, Committed(after, 7))
+        refuse_gap(made.plan, None, Committed(after, 7))
     assert told(refused.value) == ("commit", "u", 0, None)
 
 
@@ -309,7 +310,8 @@ def test_the_windows_beside(
 ) -> None:
     """The grid says which window lies before; the one after starts where this one ends."""
     planned = plan_of(MemorySink("m", ROWS), Window("orders", start, end), (0, 1))
-    assert adjacent(receipt(planned, [], 0, "a", grid=grid)) == expected
+    before, after = adjacent(receipt(planned, [], 0, "a", grid=grid))
+    assert (None if before is None else before.key, after.key) == expected
 
 
 @given(

@@ -13,7 +13,7 @@ import pytest
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.sinks.place import Place, normal
+from windrow.ingest.sinks.place import Place, normalized
 from windrow.ingest.sinks.receipt_files import RECEIPTS
 
 
@@ -125,8 +125,8 @@ def test_one_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Relative, absolute, with a slash, as a URI with its escapes: one table."""
     monkeypatch.chdir(tmp_path)
     spelled = ["a b/t", "a b/t/", f"{tmp_path}/a b/t", f"file://{tmp_path}/a%20b/t"]
-    assert {normal(uri) for uri in spelled} == {f"{tmp_path}/a b/t"}
-    assert normal("s3://bucket/t/") == "s3://bucket/t"
+    assert {normalized(uri) for uri in spelled} == {f"{tmp_path}/a b/t"}
+    assert normalized("s3://bucket/t/") == "s3://bucket/t"
 
 
 @pytest.mark.parametrize(
@@ -145,4 +145,4 @@ def test_what_no_table_can_be_called(uri: str, says: str) -> None:
     is told, and it is the spec.
     """
     with pytest.raises(SpecError, match=re.escape(says)):
-        assert Place(normal(uri)).is_local
+        assert Place(normalized(uri)).is_local

@@ -100,9 +100,9 @@ def dead_letters_beside(table: str) -> DeadLetters:
     """Opens the dead letters of the table at a place, in a Delta table of their own."""
     from windrow.ingest.sinks.dead_letters import DeadLetterTable
     from windrow.ingest.sinks.delta.store import DeltaStore
-    from windrow.ingest.sinks.place import dead_place, normal
+    from windrow.ingest.sinks.place import dead_place, normalized
 
-    return DeadLetterTable(DeltaStore(dead_place(normal(table))))
+    return DeadLetterTable(DeltaStore(dead_place(normalized(table))))
 
 
 DELTA: SinkKind[DeltaSection] = _Delta()

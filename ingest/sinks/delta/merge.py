@@ -50,7 +50,13 @@ from windrow.ingest.sinks.columns import fitted
 from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing
 from windrow.ingest.sinks.delta.table import DataFile, data_files
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
-from windrow.ingest.sinks.merging import MergeForm, Tally, kept_by, refuse_unknown, refuse_untold
+from windrow.ingest.sinks.merging import (
+    MergeColumns,
+    Tally,
+    kept_by,
+    refuse_lost_values,
+    refuse_missing_keys,
+)
 from windrow.ingest.sinks.parquet_files import BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import GrowingFile
@@ -65,7 +71,7 @@ Renews = Literal["few", "buckets", "table"]
 Mask = npt.NDArray[np.bool_]
 
 
-class Form(MergeForm, frozen=True):
+class Form(MergeColumns, frozen=True):
     """The columns by which a table is merged, and those of its files.
 
     `in_file`: their columns, the window's among them; the table's own, of which what
@@ -118,7 +124,7 @@ def merge(
         DamagedError: tombstones are.
         UnreachableError: a file can't be read or written.
     """
-    merging = _Merging(place, form, receipt, files, later, older)
+    merging = Merging(place, form, receipt, files, later, older)
     by_bucket: dict[int, list[DataFile]] = {}
     for file in data_files(table):
         by_bucket.setdefault(int(file.part), []).append(file)
@@ -131,8 +137,8 @@ def merge(
         return merging.close(), merging.actions
 
 
-class _Merging:
-    """One merge, bucket by bucket."""
+class Merging:
+    """One merge, bucket by bucket. Call `merge` with each that is touched, then `close`."""
 
     def __init__(
         self,
@@ -183,8 +189,8 @@ class _Merging:
         Raises:
             RefusedError: keys would be left as nobody knows.
         """
-        refuse_unknown(self._key, self._unknown)
-        refuse_untold(self._key, self._untold)
+        refuse_missing_keys(self._key, self._unknown)
+        refuse_lost_values(self._key, self._untold)
         return self._tally.after(self._older, self._tombstones.close())
 
     def _changes(self, bucket: int) -> tuple[pa.Table, _KeptColumns]:
@@ -266,13 +272,13 @@ class _Merging:
             keys = tombstones.keys(bucket)
             if keys is not None:
                 beaten[self._meeting(keys, changes)[1]] = True
-        own = self._own_tombstones(bucket)
+        own = self.own_tombstones(bucket)
         if own is not None:
             deleted, changed = self._meeting(own, changes)
-            beaten[changed[~self._follows(changes, changed, own, deleted)]] = True
+            beaten[changed[~self.follows(changes, changed, own, deleted)]] = True
         return beaten
 
-    def _own_tombstones(self, bucket: int) -> pa.Table | None:
+    def own_tombstones(self, bucket: int) -> pa.Table | None:
         """The window's own tombstones, which a dead-letter replay is compared with."""
         return self._before.keys(bucket) if self._dead_replay and self._before is not None else None
 
@@ -281,7 +287,7 @@ class _Merging:
         tombstones that still count.
         """
         columns = [*self._form.key.columns, *self._form.place]
-        own = self._own_tombstones(bucket)
+        own = self.own_tombstones(bucket)
         if not self._dead_replay:
             self._tombstones.add(bucket, changes.filter(changes[DELETED]).select(columns))
             return
@@ -323,7 +329,7 @@ class _Merging:
         )
         rows, changed = self._meeting(batch, changes)
         own = self._own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
-        wins = self._wins(batch, changes, rows, changed)
+        wins = self.wins(batch, changes, rows, changed)
         beaten[changed[~wins]] = True
         keeping = _mask(
             pc.is_in(batch.column(self._form.window).take(pa.array(rows[~wins])), self._keeping)
@@ -336,7 +342,7 @@ class _Merging:
         self._unknown += int(np.count_nonzero(own & ~gone))
         return gone
 
-    def _wins(
+    def wins(
         self,
         batch: pa.Table,
         changes: pa.Table,
@@ -348,7 +354,7 @@ class _Merging:
             pc.less_equal(batch.column(self._form.window).take(pa.array(rows)), self._key)
         )
         if self._dead_replay:
-            after &= ~self._own(batch)[rows] | self._follows(changes, changed, batch, rows)
+            after &= ~self._own(batch)[rows] | self.follows(changes, changed, batch, rows)
         version = self._form.key.version
         if version is None:
             return after
@@ -363,7 +369,7 @@ class _Merging:
         """Which rows the window wrote."""
         return _mask(pc.equal(batch.column(self._form.window), self._key))
 
-    def _follows(
+    def follows(
         self,
         new: pa.Table,
         new_at: npt.NDArray[np.int64],

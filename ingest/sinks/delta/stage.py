@@ -16,7 +16,7 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta.stats import statistics
-from windrow.ingest.sinks.parquet_files import ParquetForm
+from windrow.ingest.sinks.parquet_files import ParquetRowWriter
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
 from windrow.ingest.sinks.staged_files import staged_path
@@ -41,7 +41,7 @@ Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
 """Splits rows by their buckets."""
 
 
-class DeltaForm(ParquetForm):
+class DeltaWriter(ParquetRowWriter):
     """Rows in Parquet, with what a commit says of the file.
 
     `cut`: splits rows further, so that each row group is of one bucket.
@@ -64,7 +64,7 @@ class DeltaForm(ParquetForm):
             super().write(part)
             self._buckets.append(bucket)
 
-    def word(self, path: str, size: int, rows: int) -> StagedFile:
+    def describe(self, path: str, size: int, rows: int) -> StagedFile:
         stats = statistics(self.footer, self.columns, self._nan)
         written = int(datetime.now(UTC).timestamp() * 1000)
         return StagedFile(path, size, rows, stats, written, tuple(self._buckets))
@@ -90,7 +90,7 @@ def growing(
     place: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
 ) -> GrowingFile[StagedFile]:
     """Begins a new file of a table."""
-    return GrowingFile(place, path, DeltaForm(schema, metadata, cut))
+    return GrowingFile(place, path, DeltaWriter(schema, metadata, cut))
 
 
 class DeltaStagerFactory(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ are. Any two commits of windrow have that transaction, so any two conflict.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -42,7 +42,7 @@ from windrow.ingest.sinks.delta.wide import WideFiles
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.parquet_files import batches_of, checked_by_stats
-from windrow.ingest.sinks.place import ListedFile, Place, is_same_table, millis, normal
+from windrow.ingest.sinks.place import ListedFile, Place, is_same_table, millis, normalized
 from windrow.ingest.sinks.schema_evolution import Evolution
 from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
 from windrow.ingest.sinks.staging import Layout
@@ -79,7 +79,7 @@ class DeltaStore:
         primary_key: PrimaryKey | None = None,
         evolve: Evolve = "add_columns",
     ) -> None:
-        self.place = normal(uri)
+        self.place = normalized(uri)
         self.metadata, self.primary_key, self.evolve = metadata, primary_key, evolve
         self.files = Place(self.place)
         self.staged = StagedFiles(self.place, (DATA,), StagedFile, self.files)
@@ -225,13 +225,9 @@ class DeltaState(PagedState):
         return prepare.column_changes(self._store.place, self._table, columns, self._store.evolve)
 
     def scan(
-        self,
-        window: Window | None,
-        columns: Callable[[], pa.Schema],
-        names: Sequence[str] | None = None,
+        self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Whole files, compared with their statistics: those of a damaged file may hide rows."""
-        del columns  # the files say their types
         tables.refuse_unreadable_rows(self._store.place, self._table)
         files, column = self._files, self._store.metadata["window"]
         lies_by_window = self._store.primary_key is None

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from windrow.ingest.settings.document import Place
-from windrow.ingest.settings.places import WAY_OUT, absolute, secret_part
-from windrow.ingest.settings.values import LeftOut, Values, Written, place, sentence
-from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
+from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.values import LeftOut, Values, Written, sentence
+from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection, without_secret
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -21,15 +21,12 @@ _STORE = "s3"
 
 
 def _path(value: str) -> str:
-    secret = secret_part(value)
-    if secret is not None:
-        raise sentence(f"must not hold {secret}: {WAY_OUT}")
     scheme, _, remote = value.partition("://")
     if remote and scheme not in {"file", _STORE}:
         raise sentence(
             f"must be a path or an s3:// URL: in {scheme} no commit of files can be exactly once"
         )
-    return place(value)
+    return without_secret(value)
 
 
 class FilesSection(SinkSection):

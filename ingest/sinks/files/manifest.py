@@ -20,6 +20,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
+import pyarrow as pa
 
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered
@@ -27,7 +28,7 @@ from windrow.ingest.sinks.place import FILES_LOG
 from windrow.ingest.sinks.receipt_files import NamedReceipt
 from windrow.ingest.sinks.table_store import SWEPT
 
-FORM = 2
+FORM = 3
 """The form that is written now."""
 
 PER_FOLDER = 256
@@ -35,9 +36,6 @@ PER_FOLDER = 256
 
 _WINDOWS_PER_MANIFEST = 16
 """A table with so many times as many windows has the whole table in a manifest that much rarer."""
-
-ColumnText = tuple[str, str, bool]
-"""A column's name, its Arrow type in words, and whether it may be null."""
 
 
 class BrokenLogError(ValueError):
@@ -62,9 +60,13 @@ class RowFile(msgspec.Struct, frozen=True):
     rows: int
 
 
-class WindowFiles(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the table holds of a window. `version`: the number of the manifest that brought it."""
+class WindowFiles(msgspec.Struct, frozen=True):
+    """A window's newest generation: all of its files, the offsets that it covers, its receipt.
 
+    `version`: the number of the manifest that brought it.
+    """
+
+    key: str
     files: tuple[RowFile, ...]
     ranges: tuple[Covered, ...]
     receipt: NamedReceipt
@@ -75,28 +77,25 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that the manifests so far come to.
 
     `replaced`: files of older generations, with the instant in epoch milliseconds since which they
-    are no part of the table. `notes`: see `sinks.table_store.TableChange`.
+    are no part of the table. `notes`: see `sinks.table_store.TableChange`. `columns`: an Arrow
+    schema, as Arrow serializes it.
     """
 
     owner: TableOwner
     format: str
-    columns: tuple[ColumnText, ...]
+    columns: bytes
     windows: Mapping[str, WindowFiles] = {}
     replaced: Mapping[str, int] = {}
     notes: Mapping[str, int] = {}
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return pa.ipc.read_schema(pa.py_buffer(self.columns))
+
     def files(self) -> Iterator[RowFile]:
         """All files of the table, window by window."""
         return (file for key in sorted(self.windows) for file in self.windows[key].files)
-
-
-class Brought(msgspec.Struct, frozen=True):
-    """A window's generation: all of its files, the offsets that it covers, its receipt."""
-
-    key: str
-    files: tuple[RowFile, ...]
-    ranges: tuple[Covered, ...]
-    receipt: NamedReceipt
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -112,8 +111,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     windrow: int
     after: str
     table: Table | None = None
-    brought: Brought | None = None
-    columns: tuple[ColumnText, ...] = ()
+    brought: WindowFiles | None = None
+    columns: bytes = b""
     replaced: Mapping[str, int] = {}
     notes: Mapping[str, int] = {}
 
@@ -170,7 +169,8 @@ def followed(log: Log | None, contents: Iterable[tuple[int, bytes]]) -> Log | No
         elif one.after != fingerprint(newest):
             raise BrokenLogError(number, "it was written behind another one than the one before it")
         if one.brought is not None:
-            windows[one.brought.key] = _brought(number, one.brought, windows)
+            _refuse_left_out(number, one.brought, windows)
+            windows[one.brought.key] = one.brought
             keys.append(one.brought.key)
         swept = one.notes.get(SWEPT, -1)  # what was replaced until then was old enough to go, too
         replaced = {path: at for path, at in replaced.items() if at > swept} | dict(one.replaced)
@@ -201,12 +201,11 @@ def _decoded(number: int, content: bytes) -> Manifest:
     raise OtherFormError("an older one" if form < FORM else "a later one")
 
 
-def _brought(number: int, brought: Brought, windows: Mapping[str, WindowFiles]) -> WindowFiles:
+def _refuse_left_out(number: int, brought: WindowFiles, windows: Mapping[str, WindowFiles]) -> None:
     was, generation = windows.get(brought.key), brought.receipt.generation
     if generation != (0 if was is None else was.receipt.generation + 1):
         what = f"it brings generation {generation} of window {brought.key}"
         raise BrokenLogError(number, f"{what}, and that isn't the next one")
-    return WindowFiles(brought.files, brought.ranges, brought.receipt, number)
 
 
 def next_manifest(log: Log, change: Manifest) -> bytes:

@@ -5,9 +5,11 @@ Staging runs on executors; nothing becomes visible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import duckdb
 import msgspec
@@ -32,6 +34,9 @@ Compression = Literal["none", "snappy", "gzip", "zstd"]
 
 _ENDINGS = {"gzip": ".gz", "zstd": ".zst"}
 _READ = 8 << 20
+_GZIP_LEVEL = 4
+"""Arrow's own stream always takes 9: several times as long for files that are hardly smaller."""
+
 _CSV_BLOCK = 64 << 20
 """So much of a CSV file is in memory at once when it is read back; no row may be longer."""
 
@@ -42,104 +47,113 @@ class FileFormat(msgspec.Struct, frozen=True):
     format: Format
     compression: Compression
 
-    @property
-    def of_whole(self) -> Compression | None:
-        """What compresses a file as a whole, as Arrow names it; a Parquet file is
-        compressed part by part.
-        """
-        return None if self.format == "parquet" or self.compression == "none" else self.compression
-
     def path(self, window: str, attempt: str) -> str:
         """A new path under the table, unique to this call.
 
-        What is compressed as a whole says so by its ending, as readers expect.
+        A file that is compressed as a whole says so by its ending, as readers expect. Parquet is
+        compressed part by part.
         """
-        ending = "" if self.of_whole is None else _ENDINGS[self.of_whole]
+        ending = "" if self.format == "parquet" else _ENDINGS.get(self.compression, "")
         return staged_path(window, attempt, f"{self.format}{ending}")
 
 
-class RowWriter(Protocol):
-    """Writes tables of one schema into one file."""
+class FilesWriter:
+    """Rows with the window's column in one file; a subclass for each format.
+
+    `compression`: of the file as a whole, or of a Parquet file's parts.
+    """
+
+    def __init__(self, schema: pa.Schema, compression: Compression, window: str) -> None:
+        self._schema, self._compression, self._window = schema, compression, window
+        self._out: pa.NativeFile
+
+    def begin(self, out: pa.NativeFile) -> None:
+        self._out = out
+        if self._compression == "gzip":
+            self._out = pa.PythonFile(_Gzipped(out), mode="w")
+        elif self._compression == "zstd":
+            self._out = pa.CompressedOutputStream(out, "zstd")
 
     def write(self, rows: pa.Table) -> None:
-        """Behind those that were written before."""
+        window = self._schema.field(len(self._schema) - 1)
+        self._write(rows.append_column(window, pa.repeat(self._window, rows.num_rows)))
 
-    def close(self) -> None:
-        """End the file's content."""
+    def _write(self, rows: pa.Table) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        self._out.close()
+
+    def describe(self, path: str, size: int, rows: int) -> RowFile:
+        return RowFile(path, size, rows)
 
 
-class _ParquetRows:
-    def __init__(self, out: pa.NativeFile, schema: pa.Schema, compression: Compression) -> None:
+class _Parquet(FilesWriter):
+    def begin(self, out: pa.NativeFile) -> None:
         # dictionaries of numbers only cost time
-        texts = [f.name for f in schema if pa.types.is_string(f.type)]
+        texts = [f.name for f in self._schema if pa.types.is_string(f.type)]
         self._writer = pq.ParquetWriter(
-            out, schema, compression=compression, use_dictionary=texts, write_page_checksum=True
+            out,
+            self._schema,
+            compression=self._compression,
+            use_dictionary=texts,
+            write_page_checksum=True,
         )
 
-    def write(self, rows: pa.Table) -> None:
+    def _write(self, rows: pa.Table) -> None:
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
-    def close(self) -> None:
+    def end(self) -> None:
         end(self._writer)
 
 
-class _JsonRows:
-    def __init__(self, out: pa.NativeFile, schema: pa.Schema) -> None:
-        self._out, self._lines = out, ValueTexts(schema, "json")
+class _Json(FilesWriter):
+    def begin(self, out: pa.NativeFile) -> None:
+        super().begin(out)
+        self._lines = ValueTexts(self._schema, "json")
 
-    def write(self, rows: pa.Table) -> None:
+    def _write(self, rows: pa.Table) -> None:
         for lines in self._lines.text(rows)["line"].chunks:
             self._out.write(pc.binary_join_element_wise(lines, "", "\n").buffers()[2])
 
-    def close(self) -> None:
-        """Nothing is left to write."""
 
-
-class _CsvRows:
-    def __init__(self, out: pa.NativeFile, schema: pa.Schema) -> None:
-        self._out, self._lines = out, ValueTexts(schema, "csv")
+class _Csv(FilesWriter):
+    def begin(self, out: pa.NativeFile) -> None:
+        super().begin(out)
+        self._lines = ValueTexts(self._schema, "csv")
         self._writer: pacsv.CSVWriter | None = None
 
-    def write(self, rows: pa.Table) -> None:
+    def _write(self, rows: pa.Table) -> None:
         texts = self._lines.text(rows)
         if self._writer is None:
             self._writer = pacsv.CSVWriter(self._out, texts.schema)
         self._writer.write_table(texts)
 
-    def close(self) -> None:
+    def end(self) -> None:
         if self._writer is not None:
             self._writer.close()
+        super().end()
 
 
-def _rows_into(out: pa.NativeFile, schema: pa.Schema, written: FileFormat) -> RowWriter:
-    if written.format == "parquet":
-        return _ParquetRows(out, schema, written.compression)
-    return _JsonRows(out, schema) if written.format == "jsonl" else _CsvRows(out, schema)
+_FORMS: Mapping[Format, type[FilesWriter]] = {"parquet": _Parquet, "jsonl": _Json, "csv": _Csv}
 
 
-class FilesForm:
-    """Rows with the window's column, in one of the formats."""
+class _Gzipped(io.RawIOBase):
+    def __init__(self, out: pa.NativeFile) -> None:
+        self._out, self._gzip = out, zlib.compressobj(_GZIP_LEVEL, wbits=zlib.MAX_WBITS + 16)
 
-    def __init__(self, schema: pa.Schema, written: FileFormat, window: str) -> None:
-        self.compression = written.of_whole
-        self._schema, self._written, self._window = schema, written, window
-        self._writer: RowWriter
+    def writable(self) -> bool:
+        return True
 
-    def begin(self, out: pa.NativeFile) -> None:
-        self._writer = _rows_into(out, self._schema, self._written)
+    def write(self, content: Any) -> int:
+        self._out.write(self._gzip.compress(content))
+        return memoryview(content).nbytes
 
-    def write(self, rows: pa.Table) -> None:
-        self._writer.write(
-            rows.append_column(
-                self._schema.field(len(self._schema) - 1), pa.repeat(self._window, rows.num_rows)
-            )
-        )
-
-    def end(self) -> None:
-        self._writer.close()
-
-    def word(self, path: str, size: int, rows: int) -> RowFile:
-        return RowFile(path, size, rows)
+    def close(self) -> None:
+        if not self.closed:
+            self._out.write(self._gzip.flush())
+            self._out.close()
+        super().close()
 
 
 class TextStager(FileStager[RowFile]):
@@ -174,7 +188,9 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
     def __call__(self, split: Split) -> FileStager[RowFile]:
         """A stager whose file name is unique to this call."""
         window = pa.field(self.layout.metadata["window"], pa.string(), nullable=False)
-        form = FilesForm(self.layout.schema.append(window), self.written, self.window)
+        form = _FORMS[self.written.format](
+            self.layout.schema.append(window), self.written.compression, self.window
+        )
         file = GrowingFile(
             Place(self.uri), self.written.path(self.window, self.layout.attempt), form
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -24,16 +24,15 @@ from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks import put_if_absent, receipt_files
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.files import manifest
-from windrow.ingest.sinks.files.columns import check_rows, columns_after, in_words
+from windrow.ingest.sinks.files.columns import check_rows
 from windrow.ingest.sinks.files.manifest import (
     BrokenLogError,
-    Brought,
-    ColumnText,
     Log,
     Manifest,
     OtherFormError,
     RowFile,
     Table,
+    WindowFiles,
     path_of,
 )
 from windrow.ingest.sinks.files.stage import (
@@ -47,10 +46,11 @@ from windrow.ingest.sinks.place import (
     Place,
     is_same_table,
     millis,
-    normal,
+    normalized,
     to_check,
 )
 from windrow.ingest.sinks.ranges import Ranges
+from windrow.ingest.sinks.schema_evolution import Evolution, new_columns
 from windrow.ingest.sinks.staged_files import DATA, StagedFiles
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
@@ -87,7 +87,7 @@ class FilesStore:
     lists_windows = True
 
     def __init__(self, uri: str, written: FileFormat = FileFormat("parquet", "zstd")) -> None:  # noqa: B008
-        self.place = normal(uri)
+        self.place = normalized(uri)
         self.written = written
         self.files = Place(self.place)
         self.staged = StagedFiles(self.place, (DATA,), RowFile, self.files)
@@ -125,7 +125,7 @@ class FilesStore:
             do = f"Set sink.format back to {had}, or write to another path."
             raise SpecError(what, "setup", do)
         # A store that takes no notice of the condition would take the newest manifest again.
-        self.puts.prove(path_of(log.number), log.newest)
+        self.puts.check(path_of(log.number), log.newest)
 
     def _begun(self, columns: pa.Schema, owner: TableOwner) -> Log:
         """Begin the table, or find that another one was first."""
@@ -133,7 +133,7 @@ class FilesStore:
             what = f"at {self.place} lies a table of another kind"
             do = "Set sink.path to a place where nothing is, or sink.kind to the table's."
             raise SpecError(what, "setup", do)
-        table = Table(owner, self.written.format, in_words(columns))
+        table = Table(owner, self.written.format, columns.serialize().to_pybytes())
 
         def put() -> None:
             try:
@@ -142,7 +142,7 @@ class FilesStore:
                 if self.look() is None:
                     raise
 
-        put_if_absent.begun(self.place, put)
+        put_if_absent.retried(self.place, put)
         log = self.look()
         assert log is not None
         return log
@@ -283,20 +283,16 @@ class FilesState:
         return sum(file.rows for file in files), sum(file.size for file in files)
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        new = self._columns_after(columns)[len(self._table.columns) :]
-        return [f"{name} ({kind})" for name, kind, _ in new]
+        return self._evolution(columns).changes
 
     def scan(
-        self,
-        window: Window | None,
-        columns: Callable[[], pa.Schema],
-        names: Sequence[str] | None = None,
+        self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         del names
         held = self._table.windows
         keys = sorted(held) if window is None else [window.key]
         for path in [file.path for key in keys if key in held for file in held[key].files]:
-            yield from rows_of(self._store.files, path, columns())
+            yield from rows_of(self._store.files, path, self._table.schema)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
         """Files of an older generation stay for the grace period after they were
@@ -334,29 +330,26 @@ class FilesState:
         receipt_files.restore(self._store.files, window, named, text, dry_run=dry_run)
 
     def _manifest(self, change: TableChange) -> Manifest:
-        columns = self._table.columns
-        if change.columns is not None:
-            columns = self._columns_after(change.columns)
-        if change.staged and change.receipt is None:
-            msg = "a table of files keeps no rows without a receipt"
-            raise NotImplementedError(msg)
-        grown = columns if len(columns) > len(self._table.columns) else ()
+        become = None if change.columns is None else self._evolution(change.columns)
+        columns = become.columns.serialize().to_pybytes() if become and become.changes else b""
+        # Dead letters of files lie in a Delta table.
+        assert change.receipt is not None or not change.staged
         brought = None if change.receipt is None else self._brought(change, change.receipt)
         return Manifest(
             manifest.FORM,
             "",
             brought=brought,
-            columns=grown,
+            columns=columns,
             replaced=self._replaced(change),
             notes=change.notes,
         )
 
-    def _brought(self, change: TableChange, receipt: Receipt) -> Brought:
+    def _brought(self, change: TableChange, receipt: Receipt) -> WindowFiles:
         key = receipt.window.key
         stay = () if change.replaces else self._files(key)
         files = (*stay, *self._store.staged.named(change.staged))
         named = receipt_files.write(self._store.files, receipt)
-        return Brought(key, files, covered(receipt.plan), named)
+        return WindowFiles(key, files, covered(receipt.plan), named, self.version + 1)
 
     def _replaced(self, change: TableChange) -> dict[str, int]:
         if not change.replaces or change.receipt is None:
@@ -368,6 +361,6 @@ class FilesState:
         held = self._table.windows.get(key)
         return () if held is None else held.files
 
-    def _columns_after(self, columns: pa.Schema) -> tuple[ColumnText, ...]:
-        written, place = self._store.written.format, self._store.place
-        return columns_after(self._table.columns, in_words(columns), written, place)
+    def _evolution(self, columns: pa.Schema) -> Evolution:
+        csv = self._store.written.format == "csv"
+        return new_columns(self._table.schema, columns, self._store.place, by_position=csv)

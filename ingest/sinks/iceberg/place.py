@@ -28,7 +28,7 @@ class IcebergPlace(Place):
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
-        path = local_path(self._uri)
+        path = local_path(self.uri)
         if path is not None:
             return fs.LocalFileSystem(), path
         from pyiceberg.io.pyarrow import (
@@ -36,7 +36,7 @@ class IcebergPlace(Place):
         )  # an executor that writes to a local disk needs none of it
 
         properties = dict(self._properties())
-        scheme, host, root = PyArrowFileIO.parse_location(self._uri, properties)
+        scheme, host, root = PyArrowFileIO.parse_location(self.uri, properties)
         return PyArrowFileIO(properties).fs_by_scheme(scheme, host), root
 
 

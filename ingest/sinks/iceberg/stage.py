@@ -14,7 +14,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.iceberg.metrics import Metrics, metrics
 from windrow.ingest.sinks.iceberg.place import IcebergPlace
 from windrow.ingest.sinks.iceberg.storage import TaskStorage
-from windrow.ingest.sinks.parquet_files import ParquetForm
+from windrow.ingest.sinks.parquet_files import ParquetRowWriter
 from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
 from windrow.ingest.sinks.staged_files import staged_path
 from windrow.ingest.sinks.staging import Layout
@@ -36,7 +36,7 @@ class IcebergFile(msgspec.Struct, frozen=True):
     metrics: Metrics
 
 
-class IcebergForm(ParquetForm):
+class IcebergWriter(ParquetRowWriter):
     """Rows in Parquet, with the window's column and with field ids."""
 
     def __init__(self, columns: pa.Schema, metadata: Mapping[str, str], window_key: str) -> None:
@@ -48,7 +48,7 @@ class IcebergForm(ParquetForm):
         whole = rows.append_column(key, pa.repeat(self._key, rows.num_rows))
         super().write(whole.select(self.columns.names))
 
-    def word(self, path: str, size: int, rows: int) -> IcebergFile:
+    def describe(self, path: str, size: int, rows: int) -> IcebergFile:
         ids = {f.name: field_id(f) for f in self.columns}
         of_file = metrics(self.footer, self.columns, list(ids.values()))
         return IcebergFile(path, size, rows, ids, of_file)
@@ -75,7 +75,7 @@ class IcebergStagerFactory(msgspec.Struct, frozen=True):
             staged_path(self.window_key, self.layout.attempt, folder=STAGED),
         )
         file = GrowingFile(
-            place, path, IcebergForm(self.columns, self.layout.metadata, self.window_key)
+            place, path, IcebergWriter(self.columns, self.layout.metadata, self.window_key)
         )
         return FileStager(self.location, self.layout, split, file)
 

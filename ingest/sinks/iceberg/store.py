@@ -10,7 +10,7 @@ as far as the table holds their rows: a rollback takes the newest ones back, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -282,12 +282,8 @@ class IcebergState(PagedState):
         return column_changes(self._store.place, self.table, columns, self._store.evolve)
 
     def scan(
-        self,
-        window: Window | None,
-        columns: Callable[[], pa.Schema],
-        names: Sequence[str] | None = None,
+        self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        del columns
         return rows_of(self.table, self.tasks(None if window is None else window.key), names)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:

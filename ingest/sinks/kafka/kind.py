@@ -399,7 +399,7 @@ class _Kafka:
         from windrow.ingest.schema.load import FunctionReference
         from windrow.ingest.sinks.kafka.options import Options, Reach
         from windrow.ingest.sinks.kafka.sink import KafkaSink
-        from windrow.ingest.sinks.place import normal
+        from windrow.ingest.sinks.place import normalized
 
         if section.bootstrap_servers is None:
             raise SpecError(
@@ -416,7 +416,7 @@ class _Kafka:
         options = Options(
             topics=section.topics or (str(section.topic),),
             control=section.control,
-            staging=normal(absolute(section.staging, folder)),
+            staging=normalized(absolute(section.staging, folder)),
             topic_column=section.topic_column,
             value=_value(section.value),
             key=(

@@ -41,12 +41,10 @@ class StagedMessages(msgspec.Struct, frozen=True):
     whole: str
 
 
-class ArrowForm:
+class ArrowWriter:
     """Messages in batches, in Arrow's file format; what two attempts at the same rows
     have in common is summed up meanwhile.
     """
-
-    compression = None
 
     def __init__(self, schema: pa.Schema, own: Sequence[str]) -> None:
         """`schema`: of the messages; `own`: the columns that two attempts at the same
@@ -68,7 +66,7 @@ class ArrowForm:
     def end(self) -> None:
         self._writer.close()
 
-    def word(self, path: str, size: int, rows: int) -> StagedMessages:
+    def describe(self, path: str, size: int, rows: int) -> StagedMessages:
         return StagedMessages(path, size, rows, text(self._same), text(self._whole))
 
 
@@ -79,7 +77,7 @@ class KafkaStager(FileStager[StagedMessages]):
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
         path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"  # noqa: E501
-        form = ArrowForm(made_by.schema, made_by.form.own)
+        form = ArrowWriter(made_by.schema, made_by.form.own)
         file = GrowingFile(Place(made_by.staging), path, form, grouped=False, durable=False)
         super().__init__(made_by.staging, made_by.layout, split, file)
         self._form, self._function = made_by.form, made_by.function

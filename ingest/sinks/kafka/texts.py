@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.sinks.joining import KIND, instants, joined
-from windrow.ingest.sinks.json_columns import JsonForm, entries_of, quoted
+from windrow.ingest.sinks.json_columns import JsonEncoder, entries_of, quoted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -79,7 +79,7 @@ def _leaf(column: pa.Array) -> pa.Array:
     return next(way for fits, way in _WAYS if fits(column.type))(column)
 
 
-_NESTED = JsonForm(lambda column: _leaf(_plain(column)).cast(KIND))
+_NESTED = JsonEncoder(lambda column: _leaf(_plain(column)).cast(KIND))
 
 
 def _number(column: pa.Array) -> pa.Array:

@@ -10,7 +10,7 @@ from windrow.ingest.errors import OverlapError, RefusedError
 from windrow.ingest.model.plan import covered
 from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.sinks.conflicts import Seen, adjacent, decide
+from windrow.ingest.sinks.conflicts import TableView, adjacent, decide
 from windrow.ingest.sinks.kafka.control import Held, OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessages
 
@@ -144,12 +144,16 @@ def judged(place: str, work: WindowWork, control: Held | None) -> Committed | No
             f"the table {place} isn't there any more", "commit", "Run the window again."
         )
     before, after = adjacent(receipt)
-    mine = control.committed(receipt.window.key)
-    left = None if before is None else control.committed(before)
     others = control.overlapping(receipt.window.key, covered(receipt.plan))
-    committed = decide(
-        receipt, Seen(place, control.owner, mine, left, control.committed(after), others)
+    seen = TableView(
+        place,
+        control.owner,
+        control.committed(receipt.window.key),
+        None if before is None else control.committed(before.key),
+        control.committed(after.key),
+        others,
     )
+    committed = decide(receipt, seen)
     if committed is None:
         for split in control.splits.get(receipt.window.key, {}).values():
             work.refuse_other(split)

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.schema.checksum import Hashes, row_hashes
-from windrow.ingest.sinks.merging import MergeForm
+from windrow.ingest.sinks.merging import MergeColumns
 
 _PROPERTY = b"windrow.primary-key"
 
 
-class KeyedForm(MergeForm, frozen=True):
+class KeyedForm(MergeColumns, frozen=True):
     """The same, with what is kept of keys that are taken out, and what the table itself
     keeps of its key.
     """

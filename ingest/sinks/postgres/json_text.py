@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.sinks.joining import KIND, ends_of, joined, octets_of
-from windrow.ingest.sinks.json_columns import JsonForm, entries_of, quoted
+from windrow.ingest.sinks.json_columns import JsonEncoder, entries_of, quoted
 
 _ODD = {
     "nan": '"NaN"',
@@ -68,7 +68,7 @@ def _with_nul(array: pa.Array) -> pa.Array:
     return pc.match_substring(array, "\0").fill_null(False)
 
 
-_FORM = JsonForm(_leaf, _with_nul)
+_FORM = JsonEncoder(_leaf, _with_nul)
 
 
 def json_texts(array: pa.Array) -> pa.Array:

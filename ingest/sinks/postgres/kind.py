@@ -131,9 +131,9 @@ class _Postgres:
         self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path
     ) -> Sink:
         place = _place(section)
-        from windrow.ingest.sinks.place import normal
+        from windrow.ingest.sinks.place import normalized
 
-        staging = normal(absolute(section.staging, folder))
+        staging = normalized(absolute(section.staging, folder))
         from windrow.ingest.sinks.postgres.store import PostgresStore, PostgresTable
 
         store = PostgresStore(place, staging, metadata, section.evolve, section.key)
@@ -142,10 +142,10 @@ class _Postgres:
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
         place = _place(section)
         from windrow.ingest.sinks.dead_letters import DeadLetterTable
-        from windrow.ingest.sinks.place import normal
+        from windrow.ingest.sinks.place import normalized
         from windrow.ingest.sinks.postgres.store import PostgresStore
 
-        staging = normal(absolute(section.staging, folder))
+        staging = normalized(absolute(section.staging, folder))
         return DeadLetterTable(PostgresStore(place.dead, staging))
 
 

@@ -34,7 +34,7 @@ from psycopg import sql
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
-from windrow.ingest.sinks.merging import Tally, kept_by, refuse_unknown, refuse_untold
+from windrow.ingest.sinks.merging import Tally, kept_by, refuse_lost_values, refuse_missing_keys
 from windrow.ingest.sinks.postgres.catalog import Target, committed, rows_stay
 from windrow.ingest.sinks.postgres.columns import HASH, column_type
 from windrow.ingest.sinks.postgres.form import KeyedForm
@@ -123,9 +123,9 @@ def merge(
     if receipt.generation > 0:
         untold += merging.left_alone()
         if receipt.dead_replay is None:
-            refuse_unknown(receipt.window.key, merging.unknown())
+            refuse_missing_keys(receipt.window.key, merging.unknown())
             untold += merging.kept_later()
-    refuse_untold(receipt.window.key, untold)
+    refuse_lost_values(receipt.window.key, untold)
     merging.fill_in()
     merging.write()
     buried = merging.buried if form.buries else None

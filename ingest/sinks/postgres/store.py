@@ -13,7 +13,7 @@ documentation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 
@@ -200,13 +200,9 @@ class PostgresState:
         return evolution(self._target.columns, columns, wanted.evolve).changes
 
     def scan(
-        self,
-        window: Window | None,
-        columns: Callable[[], pa.Schema],
-        names: Sequence[str] | None = None,
+        self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Without the hashes: it is the values that are held against receipts."""
-        del columns
         held = self._target.columns
         some = [name for name in held.names if self._store.form is None or name != HASH.name]
         schema = pa.schema([held.field(name) for name in names or some])

@@ -38,7 +38,7 @@ from windrow.ingest.model.receipt import Committed, Receipt, Routed
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Capabilities, Outcome, Sink, Unknown
-from windrow.ingest.sinks.conflicts import refuse_overlap, refuse_torn, settled
+from windrow.ingest.sinks.conflicts import adjacent, already_committed, refuse_gap, refuse_overlap
 from windrow.ingest.sinks.routes.apart import refuse_not_apart
 from windrow.ingest.sinks.routes.audit import RoutedAudit
 from windrow.ingest.sinks.routes.parts import (
@@ -52,7 +52,6 @@ from windrow.ingest.sinks.routes.parts import (
 )
 from windrow.ingest.sinks.routes.router import By, Router, Rule
 from windrow.ingest.sinks.routes.stage import RoutedStagerFactory
-from windrow.ingest.source.enumerator.grid import neighbours
 
 
 class RoutedSink:
@@ -175,7 +174,7 @@ class RoutedSink:
         refuse_unknown([sink.identity for sink in self._every], staged)
         receipt = msgspec.structs.replace(receipt, routed=())
         held = self._other.look(receipt.window)
-        if settled(receipt, held) is None:
+        if already_committed(receipt, held) is None:
             self._refuse_left_behind(receipt, held)
             self._refuse_elsewhere(receipt)
             told = []
@@ -260,25 +259,16 @@ class RoutedSink:
         hasn't: then all receipts are read. That each has the windows right beside this
         one tells that it has those that matter.
         """  # noqa: E501
-        before, after = beside = _beside(receipt)
+        before, after = beside = adjacent(receipt)
         asked = [window for window in beside if window is not None]
         seen = dict(zip(asked, self._other.looks(asked), strict=True))
-        refuse_torn(receipt.plan, None if before is None else seen[before], seen[after])
+        refuse_gap(receipt.plan, None if before is None else seen[before], seen[after])
         there = [held is not None for held in seen.values()]
         if any(there) and all(
             [held is not None for held in sink.looks(asked)] == there for sink in self._tables
         ):
             return
         refuse_overlap(receipt.plan, (committed.receipt for committed in self._other.receipts()))
-
-
-def _beside(receipt: Receipt) -> tuple[Window | None, Window]:
-    """The windows right before, where the grid has one, and right after."""
-    window, grid = receipt.window, receipt.grid
-    before, after = neighbours(grid, window.start)[0], neighbours(grid, window.end)[1]
-    return None if before is None else Window(window.pipeline, before, window.start), Window(
-        window.pipeline, window.end, after
-    )
 
 
 def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None:

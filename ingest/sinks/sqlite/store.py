@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,21 @@ from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
-from windrow.ingest.sinks.files.columns import columns_after, in_words
 from windrow.ingest.sinks.files.manifest import RowFile
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
-from windrow.ingest.sinks.place import ListedFile, is_same, millis, normal
+from windrow.ingest.sinks.place import ListedFile, is_same, millis, normalized
+from windrow.ingest.sinks.schema_evolution import new_columns
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
 from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
 from windrow.ingest.sinks.staging import Layout
-from windrow.ingest.sinks.table_store import Answer, StoredReceipt, TableChange, Unanswered, Written
+from windrow.ingest.sinks.table_store import (
+    Answer,
+    StoredReceipt,
+    TableChange,
+    Unanswered,
+    Written,
+)
 from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable
 from windrow.ingest.waiting import lock_holder, waiting_for
 
@@ -90,7 +96,7 @@ class SqliteStore:
     """How long a transaction waits for another one."""
 
     def __init__(self, path: str, table: str) -> None:
-        self.path, self.table = normal(path), table
+        self.path, self.table = normalized(path), table
         self.place = f"{self.path}#{table}"
         staging = f"{self.path}.staged/{table.lower()}"
         self.staged = StagedFiles(staging, (DATA,), RowFile, consumed=True)
@@ -282,21 +288,11 @@ class SqliteState:
         """Not without counting."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        return [f"{field.name} ({field.type})" for field in self._added(columns)]
-
-    def _added(self, columns: pa.Schema) -> list[pa.Field]:
-        after = columns_after(
-            in_words(self._columns), in_words(columns), "sqlite", self._store.place
-        )
-        return [columns.field(name) for name, _, _ in after[len(self._columns) :]]
+        return new_columns(self._columns, columns, self._store.place).changes
 
     def scan(
-        self,
-        window: Window | None,
-        columns: Callable[[], pa.Schema],
-        names: Sequence[str] | None = None,
+        self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        del columns
         read = pa.schema([field for field in self._columns if names is None or field.name in names])
         some, values = _among(self._window, None if window is None else [window.key])
         asked = f"SELECT {', '.join(map(_quoted, read.names))} FROM {self._table} WHERE {some}"  # noqa: S608
@@ -343,10 +339,10 @@ class SqliteState:
         raise RefusedError(what, "check", "Restore the file from a backup.")
 
     def _take_columns(self, columns: pa.Schema) -> None:
-        added = self._added(columns)
-        for field in added:
+        after = new_columns(self._columns, columns, self._store.place).columns
+        for field in list(after)[len(self._columns) :]:
             self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_defined(field)}")
-        content = pa.schema([*self._columns, *added]).serialize().to_pybytes()
+        content = after.serialize().to_pybytes()
         self._database.execute(
             "UPDATE windrow_tables SET columns = ? WHERE id = ?", [content, self._making]
         )

@@ -9,6 +9,7 @@ commit is made on exactly the snapshot that was looked at.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +35,6 @@ from tests.sinks.things import (
 )
 from windrow.ingest.errors import DamagedError, OutcomeUnknownError, OverlapError, UnreachableError
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks import place
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.torn_log import entry_name
 from windrow.ingest.sinks.pages import PAGES
@@ -411,8 +411,13 @@ def test_all_that_counts_is_synced(sink: DeltaBoth, monkeypatch: pytest.MonkeyPa
     replacements, its checkpoint, and the log's folder.
     """
     DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "4"})
-    synced, sync = list[str](), place._sync
-    monkeypatch.setattr(place, "_sync", lambda name: (synced.append(name), sync(name))[1])
+    synced, fsync = list[str](), os.fsync
+
+    def watched(handle: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
     for generation in (0, 1):
         synced.clear()
         commit(sink, 0, generation)

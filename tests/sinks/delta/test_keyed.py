@@ -172,9 +172,7 @@ class NoOrder(Meanwhile):
 
     def put(self, state: Any, change: Any) -> Answer:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                merging._Merging, "_wins", lambda *given: np.ones(len(given[-1]), np.bool_)
-            )
+            patch.setattr(merging.Merging, "wins", lambda *given: np.ones(len(given[-1]), np.bool_))
             return super().put(state, change)
 
 
@@ -182,9 +180,9 @@ class NoOrder(Meanwhile):
     ("left_out", "instead"),
     [
         # what is replayed counts as later than all that its window has
-        ("_follows", lambda *given: np.ones(len(given[-1]), np.bool_)),
+        ("follows", lambda *given: np.ones(len(given[-1]), np.bool_)),
         # what the window itself took out isn't asked for, and is forgotten
-        ("_own_tombstones", lambda *_: None),
+        ("own_tombstones", lambda *_: None),
     ],
 )
 def test_replayed_messages_catch_the_twin(
@@ -192,7 +190,7 @@ def test_replayed_messages_catch_the_twin(
 ) -> None:
     """A merge that leaves one step out fails where the real one doesn't."""
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
-    monkeypatch.setattr(merging._Merging, left_out, instead)
+    monkeypatch.setattr(merging.Merging, left_out, instead)
     replayed_between(table)
     assert table.wrong()
 

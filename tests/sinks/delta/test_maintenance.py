@@ -132,7 +132,7 @@ def test_a_vacuum_full_takes_only_what_no_commit_names(sink: DeltaBoth) -> None:
     assert sink.look(window(8)) is None
 
 
-def test_the_janitor_takes_only_old_orphans(sink: DeltaBoth) -> None:
+def test_a_sweep_takes_only_old_orphans(sink: DeltaBoth) -> None:
     """Files that no commit names go after a day; younger ones, committed, replaced and
     receipt files stay.
     """
@@ -151,7 +151,7 @@ def test_the_janitor_takes_only_old_orphans(sink: DeltaBoth) -> None:
     assert len(list(sink.receipts())) == 6
 
 
-def test_the_janitor_sweeps_dead_letters_too(sink: DeltaBoth) -> None:
+def test_a_sweep_takes_dead_letters_too(sink: DeltaBoth) -> None:
     """Dead letters that were staged and never committed are orphans like any other;
     committed ones stay.
     """
@@ -163,7 +163,7 @@ def test_the_janitor_sweeps_dead_letters_too(sink: DeltaBoth) -> None:
     assert sink.read_dead(window(0)).num_rows == 2
 
 
-def test_the_janitor_refuses_haste(sink: DeltaBoth) -> None:
+def test_a_sweep_refuses_haste(sink: DeltaBoth) -> None:
     """A grace period that would take the files of running tasks is refused."""
     with pytest.raises(ValueError, match="still staging"):
         sink.sweep_both(timedelta(minutes=5))

@@ -15,6 +15,8 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
+from tests.fixtures.stores.make import unpack
+
 WIDER = pa.schema(
     [
         pa.field("n", pa.int64()),
@@ -23,16 +25,15 @@ WIDER = pa.schema(
     ]
 )
 
-TABLE = Path(__file__).parents[2] / "admin" / "stored" / "table"
-"""A table that windrow has written; only read here."""
 
-
-def test_polars_sees_the_windows_by_way_of_pyarrow_only() -> None:
+def test_polars_sees_the_windows_by_way_of_pyarrow_only(tmp_path: Path) -> None:
     """By itself polars takes a partition column's values from folders' names, so each
     window is null; with use_pyarrow they are there.
     """
-    assert pl.read_delta(str(TABLE))["_window"].null_count() == 54
-    assert pl.read_delta(str(TABLE), use_pyarrow=True)["_window"].n_unique() == 3
+    unpack("delta", tmp_path)
+    table = str(tmp_path / "orders")
+    assert pl.read_delta(table)["_window"].null_count() == 36
+    assert pl.read_delta(table, use_pyarrow=True)["_window"].n_unique() == 2
 
 
 def narrow(folder: Path) -> tuple[DeltaTable, AddAction]:

@@ -113,7 +113,7 @@ def test_columns_are_added_by_the_rows_that_have_them(sink: Any) -> None:
     sink.commit(*staged_receipt(sink, 0))
     wider = SqliteBoth(sink.store.path, ROWS.append(pa.field("tags", pa.list_(pa.string()))))
     wider.prepare()
-    assert wider.columns_to_come() == ["tags (list<item: string>)"]
+    assert wider.columns_to_come() == ("tags (list<item: string>)",)
     planned = plan(wider, 1)
     split = planned.splits[0]
     stager = wider.stager(planned, 0, "a1")(split)

@@ -48,7 +48,7 @@ def pieces(sink: Any) -> list[pa.Table]:
     """
     found, last = [], None
     with sink.store.reading() as state:
-        for batch in () if state is None else state.scan(None, lambda: sink.columns):
+        for batch in () if state is None else state.scan(None):
             names = [sink.metadata[name] for name in ("window", "topic", "partition", "offset")]
             for row, (*where, offset) in enumerate(
                 zip(*(batch[n].to_pylist() for n in names), strict=True)

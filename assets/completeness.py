@@ -1,0 +1,234 @@
+"""Completeness of windows in Dagster: a check, and a sensor for downstream work.
+
+A table's partition is green as soon as its window is committed. Whoever sums up an hour
+wants it complete: `when_complete` makes a sensor that asks for a run of a partition once
+its window is `complete`, and once more whenever its generation or its state changes
+(replaced, late).
+"""
+
+# No postponed annotations here: Dagster reads those of the decorated function itself.
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+import dagster as dg
+
+from windrow.assets.dependencies import keys_of, pipeline_of
+from windrow.assets.description import code
+from windrow.assets.metadata import Value
+from windrow.assets.names import identifier
+from windrow.assets.partitions import key_of
+from windrow.assets.reporting import NEWEST, completeness_of
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import TimeWindows, in_time
+from windrow.ingest.errors import SpecError, WindrowError
+from windrow.ingest.model.boundary import Boundary, How, TopicPartition
+from windrow.ingest.model.label import instant
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.source.enumerator.completeness import Completeness
+
+LOOK_BACK = 500
+"""How many of the newest windows a tick looks at."""
+
+AT_ONCE = 50
+"""Most runs that a tick asks for, the oldest windows first; the next tick goes on."""
+
+Target: TypeAlias = (
+    "str | dg.AssetsDefinition | dg.AssetSelection | dg.JobDefinition |"
+    " dg.UnresolvedAssetJobDefinition | list[dg.AssetsDefinition]"
+)
+"""What to run: assets or a job, on partitions like the table's (`partitions_of(spec.window)`)."""
+
+Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
+"""A check's result: passed or not; why, and what to do if not; metadata."""
+
+_FEW = 3
+_MANY = 20
+
+
+def when_complete(
+    spec: PipelineSpec, target: Target, name: str | None = None, every_seconds: int = 60
+) -> dg.SensorDefinition:
+    """Makes a sensor that runs `target` for each partition whose window is complete.
+
+    The cursor has what was asked for already; without it (a reset) the run keys, made of
+    window, generation and state, prevent second runs.
+
+    Args:
+        spec: the upstream pipeline's, of windows in time.
+        target: what to run.
+        name: the sensor's; by default one per pipeline.
+        every_seconds: the least time between two looks.
+
+    Raises:
+        SpecError: the pipeline has micro-batches, which have no hours to be complete.
+    """
+    if spec.window.is_batch:
+        raise SpecError(
+            f"{spec.id} has micro-batches, which have no hours to be complete",
+            "spec",
+            "Run downstream work after each of them.",
+        )
+
+    @dg.sensor(
+        name=name or f"{identifier(spec.id)}_complete",
+        target=target,
+        minimum_interval_seconds=every_seconds,
+        required_resource_keys=keys_of(spec),
+    )
+    def complete(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        try:
+            states = _states_of(pipeline_of(spec, context.resources))
+        except WindrowError as error:
+            return dg.SkipReason(f"Nobody knows what is complete: {error}")
+        asked: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        new = [key for key, state in states.items() if asked.get(key) != state][:AT_ONCE]
+        if not new:
+            return dg.SkipReason("No window has become complete.")
+        requests = [dg.RunRequest(run_key=f"{key} {states[key]}", partition_key=key) for key in new]
+        known = {key: asked[key] for key in states if key in asked}
+        cursor = json.dumps(known | {key: states[key] for key in new})
+        return dg.SensorResult(run_requests=requests, cursor=cursor)
+
+    return complete
+
+
+def _states_of(pipeline: Pipeline) -> dict[str, str]:
+    """`generation state` by partition key of the newest windows that are complete or
+    late, in the order of time.
+    """
+    states = completeness_of(pipeline, LOOK_BACK).windows
+    window = in_time(pipeline.spec.window)
+    return {
+        key_of(window, r.window.span[0]): f"{r.generation} {states[r.window.key].state}"
+        for r in pipeline.ledger.recorded(pipeline.spec.id, LOOK_BACK)
+        if r.window.span is not None
+        and r.window.key in states
+        and states[r.window.key].state != "open"
+    }
+
+
+def completeness(pipeline: Pipeline) -> Verdict:
+    """Checks the newest windows: open past their time, or late; and who holds the watermark."""
+    judgement = completeness_of(pipeline, NEWEST)
+    states = dict(sorted(judgement.windows.items()))
+    late = {key: state.late_elsewhere for key, state in states.items() if state.state == "late"}
+    overdue = [
+        r.window.key
+        for r in pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+        if r.window.span is not None
+        and pipeline.now() > _patience(in_time(pipeline.spec.window), r.window.span[1])
+        and states[r.window.key].state == "open"
+    ]
+    shown: dict[str, Value] = {
+        "states": dg.MetadataValue.json({key: state.state for key, state in states.items()}),
+        "overdue": dg.MetadataValue.text(shortened(overdue)),
+        "late": dg.MetadataValue.json(late),
+        "holding": dg.MetadataValue.text(shortened([str(tp) for tp in judgement.holding])),
+    }
+    if judgement.watermark is not None:
+        shown["watermark"] = dg.MetadataValue.timestamp(judgement.watermark)
+    words = []
+    if overdue:
+        newest = pipeline.ledger.newest(pipeline.spec.id)[-1]
+        words.append(_overdue_words(judgement, overdue, newest))
+    if late:
+        words.append(_late_words(late))
+    waiting = sum(state.state == "open" for state in states.values())
+    well = f"{len(states) - waiting} windows are complete" + (
+        f", {waiting} open and not overdue." if waiting else "."
+    )
+    return not late and not overdue, " ".join(words) or well, shown
+
+
+def _patience(window: TimeWindows, end: datetime) -> datetime:
+    """Until when a window that ends at `end` may be open."""
+    return end + window.delay + window.max_wait
+
+
+def shortened(lines: Sequence[str]) -> str:
+    """The first lines, and how many more there are."""
+    more = [f"and {len(lines) - _MANY} more"] if len(lines) > _MANY else []
+    return "\n".join([*lines[:_MANY], *more]) or "nothing"
+
+
+_REASONS: Mapping[How, tuple[str, str]] = {
+    "end": (
+        "when the newest window was cut, its log held no message from after that",
+        (
+            "The next window's run looks again. If it is idle and may be, set `window.idle:"
+            " exempt`; if it may not, look at its producer."
+        ),
+    ),
+    "open": (
+        "a transaction was open there when the newest window was cut",
+        "End the transaction of its producer; the next window's run looks again.",
+    ),
+    "log_start": (
+        "retention had taken what would prove more",
+        "The next window's run looks again; run windows sooner, or keep messages longer.",
+    ),
+    "clamped": (
+        "the newest cut was moved to a neighbour's, which proves nothing by itself",
+        "The next window's run looks again.",
+    ),
+    "position": (
+        "the pipeline begins there, at a position of its spec",
+        "The next window's run looks again.",
+    ),
+}
+"""Why a mark proves nothing, and what to do, by the way in which it was found."""
+
+_UNKNOWN = ("no boundary proves more", "The next window's run looks again.")
+
+
+def _overdue_words(judgement: Completeness, overdue: Sequence[str], newest: Boundary) -> str:
+    """Says which topic-partitions keep windows open past their time, since when, and why.
+
+    Args:
+        judgement: how complete the windows are.
+        overdue: the keys of those that are open past their time.
+        newest: the newest frozen boundary.
+    """
+    open_past_time = (
+        f"{_few(overdue)} {'are' if len(overdue) > 1 else 'is'} not complete, though delay and"
+        " max_wait are over."
+    )
+    marks = newest.by_tp()
+    by_reason: dict[tuple[str, str], list[TopicPartition]] = {}
+    for tp in judgement.holding:
+        reason = _REASONS.get(marks[tp].how, _UNKNOWN) if tp in marks else _UNKNOWN
+        by_reason.setdefault(reason, []).append(tp)
+    return " ".join(
+        [
+            open_past_time,
+            *(_holding(tps, judgement.watermark, *reason) for reason, tps in by_reason.items()),
+        ]
+    )
+
+
+def _late_words(late: Mapping[str, int]) -> str:
+    """Says how many messages of complete windows came in later ones. `late`: by window."""
+    count, whose = sum(late.values()), "its" if len(late) == 1 else "their"
+    which = (
+        f"1 message of {whose} hours is"
+        if count == 1
+        else f"{count:,} messages of {whose} hours are"
+    )
+    return (
+        f"{_few(list(late))}: {which} in later windows. Nothing is lost: sums by hour go by the"
+        " message's timestamp; a longer `window.delay` waits for such messages."
+    )
+
+
+def _holding(tps: Sequence[TopicPartition], watermark: datetime | None, why: str, do: str) -> str:
+    names = _few([code(str(tp)) for tp in tps])
+    since = "at no window yet" if watermark is None else f"at {instant(watermark)}"
+    return f"{names} {'hold' if len(tps) > 1 else 'holds'} the watermark {since}: {why}. {do}"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(names[:_FEW]) + more

@@ -1,0 +1,76 @@
+"""A table's definition in Dagster: its description, and its metadata before any run.
+
+Dagster shows descriptions as Markdown: a user's own words are put in code spans, or
+their `*` and `_` would be lost.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import dagster as dg
+
+from windrow.assets.columns import declared_schema, lineage
+from windrow.assets.metadata import MEANINGS, Value
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.model.source import Pattern, Selection, selection_text
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, load_model
+
+
+def code(text: str) -> str:
+    """A code span, whose fence is longer than any row of backticks in the text."""
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    pad = " " if "`" in text else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def selected(selection: Selection) -> str:
+    """The topics that are read."""
+    if isinstance(selection, Pattern):
+        return f"topics matching {code(selection.expression)}"
+    return ", ".join(map(code, selection_text(selection).split(", ")))
+
+
+def table_description(spec: PipelineSpec) -> str:
+    """The model's docstring, what the table has, and the meaning of its events' metadata.
+
+    Raises:
+        SpecError: the model can't be loaded.
+    """
+    reference = spec.decode.schema_
+    model = None if reference is None else load_model(ModelReference(reference, spec.folder))
+    docstring = inspect.cleandoc((model and model.__doc__) or "")
+    how = (
+        "in micro-batches"
+        if spec.window.is_batch
+        else f"one window at a time ({code(spec.window.grid)})"
+    )
+    what = f"{selected(spec.source.selection())}: {how}, exactly once"
+    lines = [f"| {code(name)} | {meaning} |" for name, meaning in MEANINGS.items()]
+    entries = "\n".join(["| entry | meaning |", "| --- | --- |", *lines])
+    return "\n\n".join(
+        filter(None, [docstring, what, "What an event of this table says:", entries])
+    )
+
+
+def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Value]:
+    """The metadata of a table's definition: its place, files and columns."""
+    files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = [
+        _code_reference(path) for path in (spec.spec_file, spec.schema_file()) if path is not None
+    ]
+    return {
+        "dagster/table_name": spec.id,
+        "dagster/storage_kind": spec.sink.kind,
+        "dagster/uri": spec.sink_path(),
+        "path": dg.MetadataValue.path(spec.sink_path()),
+        "dagster/code_references": dg.CodeReferencesMetadataValue(code_references=files),
+        "dagster/column_schema": declared_schema(columns, spec.metadata),
+        "dagster/column_lineage": lineage(spec, [c.name for c in columns.columns]),
+    }
+
+
+def _code_reference(path: Path) -> dg.LocalFileCodeReference:
+    return dg.LocalFileCodeReference(file_path=str(path), line_number=1, label=path.name)
