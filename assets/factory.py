@@ -12,14 +12,17 @@ import dagster as dg
 from windrow.assets.batches import batch_asset
 from windrow.assets.checks import table_checks
 from windrow.assets.dependencies import SYSTEM, Clock
-from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
-from windrow.assets.schedule import (
-    dead_replay_job_of,
-    job_of,
-    schedule_of,
-    topics_job_of,
-    topics_schedule_of,
+from windrow.assets.names import (
+    SPARK_KEY,
+    dead_replay_job_name,
+    job_name,
+    kafka_key,
+    ledger_key,
+    sink_key,
+    topics_name,
+    upstream_keys,
 )
+from windrow.assets.schedule import schedule_of, topics_schedule_of
 from windrow.assets.table import window_asset
 from windrow.assets.topic import topic_assets
 from windrow.ingest.assemble import table_columns
@@ -61,12 +64,22 @@ def kafka_table(
 def _made(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
     columns = table_columns(spec)
     table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, clock)
-    job, topics = job_of(spec, table), topics_job_of(spec)
-    dead_replay = [] if spec.window.is_batch else [dead_replay_job_of(spec, table)]
+    what = "Micro-batches" if spec.window.is_batch else "Windows"
+    job = dg.define_asset_job(job_name(spec), [table], description=f"{what} of {spec.id}")
+    topics = dg.define_asset_job(
+        topics_name(spec),
+        dg.AssetSelection.assets(*upstream_keys(spec)),
+        description=f"Observes what {spec.id} reads",
+    )
+    # a job of its own: Dagster gives a job's config to runs of one partition only, not of a
+    # range, so the run goes by the job's name
+    dead_replay = dg.define_asset_job(
+        dead_replay_job_name(spec), [table], description=f"Replays dead letters of {spec.id}"
+    )
     return dg.Definitions(
         assets=[*topic_assets(spec), table],
         asset_checks=table_checks(spec, clock),
-        jobs=[job, topics, *dead_replay],
+        jobs=[job, topics, *([] if spec.window.is_batch else [dead_replay])],
         schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
         resources=_named(spec),
     )

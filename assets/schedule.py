@@ -11,12 +11,9 @@ from itertools import takewhile
 import dagster as dg
 
 from windrow.assets.names import (
-    dead_replay_job_name,
     identifier,
-    job_name,
     table_key,
     topics_name,
-    upstream_keys,
 )
 from windrow.assets.partitions import (
     Stretch,
@@ -74,30 +71,6 @@ BATCH_REFUSED = (
     " and start a run of this job by hand; then the schedule goes on."
 )
 STILL_GOING = "The run before is still going; the next tick asks for what it leaves."
-
-
-def job_of(spec: PipelineSpec, table: dg.AssetsDefinition) -> dg.UnresolvedAssetJobDefinition:
-    """The job that the schedule starts: the table and its checks."""
-    what = "Micro-batches" if spec.window.is_batch else "Windows"
-    return dg.define_asset_job(
-        job_name(spec), selection=[table], description=f"{what} of {spec.id}"
-    )
-
-
-def dead_replay_job_of(
-    spec: PipelineSpec, table: dg.AssetsDefinition
-) -> dg.UnresolvedAssetJobDefinition:
-    """The job that a person starts to replay dead letters of partitions: the
-    table and its checks.
-
-    The table's run goes by the job's name: Dagster gives a job's own config to runs of
-    one partition only, not of a range.
-    """
-    return dg.define_asset_job(
-        dead_replay_job_name(spec),
-        selection=[table],
-        description=f"Replays dead letters of {spec.id}",
-    )
 
 
 def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
@@ -159,14 +132,6 @@ def _batch_schedule(
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
     return waiting_messages
-
-
-def topics_job_of(spec: PipelineSpec) -> dg.UnresolvedAssetJobDefinition:
-    """The job that observes the pipeline's topics."""
-    selection = dg.AssetSelection.assets(*upstream_keys(spec))
-    return dg.define_asset_job(
-        topics_name(spec), selection=selection, description=f"Observes what {spec.id} reads"
-    )
 
 
 def topics_schedule_of(

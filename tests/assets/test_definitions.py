@@ -83,7 +83,7 @@ def test_wrong_yaml_shows_all_mistakes(tmp_path: Path) -> None:
         assert place in str(caught.value)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_dg_checks_yaml() -> None:
     """`dg check yaml` and `dg list defs` take the project as it stands."""
     dg_command = str(Path(sys.executable).with_name("dg"))
