@@ -376,7 +376,7 @@ def sink_check(
         return Check(
             "sink",
             "ok",
-            f"the table is {pipeline}'s, {grid}; whether of this ledger can't be told without it",
+            f"the table is {pipeline}'s, {grid}; whether of this ledger is unknown without it",
         )
     return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
 

@@ -197,8 +197,10 @@ from dataclasses import replace
 
 
 def edit(message):
-    return replace(message, value=b'{"id": %d}' % (100 + message.offset)) if message.stage == "value" else None
-"""  # noqa: E501
+    if message.stage != "value":
+        return None
+    return replace(message, value=b'{"id": %d}' % (100 + message.offset))
+"""
 
 
 def rows(stage: Stage) -> dict[tuple[str, int, int], int]:

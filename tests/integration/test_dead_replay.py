@@ -26,8 +26,10 @@ from dataclasses import replace
 
 
 def edit(message):
-    return replace(message, value=b'{"id": %d, "name": "edited"}' % message.offset) if message.stage == "value" else message
-"""  # noqa: E501
+    if message.stage != "value":
+        return message
+    return replace(message, value=b'{"id": %d, "name": "edited"}' % message.offset)
+"""
 
 
 @pytest.fixture
