@@ -197,9 +197,8 @@ from dataclasses import replace
 
 
 def edit(message):
-    if message.stage != "value":
-        return None
-    return replace(message, value=b'{"id": %d}' % (100 + message.offset))
+    edited = replace(message, value=b'{"id": %d}' % (100 + message.offset))
+    return edited if message.stage == "value" else None
 """
 
 
@@ -304,7 +303,7 @@ def test_a_script_that_fails(refused: Stage) -> None:
     )
     assert [w["window"] for w in document["windows"]] == [hour(0)]
     assert (
-        f"edit failed: AssertionError at {script}:5 (decode, shop.things[0]@5)"
+        f"edit failed: AssertionError at {script}:6 (decode, shop.things[0]@5)"
         in document["error"]["message"]
     )
     assert "secret" not in str(document)

@@ -26,9 +26,8 @@ from dataclasses import replace
 
 
 def edit(message):
-    if message.stage != "value":
-        return message
-    return replace(message, value=b'{"id": %d, "name": "edited"}' % message.offset)
+    edited = replace(message, value=b'{"id": %d, "name": "edited"}' % message.offset)
+    return edited if message.stage == "value" else message
 """
 
 
