@@ -212,7 +212,7 @@ class Place:
             full = self._full(path)
             if self.is_local:
                 for name in (full, full.rpartition("/")[0]):
-                    _sync(name)
+                    fsync_path(name)
             return int(self._fs.get_file_info(full).size)
 
     def put(self, path: str, content: bytes) -> None:
@@ -243,7 +243,7 @@ class Place:
                 out.flush()
                 os.fsync(out.fileno())
             full.hardlink_to(draft)
-            _sync(str(full.parent))
+            fsync_path(str(full.parent))
         finally:
             draft.unlink(missing_ok=True)
 
@@ -399,11 +399,12 @@ def _make_folders(folder: Path) -> None:
     if not folder.is_dir():
         _make_folders(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync(str(folder.parent))
+        fsync_path(str(folder.parent))
 
 
-def _sync(name: str) -> None:
-    handle = os.open(name, os.O_RDONLY)
+def fsync_path(path: str) -> None:
+    """Syncs a file of a local disk, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
