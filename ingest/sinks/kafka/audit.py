@@ -228,7 +228,7 @@ class KafkaAudit:
         )
 
     def _hashed(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
-        """As staged messages are summed up: see `stage.ArrowForm`."""
+        """As staged messages are summed up: see `stage.ArrowWriter`."""
         form, names = (
             self._sink.form,
             [self.metadata[name] for name in ("topic", "partition", "offset")],
