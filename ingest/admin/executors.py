@@ -36,11 +36,11 @@ from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.source.enumerator.topics import Discovered
 
-_STAY_SECONDS = 0.5
+STAY_SECONDS = 0.5
 """How long a task stays, so that no executor takes two while another has none."""
 
 _ROUNDS = 20
-_LIMIT_SECONDS = 180.0
+LIMIT_SECONDS = 180.0
 """Of a round: an executor has to begin, and to give up a broker that doesn't answer."""
 
 _READ_OF = 8
@@ -97,7 +97,7 @@ class Survey(msgspec.Struct, frozen=True):
         )
         troubles = [t for t in (unread, *map(_written, self.markers)) if t is not None]
         seen = Answer(socket.gethostname(), str(Path.cwd()), sys.executable, tuple(troubles))
-        time.sleep(_STAY_SECONDS)
+        time.sleep(STAY_SECONDS)
         nothing = SplitCounts(
             split.topic,
             split.partition,
@@ -216,7 +216,7 @@ def _surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveye
     tasks = 1
     for _ in range(_ROUNDS):
         known = len(met)
-        for seen in _within(_LIMIT_SECONDS, partial(_answers, engine, task, tasks)):
+        for seen in _within(LIMIT_SECONDS, partial(_answers, engine, task, tasks)):
             met[seen.executor] = seen
             for trouble in seen.troubles:
                 troubles[trouble].add(seen.machine)

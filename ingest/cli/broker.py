@@ -26,11 +26,11 @@ class Serving(msgspec.Struct):
 
 
 def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool) -> None:
-    """The embedded Kafka until Ctrl-C or SIGTERM; with a schema registry in memory, if that is wanted.
+    """Run the embedded Kafka until Ctrl-C or SIGTERM, if wanted with a schema registry.
 
     Raises:
         UnreachableError: it doesn't come up, or ends by itself.
-    """  # noqa: E501
+    """
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     stopped = stop_event()

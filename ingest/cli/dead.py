@@ -99,11 +99,11 @@ def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> Non
         for letter in render.dead_letters(window, batch.to_pylist(), payload=asked.payload)
     )
     first = list(islice(rows, limit + 1))
-    letters, more = first[:limit], len(first) > limit
+    dead, more = first[:limit], len(first) > limit
     lines = [Text("There are more, which are not shown (--limit)")] if more else []
     lines += render.refused_lines(refused, path, above=asked.window is not None)
-    table = render.dead_table(letters, payload=asked.payload) if letters else Text(no_dead(asked))
-    output.show(ShownDead(spec.id, letters, more, _attempts(refused)), table, *lines)
+    table = render.dead_table(dead, payload=asked.payload) if dead else Text(no_dead(asked))
+    output.show(ShownDead(spec.id, dead, more, _attempts(refused)), table, *lines)
 
 
 def export_dead(output: Output, path: Path, asked: DeadRequest, file: Path) -> None:
@@ -269,11 +269,11 @@ def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> 
         for receipt in receipts:
             if wanted is not None and receipt.window not in wanted:
                 continue
-            letters = publish_dead_letters(
+            published = publish_dead_letters(
                 pipeline.dead_letters, topic, receipt, pipeline.now, doubt
             )
-            if letters is not None:
-                document.windows.append(PublishedWindow(receipt.window.key, letters))
-                lines.append(render.letters_line(receipt.window, letters))
+            if published is not None:
+                document.windows.append(PublishedWindow(receipt.window.key, published))
+                lines.append(render.published_dead_line(receipt.window, published))
     finally:
         output.show(document, *(lines or [Text("Nothing was left to publish.")]))

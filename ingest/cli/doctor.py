@@ -33,7 +33,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
-from windrow.ingest.ports.sink import Delivered, Warns
+from windrow.ingest.ports.sink import Warns
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import preview_next
@@ -304,26 +304,22 @@ def _installed(name: str) -> str | None:
 
 def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     refuse_unwritable(pipeline)
-    found = sink_check(
-        pipeline.spec.sink_path(),
-        pipeline.sink.owner(),
-        pipeline.spec.id,
-        pipeline.spec.window.grid,
-        ledger,
-    )
+    spec, sink = pipeline.spec, pipeline.sink
+    check = sink_check(spec.sink_path(), sink.owner(), spec.id, spec.window.grid, ledger)
     if ledger is not None:
         refuse_other_table(pipeline)
-    found = weaker(found, pipeline.sink.capabilities.delivery)
-    if isinstance(pipeline.sink, Warns):
-        found = warned(found, pipeline.sink.warnings())
-    new = refuse_unfit_table(pipeline)
-    return (
-        msgspec.structs.replace(
-            found, what=f"{found.what}; the next rows change its columns: {', '.join(new)}"
-        )
-        if new
-        else found
-    )
+    level, lines = check.level, [check.what]
+    delivery = sink.capabilities.delivery
+    if delivery != "exactly-once":
+        missing = "" if delivery == "at-least-once" else ", or be missing"
+        lines.append(f"its rows may be there twice{missing}: delivery_guarantee is {delivery}")
+        level = level if delivery == "at-least-once" else "warn"
+    if isinstance(sink, Warns) and (warnings := sink.warnings()):
+        lines += warnings
+        level = "warn"
+    if new := refuse_unfit_table(pipeline):
+        lines.append(f"the next rows change its columns: {', '.join(new)}")
+    return msgspec.structs.replace(check, what="; ".join(lines), level=level)
 
 
 def _next_window(pipeline: Pipeline) -> Check:
@@ -376,29 +372,9 @@ def sink_check(
         return Check(
             "sink",
             "ok",
-            f"the table is {pipeline}'s, {grid}; whether of this ledger can't be told without it",
+            f"the table is {pipeline}'s, {grid}; whether of this ledger is unknown without it",
         )
     return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
-
-
-def weaker(sink: Check, delivery: Delivered) -> Check:
-    """The check of a sink, with what it doesn't promise."""
-    if delivery == "exactly-once":
-        return sink
-    missing = "" if delivery == "at-least-once" else ", or be missing"
-    what = f"{sink.what}; its rows may be there twice{missing}: delivery_guarantee is {delivery}"
-    return msgspec.structs.replace(
-        sink, what=what, level=sink.level if delivery == "at-least-once" else "warn"
-    )
-
-
-def warned(sink: Check, warnings: Sequence[str]) -> Check:
-    """The check of a sink, with what it warns of."""
-    return (
-        msgspec.structs.replace(sink, what="; ".join([sink.what, *warnings]), level="warn")
-        if warnings
-        else sink
-    )
 
 
 def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:

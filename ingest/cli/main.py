@@ -303,14 +303,15 @@ def peek(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show messages as they are in the topics, keys and values too; touches neither table nor ledger.
+    """Show messages as they are in the topics, keys and values too; touches neither
+    table nor ledger.
 
     A POSITION is earliest, latest, an instant (timestamp:2026-01-02T03:00:00Z or, in
     epoch milliseconds, timestamp:1767322800000), what a consumer group has committed
     (committed:GROUP), or offsets of one topic
     ('partition:0,offset:42;partition:1,offset:300'). After it ?fail, ?earliest or
     ?latest says what if there is no answer, as in committed:GROUP?earliest
-    """  # noqa: E501
+    """
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.peek import PeekRequest, peek_messages
 

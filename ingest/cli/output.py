@@ -71,7 +71,7 @@ class Output:
 
     In JSON, stdout gets one document and nothing else, whatever libraries print.
 
-    `spec`: the pipeline's file, which stands in commands that a text advises.
+    `spec`: the pipeline's file, which replaces SPEC in the commands of a text.
     """
 
     def __init__(self, *, json: bool, spec: Path | None = None) -> None:

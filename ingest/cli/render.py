@@ -167,7 +167,7 @@ def _notes(run: Result) -> list[Text]:
     lines += [
         Text(f"{receipt.window.key}: {warning}", style="yellow") for warning in receipt.warnings
     ]
-    lines += [] if run.letters is None else [letters_line(receipt.window, run.letters)]
+    lines += [] if run.letters is None else [published_dead_line(receipt.window, run.letters)]
     return lines + (
         published_lines(run.published) if run.published is not None and run.published.failed else []
     )
@@ -314,14 +314,14 @@ def _bytes(value: object, wanted: bool) -> bytes | None:
     return value if wanted and isinstance(value, bytes) else None
 
 
-def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
+def dead_table(dead: Sequence[DeadLetter], *, payload: bool) -> Table:
     """One line per dead letter; bytes as Python writes them, so that nothing in them
     reaches the terminal.
     """
-    ids = any(d.schema_id is not None for d in letters)
+    ids = any(d.schema_id is not None for d in dead)
     more = (*(("schema",) if ids else ()), *(("key", "value") if payload else ()))
-    table = _by_window((d.window for d in letters), "message", "stage", "reason", "detail", *more)
-    for d in letters:
+    table = _by_window((d.window for d in dead), "message", "stage", "reason", "detail", *more)
+    for d in dead:
         place = f"{TopicPartition(d.topic, d.partition)}@{d.offset}"
         cells = [d.window, place, d.stage, d.reason, d.detail or ""]
         cells += [d.schema_id or ""] if ids else []
@@ -436,10 +436,10 @@ def published_lines(published: Published) -> list[Text]:
     ]
 
 
-def letters_line(window: Window, letters: PublishedDeadLetters) -> Text:
+def published_dead_line(window: Window, published: PublishedDeadLetters) -> Text:
     """The dead letters of a window that were published now."""
     return Text(
-        f"{window.key}: {letters.letters:,} dead letters were published to {letters.topic}."
+        f"{window.key}: {published.letters:,} dead letters were published to {published.topic}."
     )
 
 

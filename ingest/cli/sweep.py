@@ -25,11 +25,11 @@ class Swept(msgspec.Struct):
 
 
 def sweep_files(output: Output, path: Path, older_than: str, *, yes: bool) -> None:
-    """Staged rows and dead letters that no commit names, removed only if `yes`; its document is `Swept`.
+    """Show staged files that no commit names, and remove them if `yes`.
 
     Raises:
         SpecError: the grace period is no duration, or too short.
-    """  # noqa: E501
+    """
     spec, grace = load_spec(path), _grace(older_than)
     files = []
     for store in assemble.open_table(spec):

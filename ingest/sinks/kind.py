@@ -1,4 +1,4 @@
-"""What a kind of sink brings: its section of the spec, and what is made of it."""
+"""The interface of a kind of sink: its section of the spec, and the sink made of it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from windrow.ingest.schema.primary_key import PrimaryKey
 
 Rows: TypeAlias = "pa.Schema | Callable[[], pa.Schema]"
-"""The columns of a table's rows without windrow's own; or what loads them, called at
-the first write: a look needs none.
+"""The columns of a table's rows without windrow's own; or a function that loads them at the first
+write.
 """
 
 
@@ -103,10 +103,7 @@ EvolveSetting: TypeAlias = Annotated[
 
 
 def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple[Place, str]]:
-    """What is said of keys goes with a mode that has them.
-
-    `goes_with`: settings besides that need a key.
-    """
+    """Settings of keys that contradict the mode. `goes_with`: more settings that need a key."""
     mode, keyed = written.get("mode", "append"), written.get("mode") in {"upsert", "delete-aware"}
     if keyed and written.get("primary_key") is None:
         yield ("mode",), f"{mode} needs primary_key: by which columns rows replace each other"
@@ -136,30 +133,26 @@ class SinkSection(Section):
 
     @property
     def key(self) -> PrimaryKey | None:
-        """By which rows of the table replace each other; None where they are only
-        appended, which is all that some kinds can.
-        """
+        """The primary key; None where rows are only appended."""
         return None
 
     @property
     def keeps(self) -> bool:
-        """Whether the row of a key keeps what a change of it leaves alone
-        (`ingest.schema.changes.UNAVAILABLE`).
-        """
+        """Whether a row keeps the values that a change leaves out (`UNAVAILABLE`)."""
         return False
 
     @property
     def in_order(self) -> bool:
-        """Whether a window can't be committed behind later ones."""
+        """Whether windows must be committed in their order."""
         return False
 
     def place(self, folder: Path) -> str:
-        """Where the table is, for people; `folder` is the spec's own."""
+        """The table's place, for people; `folder`: the spec's."""
         raise NotImplementedError
 
 
 class OnClusterSection(SinkSection):
-    """That of a kind whose table lies on a Kafka cluster: the source's, unless it is told here."""
+    """The section of a kind whose table is on a Kafka cluster, by default the source's."""
 
     cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(
         default=None,
@@ -187,7 +180,7 @@ class OnClusterSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """At most one way to say which cluster; the source's has its own properties."""
+        """At most one way to name the cluster; the source's has properties of its own."""
         told = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
         if len(told) > 1:
             yield (
@@ -209,9 +202,9 @@ class OnClusterSection(SinkSection):
     def reached(
         self, servers: str, client: ClientProperties, registry: RegistrySpec | None
     ) -> Self:
-        """The same with its cluster told.
+        """The same section with its cluster filled in.
 
-        `registry`: the cluster's, which is asked where the section tells none itself.
+        `registry`: the cluster's, for a section that names none.
         """
         told = {
             "cluster": None,
@@ -226,28 +219,24 @@ S_contra = TypeVar("S_contra", bound=SinkSection, contravariant=True)
 
 
 class SinkKind(Protocol[S_contra]):
-    """One kind of sink: an entry of the table in `ingest.sinks.kinds`, loaded only when
-    a spec names it.
-    """
+    """One kind of sink: an entry of `ingest.sinks.kinds`, loaded only when a spec names it."""
 
     @property
     def section(self) -> type[SinkSection]:
-        """The model of its options. To load it loads nothing heavy: that is for the two methods."""
+        """The model of its options. It loads nothing heavy: that is for the two methods."""
 
     def make(
         self, section: S_contra, rows: Rows, metadata: Mapping[str, str], folder: Path
     ) -> Sink:
-        """The sink that a section describes; opens nothing yet.
+        """Make the sink that a section describes; opens nothing yet.
 
         Raises:
-            SpecError: no table can lie there, or it can't hold such rows or metadata columns.
+            SpecError: no table can be there, or it can't hold such rows or metadata columns.
         """
 
     def dead_letters(self, section: S_contra, folder: Path) -> DeadLetters:
-        """Where the dead letters go beside it, opened at the first use.
-
-        A kind without a store of its own may take another kind's.
+        """Make the store of its dead letters, which may be another kind's.
 
         Raises:
-            SpecError: they can't lie there.
+            SpecError: they can't be there.
         """

@@ -1,7 +1,4 @@
-"""The kinds of sinks that there are: one line each.
-
-What stands behind a line is loaded when a spec names the kind.
-"""
+"""The kinds of sinks, one line each; a kind is loaded when a spec names it."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ TABLES = {
     "iceberg": "windrow.ingest.sinks.iceberg.kind:ICEBERG",
     "sqlite": "windrow.ingest.sinks.sqlite.kind:SQLITE",
 }
-"""Those that are one table."""
+"""The kinds that are one table."""
 
 KINDS = ChainMap(
     {
@@ -36,10 +33,10 @@ SinkOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", KINDS)]
 
 
 KafkaOfItsKind = Annotated[SinkSection, OfItsKind("kind", "kafka", {"kafka": KINDS["kafka"]})]
-"""The section of topics, for who writes to nothing else."""
+"""The section of Kafka topics alone."""
 
 
 def sink_kind(name: str) -> SinkKind[Any]:
-    """Load a kind and nothing of the others. `name` is one of `KINDS`."""
+    """Load one kind by its name in `KINDS`."""
     kind: SinkKind[Any] = kind_at(KINDS[name])
     return kind

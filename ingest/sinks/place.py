@@ -1,6 +1,4 @@
-"""Files in the table's directory that Delta itself doesn't know yet, or never will:
-staged Parquet files and receipts.
-"""
+"""Files below a table's place, on a disk or in an object store: staged ones, receipts, logs."""
 
 from __future__ import annotations
 
@@ -59,14 +57,12 @@ _CHECK_S3 = (
 
 
 def waiting_for_storage(uri: str) -> AbstractContextManager[None]:
-    """As `waiting_for`, of a place that isn't on a disk: whoever asks a store tries it
-    again and again, and says nothing.
-    """
+    """As `waiting_for`, for an object store: its clients retry for long, and say nothing."""
     return waiting_for(f"the storage of {without_secrets(uri)}") if is_url(uri) else nullcontext()
 
 
 def to_check(uri: str) -> str:
-    """What to do about a place that can't be read or written."""
+    """The advice for a place that can't be read or written."""
     return _CHECK_S3 if uri.startswith("s3:") else _CHECK
 
 
@@ -79,14 +75,11 @@ class ListedFile(msgspec.Struct, frozen=True):
 
 
 def normalized(uri: str) -> str:
-    """The one spelling of a table's place: an absolute path where it is local, else the
-    URI; no slash at the end.
-
-    No I/O.
+    """Normalize a table's place: an absolute path where it is local, else the URI. No I/O.
 
     Raises:
-        SpecError: no table can lie there, or the URI holds what may be secret: this
-            spelling goes into plans and receipts.
+        SpecError: no table can be there, or the URI may hold a secret, which would go into plans
+            and receipts.
     """
     secret = secret_part(uri)
     if secret is not None:
@@ -120,10 +113,7 @@ def normalized(uri: str) -> str:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two places, spelt as `normalized` does, are one: local paths may go through links.
-
-    Looks at those.
-    """
+    """Whether two normalized places are one; follows the links of local paths."""
     return one == other or (
         not is_url(one) and not is_url(other) and os.path.realpath(one) == os.path.realpath(other)
     )
@@ -153,7 +143,7 @@ def _local(uri: str) -> str:
 
 
 def dead_place(table: str) -> str:
-    """Where the dead letters of the table at a place lie."""
+    """The place of a table's dead letters."""
     return f"{table}_dead"
 
 
@@ -163,45 +153,38 @@ def millis(moment: datetime) -> int:
 
 
 class Place:
-    """A directory, local or in an object store, by `pyarrow.fs`.
+    """A directory, local or in an object store, by `pyarrow.fs`; opened at the first use.
 
-    All paths are relative to it. Opened at the first question.
-
-    All methods raise SpecError if there can't be such a place, and UnreachableError if it fails.
+    All paths are relative to it. All methods raise SpecError if there can't be such a place, and
+    UnreachableError if it fails.
     """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
 
     def filesystem(self) -> fs.FileSystem:
-        """Arrow's file system that sees this directory as its root."""
+        """Arrow's file system with this directory as its root."""
         with self._explained(""):
             return fs.SubTreeFileSystem(self._root, self._fs)
 
     def create(self, path: str) -> pa.NativeFile:
-        """A new file for writing, under a path that nobody else uses; its directories are made.
+        """Open a new file for writing, and make its folders. Close it, then `finish` it.
 
-        Close it, then `finish` it.
+        Nobody else uses its path. On a disk it has another name until it is finished, so a file
+        under its own name never gets younger. Else a sweep could lose rows:
 
-        Until then it has another name where it could be seen half written, as in a
-        store of objects it can't. So a file under its own name is never written to
-        again, and what a sweep takes it for, by when it was last written, stays true:
-
-            1 A begins to write, and is stopped for a week.  2 A sweep finds the file
-            old, and has the table say that it is given up. 3 A wakes, writes on, closes
-            the file, and finds that it is younger than what was given up.  4 The sweep
-            removes it. 5 A commits. Its file isn't there.
+            1 A begins to write, and is stopped for a week.  2 A sweep finds the file old, and notes
+            in the table that it is given up.  3 A wakes, closes the file, and finds it younger than
+            what was given up.  4 The sweep removes it.  5 A commits. Its file isn't there.
         """
         with self._explained(path):
             return self._open(self._draft(path))
 
     def finish(self, path: str, *, durable: bool = True) -> int:
-        """Give a created file, which is closed, its name, and make it outlive a loss of
-        power unless nobody asks for that; its size.
+        """Give a created and closed file its name; return its size. `durable`: sync it, too.
 
         Raises:
-            UnreachableError: it is gone: an attempt that took longer than a sweep's
-                grace period was given up.
+            UnreachableError: it is gone: a sweep gave it up.
         """
         with self._explained(path):
             draft = self._draft(path)
@@ -221,15 +204,15 @@ class Place:
         return self.fsync(path) if durable else int(self._fs.get_file_info(self._full(path)).size)
 
     def fsync(self, path: str) -> int:
-        """Make a closed file outlive a loss of power, where that is ours to do; its size in bytes.
+        """Make a closed file outlive a loss of power, on a disk; return its size in bytes.
 
-        The log may survive a crash that the files it names don't: nobody else syncs them.
+        Else a log could survive a crash, and not the files that it names.
         """
         with self._explained(path):
             full = self._full(path)
             if self.is_local:
                 for name in (full, full.rpartition("/")[0]):
-                    _sync(name)
+                    fsync_path(name)
             return int(self._fs.get_file_info(full).size)
 
     def put(self, path: str, content: bytes) -> None:
@@ -244,12 +227,11 @@ class Place:
             self._write(path, content)
 
     def put_new(self, path: str, content: bytes) -> None:
-        """A small file on a local disk, whole and synced, under a name that nobody else
-        has taken, which is synced, too.
+        """Put a small file on a local disk under a name that isn't taken; both are synced.
 
         Raises:
-            FileExistsError: somebody has.
-            OSError: it can't be written, or the disk knows no hard links.
+            FileExistsError: the name is taken.
+            OSError: it can't be written, or the disk has no hard links.
         """
         full, drafts = Path(self._full(path)), Path(self._full(_DRAFTS))
         for folder in (full.parent, drafts):
@@ -261,7 +243,7 @@ class Place:
                 out.flush()
                 os.fsync(out.fileno())
             full.hardlink_to(draft)
-            _sync(str(full.parent))
+            fsync_path(str(full.parent))
         finally:
             draft.unlink(missing_ok=True)
 
@@ -286,7 +268,7 @@ class Place:
         """The whole content of a file.
 
         Raises:
-            FileNotFoundError: if it is not there.
+            FileNotFoundError: there is no such file.
         """
         with (
             self._explained(path, or_missing=True),
@@ -300,7 +282,7 @@ class Place:
             if not self.is_local:
                 return {f.base_name for f in self._below(folder, recursive=False)}
             with suppress(FileNotFoundError), os.scandir(self._full(folder)) as listed:
-                # Arrow asks for each one's size, which is ten times as dear
+                # Arrow asks for each one's size, which takes ten times as long
                 return {entry.name for entry in listed if entry.is_file()}
         return set()
 
@@ -321,7 +303,7 @@ class Place:
                 yield ListedFile(f.path[len(self._root) :].lstrip("/"), f.size, f.mtime)
 
     def seen(self, paths: Iterable[str]) -> dict[str, ListedFile | None]:
-        """Each file as it is now; None for one that isn't there."""
+        """The size and time of each file; None for one that doesn't exist."""
         asked = list(paths)
         with self._explained(""):
             infos = self._fs.get_file_info([self._full(p) for p in asked])
@@ -331,7 +313,7 @@ class Place:
         }
 
     def remove(self, path: str) -> None:
-        """Delete one file; it may be gone already."""
+        """Delete one file, if it exists."""
         with self._explained(path), suppress(FileNotFoundError):
             self._fs.delete_file(self._full(path))
 
@@ -343,14 +325,12 @@ class Place:
         return [f for f in every if f.type == fs.FileType.File]
 
     def _draft(self, path: str) -> str:
-        """The name of a file that is being written: another one where that could be seen."""
+        """The name of a file while it is written: another one where others could read it."""
         return f"{path}.tmp" if self._fs.type_name in {"local", "hdfs"} else path
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
-        """Arrow's file system and the root in it; of an object store, finding it may
-        ask the network.
-        """
+        """Arrow's file system and the root in it; may ask the network for an object store."""
         try:
             with waiting_for_storage(self.uri):
                 found, root = fs.FileSystem.from_uri(self.uri)
@@ -371,16 +351,17 @@ class Place:
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on a disk of this machine's, or looks so."""
+        """Whether it is on a disk of this machine, or mounted like one."""
         return isinstance(self._fs, fs.LocalFileSystem)
 
     @contextmanager
     def _explained(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
-        """Arrow's and the system's errors in our words; with `or_missing`, a file that
-        isn't there stays FileNotFoundError.
+        """Turn Arrow's and the system's errors into windrow's.
+
+        `or_missing`: leave FileNotFoundError as it is.
         """
         where = f"{without_secrets(self.uri)}/{path}".rstrip("/")
-        assert self._opened  # which says by itself that it is waited for
+        assert self._opened  # has a waiting sentence of its own
         try:
             with waiting_for_storage(self.uri):
                 yield
@@ -418,11 +399,12 @@ def _make_folders(folder: Path) -> None:
     if not folder.is_dir():
         _make_folders(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync(str(folder.parent))
+        fsync_path(str(folder.parent))
 
 
-def _sync(name: str) -> None:
-    handle = os.open(name, os.O_RDONLY)
+def fsync_path(path: str) -> None:
+    """Syncs a file of a local disk, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

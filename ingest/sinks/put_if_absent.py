@@ -1,8 +1,7 @@
-"""A small file under a name that is taken once, which is what a log stands on: a hard
-link on a disk, a conditional put in S3.
+"""Puts small files under names that can be taken only once, for logs.
 
-A put may be answered with "taken" although it was this one: what lies there then tells
-whose it is. So who puts looks at the log again, whatever the answer was.
+On a disk by a hard link, in S3 by a conditional put. "Taken" may be the answer to a put that
+arrived, of which the first answer was lost; so whoever puts reads the log again.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
 WAITS = (0.2, 1.0, 3.0)
-"""Seconds before each further try after a put that wasn't answered."""
+"""The seconds before each further try after a put that wasn't answered."""
 
 _S3 = "s3://"
 _TRIALS = "_windrow/trials"
 _UNKNOWN_CONDITION = {"NotImplemented", "InvalidArgument", "InvalidRequest"}
-"""What stores answer that don't know the condition."""
+"""The answers of stores that don't know the condition."""
 
 _NO_PROMISE = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _STORES = (
@@ -38,31 +37,30 @@ _STORES = (
 
 
 class PutIfAbsent(Protocol):
-    """Puts files under names that nobody has taken."""
+    """Puts files under names that aren't taken."""
 
     def put(self, path: str, content: bytes) -> None:
         """Put a file, whole and durable.
 
         Raises:
-            FileExistsError: the name is taken; perhaps by this very put, of which an
-                answer was lost.
-            OSError: it isn't known whether the file is there.
+            FileExistsError: the name is taken; perhaps by this very put, whose answer was lost.
+            OSError: nobody knows whether the file was put.
         """
 
     def check(self, path: str, content: bytes) -> None:
-        """Put a file that is there, with the content that it has, where somebody might not keep the promise.
+        """Put an existing file again, where a store might ignore the condition.
 
         Raises:
-            SpecError: it was put, so any other one would have been, too; or it may not be put.
+            SpecError: it was put, so any other file would be, too; or putting isn't allowed.
             UnreachableError: that can't be told.
-        """  # noqa: E501
+        """
 
 
 def put_if_absent(uri: str, place: Place) -> PutIfAbsent:
-    """What a place offers.
+    """Choose the way to put by a place's scheme.
 
     Raises:
-        SpecError: it has nothing of the kind.
+        SpecError: there is none.
     """
     if uri.startswith(_S3):
         return S3Puts(uri)
@@ -77,9 +75,7 @@ def put_if_absent(uri: str, place: Place) -> PutIfAbsent:
 
 
 def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
-    """Why nothing can be put below a place, before anything was: what a person has to
-    fix, or what may pass.
-    """
+    """The error for a first put that failed: a SpecError if a person has to act."""
     why = error.strerror or str(error)
     if error.errno in _NO_PROMISE:
         return SpecError(
@@ -98,7 +94,7 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
 
 
 def retried(uri: str, step: Callable[[], None]) -> None:
-    """Do what comes before anything can be committed below a place; what may pass is tried again.
+    """Do a step before the first commit below a place, and again after errors that may pass.
 
     `step`: may be done more than once.
 
@@ -125,14 +121,14 @@ class HardLinks:
         self.put = place.put_new
 
     def check(self, path: str, content: bytes) -> None:
-        """Every link keeps it."""
+        """A link never ignores a taken name."""
 
 
 class S3Puts:
-    """In S3, and stores that speak as it does: a put that fails where something lies.
+    """In S3 and stores with its API: a put that fails if the object exists.
 
     Raises:
-        SpecError: what it stands on is not installed.
+        SpecError: boto3 isn't installed.
     """
 
     def __init__(self, uri: str) -> None:
@@ -143,16 +139,14 @@ class S3Puts:
         self._bucket, _, self._prefix = uri.removeprefix(_S3).partition("/")
 
     def put(self, path: str, content: bytes) -> None:
-        """Asked once: what is asked again without a look would hear of itself that the
-        name is taken.
-        """
+        """Sent once: a retry by the client would be told that its own name is taken."""
         with self._explained(path):
             _client().put_object(
                 Bucket=self._bucket, Key=self._key(path), Body=content, IfNoneMatch="*"
             )
 
     def check(self, path: str, content: bytes) -> None:
-        """A store that doesn't know the condition may take no notice of it."""
+        """A store that doesn't know the condition may ignore it."""
 
         def put() -> None:
             with suppress(FileExistsError):
@@ -162,7 +156,7 @@ class S3Puts:
         retried(self._uri, put)
 
     def try_place(self) -> None:
-        """Put a file that nobody needs, twice, and take it away again; raises as `check`."""
+        """Put a trial file twice, and delete it; raises as `check`."""
         path = f"{_TRIALS}/{uuid.uuid4().hex}"
 
         def put() -> None:
@@ -187,7 +181,7 @@ class S3Puts:
 
     @contextmanager
     def _explained(self, path: str) -> Iterator[None]:
-        """What goes wrong in the block as an error of the system's."""
+        """Turn the client's errors into those of the operating system."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -195,13 +189,11 @@ class S3Puts:
                 yield
         except ClientError as error:
             raise self._meant(path, error) from error
-        except (
-            BotoCoreError
-        ) as error:  # some of these name keys and addresses, none a secret; their kind is enough
+        except BotoCoreError as error:  # names keys and addresses, so only its kind is told
             raise OSError(errno.EIO, type(error).__name__, path) from error
 
     def _meant(self, path: str, error: ClientError) -> OSError:
-        """What an answer other than "done" means; 409: another put of the name was on its way."""
+        """The error for an answer other than "done"; 409: another put of the name was under way."""
         code, status = (
             error.response["Error"].get("Code", ""),
             error.response["ResponseMetadata"].get("HTTPStatusCode", 0),
@@ -224,11 +216,7 @@ def has_s3() -> bool:
 
 @cache
 def _client() -> Any:
-    """The process's one client, with what the SDK's own chain finds: the environment, a
-    profile, a role.
-
-    To make one takes a while.
-    """
+    """The process's one client, with the SDK's own search for credentials."""
     import boto3
     from botocore.config import Config
 

@@ -38,6 +38,17 @@ class Evolution:
     shape: Shape
 
     @property
+    def added(self) -> list[pa.Field]:
+        """The columns that the table gets."""
+        return [f for f in self.columns if f.name not in self.table.names]
+
+    @property
+    def altered(self) -> list[tuple[pa.Field, pa.Field]]:
+        """The columns whose type or nullability changes, before and after."""
+        pairs = [(f, self.columns.field(f.name)) for f in self.table]
+        return [(old, new) for old, new in pairs if not new.equals(old)]
+
+    @property
     def widens_table(self) -> bool:
         """Whether a column gets a type that the table's files don't have."""
         return any(self.columns.field(f.name).type != f.type for f in self.table)
@@ -95,7 +106,7 @@ def evolution(
         for f in after
         if shape(f) != shape(there[f.name])
     ]
-    columns = pa.schema([*after, *added])
+    columns = pa.schema([*after, *added], table.metadata)
     return Evolution(table, wanted, columns, tuple(changes), tuple(filter(None, problems)), shape)
 
 
@@ -176,9 +187,9 @@ def _refused(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) 
 
 def _common(there: pa.Field, here: pa.Field, evolve: Evolve, shape: Shape) -> pa.Field | None:
     """The column that holds the values of both; None if there is none, or it isn't allowed."""
-    if shape(there) == shape(here):
-        return there
     kind = _wider(there.type, here.type)
+    if shape(there) == shape(here):
+        return there if kind is None else there.with_type(kind)
     if evolve != "widen" or kind is None:
         return None
     return pa.field(there.name, kind, there.nullable or here.nullable)

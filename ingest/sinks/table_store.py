@@ -98,8 +98,8 @@ class Unanswered(msgspec.Struct, frozen=True):
 Answer = Written | Conflict | Unanswered
 
 
-class TableState(Protocol):
-    """One consistent state of a table. What was looked at is exactly what a change is put on."""
+class ReceiptState(Protocol):
+    """What one consistent state of a table says of windows."""
 
     @property
     def version(self) -> int:
@@ -112,12 +112,6 @@ class TableState(Protocol):
         Raises:
             SpecError: the table was made by something else.
         """
-
-    def note(self, name: str) -> int | None:
-        """The value of a note; None if it was never put."""
-
-    def notes(self) -> Mapping[str, int]:
-        """All notes."""
 
     def committed(self) -> Collection[str]:
         """The keys of all windows that are committed. No receipt is read."""
@@ -133,6 +127,16 @@ class TableState(Protocol):
         Raises:
             DamagedError: a receipt is missing without which nobody can say.
         """
+
+
+class TableState(ReceiptState, Protocol):
+    """One consistent state of a table. What was looked at is exactly what a change is put on."""
+
+    def note(self, name: str) -> int | None:
+        """The value of a note; None if it was never put."""
+
+    def notes(self) -> Mapping[str, int]:
+        """All notes."""
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
         """Of some windows, or of all, the keys of those that the table holds rows of."""

@@ -8,6 +8,7 @@ verification promise (`ingest.ports.sink`), made of the two.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
 from typing import cast
@@ -42,6 +43,7 @@ from windrow.ingest.sinks.staging import RowLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
 from windrow.ingest.sinks.table_store import (
     KeyedState,
+    ReceiptState,
     StoredReceipt,
     TableChange,
     TableState,
@@ -90,7 +92,7 @@ def _whole(found: Committed | Unreadable) -> Committed:
     return found
 
 
-def committed_by_key(state: TableState, keys: Collection[str]) -> dict[str, Committed]:
+def committed_by_key(state: ReceiptState, keys: Collection[str]) -> dict[str, Committed]:
     """The newest committed receipts of some windows.
 
     Raises:
@@ -98,6 +100,32 @@ def committed_by_key(state: TableState, keys: Collection[str]) -> dict[str, Comm
     """
     found = [_whole(read_receipt(stored)) for stored in state.receipts(keys)] if keys else []
     return {committed.receipt.window.key: committed for committed in found}
+
+
+def judge(place: str, state: ReceiptState, receipt: Receipt) -> Committed | None:
+    """Hold a receipt against what a table says of its windows; the window's, if it is committed.
+
+    Raises:
+        RefusedError: it may not be committed on this state.
+        DamagedError: a receipt is missing or damaged without which nobody can say.
+    """
+    owner = state.owner  # a table that something else made is refused before it is read
+    own = receipt.window.key
+    before, after = (None if one is None else one.key for one in adjacent(receipt))
+    held = committed_by_key(state, {key for key in (own, before, after) if key is not None})
+    # A window that is committed was held against all others by its first generation, and
+    # every later one has the same plan.
+    sharing = set() if own in held else state.overlapping(covered(receipt.plan))
+    others = committed_by_key(state, sharing - {own}).values()
+    seen = TableView(
+        place,
+        owner,
+        held.get(own),
+        held.get(before or ""),
+        held.get(after or ""),
+        [committed.receipt for committed in others],
+    )
+    return decide(receipt, seen)
 
 
 # ------------------------------------------------------------------------------------ the table
@@ -127,7 +155,55 @@ def _is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
         return True
 
 
-class WindowTable:
+class ReceiptTable:
+    """What a table says of its windows (`ports.sink.Sink`), by the receipts in a state of it."""
+
+    def reading(self) -> AbstractContextManager[ReceiptState | None]:
+        """The newest state; None if the table isn't there."""
+        raise NotImplementedError
+
+    def owner(self) -> TableOwner | None:
+        with self.reading() as state:
+            return None if state is None else state.owner
+
+    def look(self, window: Window) -> Committed | None:
+        return next(self.looks([window]))
+
+    def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
+        found: dict[str, Committed | Unreadable] = {}
+        if windows:
+            with self.reading() as state:
+                if state is not None:
+                    _refuse_foreign(state)
+                    stored = state.receipts([window.key for window in windows])
+                    found = {one.key: read_receipt(one) for one in stored}
+        return (_whole(found[w.key]) if w.key in found else None for w in windows)
+
+    def committed(self, windows: Sequence[Window]) -> set[Window]:
+        keys: Collection[str] = ()
+        if windows:
+            with self.reading() as state:
+                if state is not None:
+                    _refuse_foreign(state)
+                    keys = state.committed()
+        return {window for window in windows if window.key in keys}
+
+    def receipts(self) -> Iterator[Committed]:
+        with self.reading() as state:
+            if state is not None:
+                yield from map(_whole, receipts_of(state))
+
+    def receipt_text(self, receipt: Receipt) -> str:
+        with self.reading() as state:
+            for stored in () if state is None else state.receipts([receipt.window.key]):
+                found = read_receipt(stored)
+                if isinstance(found, Committed) and found.receipt == receipt:
+                    assert isinstance(stored, StoredReceipt)
+                    return stored.text
+        return to_json(receipt)
+
+
+class WindowTable(ReceiptTable):
     """A table that takes windows exactly once (`ports.sink.Sink`), over the store of any kind.
 
     Args:
@@ -189,9 +265,8 @@ class WindowTable:
 
     # ------------------------------------------------------------------------------- preparing
 
-    def owner(self) -> TableOwner | None:
-        with self.store.reading() as state:
-            return None if state is None else state.owner
+    def reading(self) -> AbstractContextManager[TableState | None]:
+        return self.store.reading()
 
     def prepare(self, owner: TableOwner) -> None:
         prepare(self.store, self.columns, owner)
@@ -204,36 +279,11 @@ class WindowTable:
         with self.store.reading() as state:
             return None if state is None else state.size()
 
-    # --------------------------------------------------------------------------------- looking
-
-    def look(self, window: Window) -> Committed | None:
-        return next(self.looks([window]))
-
-    def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
-        found: dict[str, Committed | Unreadable] = {}
-        if windows:
-            with self.store.reading() as state:
-                if state is not None:
-                    _refuse_foreign(state)
-                    stored = state.receipts([window.key for window in windows])
-                    found = {one.key: read_receipt(one) for one in stored}
-        return (_whole(found[w.key]) if w.key in found else None for w in windows)
-
-    def committed(self, windows: Sequence[Window]) -> set[Window]:
-        keys: Collection[str] = ()
-        if windows:
-            with self.store.reading() as state:
-                if state is not None:
-                    _refuse_foreign(state)
-                    keys = state.committed()
-        return {window for window in windows if window.key in keys}
-
     def receipts(self) -> Iterator[Committed]:
         strange: Collection[str] = ()
-        with self.store.reading() as state:
+        with self.reading() as state:
             if state is not None:
-                for found in receipts_of(state):
-                    yield _whole(found)
+                yield from map(_whole, receipts_of(state))
                 if self.store.lists_windows:
                     strange = state.holding() - set(state.committed())
         for key in sorted(strange):
@@ -241,15 +291,6 @@ class WindowTable:
                 "Something else writes into this table: windrow verify shows what; remove the rows."
             )
             raise self._strange_rows(key, do)
-
-    def receipt_text(self, receipt: Receipt) -> str:
-        with self.store.reading() as state:
-            for stored in () if state is None else state.receipts([receipt.window.key]):
-                found = read_receipt(stored)
-                if isinstance(found, Committed) and found.receipt == receipt:
-                    assert isinstance(stored, StoredReceipt)
-                    return stored.text
-        return to_json(receipt)
 
     # ------------------------------------------------------------------------------ committing
 
@@ -292,23 +333,7 @@ class WindowTable:
         if receipt.generation and not self.capabilities.replaces:
             what = f"window {receipt.window.key} can't be replaced in {self.store.place}"
             raise RefusedError(what, "commit", "Begin a pipeline with another id and table.")
-        owner = state.owner  # a table that something else made is refused before it is read
-        own = receipt.window.key
-        before, after = (None if one is None else one.key for one in adjacent(receipt))
-        held = committed_by_key(state, {key for key in (own, before, after) if key is not None})
-        # A window that is committed was held against all others by its first generation, and
-        # every later one has the same plan.
-        sharing = set() if own in held else state.overlapping(covered(receipt.plan))
-        others = committed_by_key(state, sharing - {own}).values()
-        seen = TableView(
-            self.store.place,
-            owner,
-            held.get(own),
-            held.get(before or ""),
-            held.get(after or ""),
-            [committed.receipt for committed in others],
-        )
-        return decide(receipt, seen)
+        return judge(self.store.place, state, receipt)
 
     def _refuse_strange_rows(self, state: TableState, key: str) -> None:
         if state.holding([key]):
@@ -326,12 +351,12 @@ class WindowTable:
         return TableAudit(self)
 
 
-def _refuse_foreign(state: TableState) -> None:
+def _refuse_foreign(state: ReceiptState) -> None:
     """Read whose the table is: one that something else made raises."""
     _ = state.owner
 
 
-def receipts_of(state: TableState) -> Iterator[Committed | Unreadable]:
+def receipts_of(state: ReceiptState) -> Iterator[Committed | Unreadable]:
     """Every committed window, also where its receipt can't be read."""
     _refuse_foreign(state)
     return map(read_receipt, state.receipts())

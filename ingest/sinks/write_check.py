@@ -1,4 +1,4 @@
-"""Whether a table can be made at a place, and if not, why: who may not write where."""
+"""Checks whether a table can be written at a place, and says who may not write where."""
 
 from __future__ import annotations
 
@@ -27,23 +27,20 @@ _NETWORK = (
 
 
 def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
-    """Try to write in the nearest folder of a local table that is there, with a file that has no name.
+    """Try to write in the nearest existing folder of a local table, by a file without a name.
 
-    A place where nothing may be written is a mistake in the spec or in the machine's
-    rights: a person has to fix it, waiting does not help. A disk that is full is
-    another matter. In S3 a file is put twice, on the condition that it isn't there, and
-    taken away again, if the extra `s3` is installed; other object stores say only at a
-    write what they allow, and are not asked.
+    A full disk passes: it may have room later. In S3 a file is put twice on condition and deleted,
+    if the extra `s3` is installed; other object stores aren't asked.
 
     Args:
         uri: the table's place, or that of its warehouse.
-        setting: of the spec, which names that place.
+        setting: the spec's setting that names the place.
 
     Raises:
-        SpecError: saying which user may not write in which folder, and whose it is; or
-            what a store lacks.
+        SpecError: says which user may not write in which folder, and whose it is; or what a store
+            lacks.
         UnreachableError: a store doesn't answer.
-    """  # noqa: E501
+    """
     if uri.startswith("s3://") and has_s3():
         S3Puts(uri).try_place()
     if "://" in uri and not uri.startswith("file://"):
@@ -69,11 +66,10 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
 
 
 def refuse_network(path: str, mounts: str = "/proc/mounts") -> None:
-    """Refuse a file on a network file system, as far as Linux says, for who locks parts
-    of it: those locks don't hold there.
+    """Refuse a file on a network file system, where locks don't hold, as far as Linux tells.
 
     Raises:
-        SpecError: naming the file system.
+        SpecError: names the file system.
     """
     with suppress(OSError):
         told = [line.split()[1:3] for line in Path(mounts).read_text().splitlines()]

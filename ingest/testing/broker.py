@@ -153,11 +153,11 @@ class MemoryBroker:
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, str | None]:
         with self._lock:
-            told = {tp: self._refusing.get(group) or self._unknown(tp) for tp in offsets}
+            refused = {tp: self._refusing.get(group) or self._unknown(tp) for tp in offsets}
             self.commit_group(
-                group, {tp: offset for tp, offset in offsets.items() if told[tp] is None}
+                group, {tp: offset for tp, offset in offsets.items() if refused[tp] is None}
             )
-            return told
+            return refused
 
     def first_at_or_after(
         self, tps: Sequence[TopicPartition], moment: datetime
@@ -347,9 +347,7 @@ class MemoryBroker:
             self._log(tp).truncate(end)
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """What a consumer of the group does: its next offsets, beside those that it
-        committed before.
-        """
+        """Commit offsets, as a consumer of the group does."""
         with self._lock:
             self._groups.setdefault(group, {}).update(offsets)
 

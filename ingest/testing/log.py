@@ -123,12 +123,12 @@ class PartitionLog:
         return self.entries[first : last if most is None else min(last, first + most)]
 
     def first_at_or_after(self, timestamp: int, limit: int) -> Entry | None:
-        """The first entry of any kind stamped at or after the timestamp, if it lies below the limit.
+        """The first entry stamped at or after the timestamp, if it lies below the limit.
 
         Kafka looks the entry up in the whole log and then drops it if it lies beyond
         what the isolation level may see; it doesn't look on, because all that follows
         lies beyond too.
-        """  # noqa: E501
+        """
         index = bisect_left(self.highest, timestamp)
         return (
             self.entries[index]

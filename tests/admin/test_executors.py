@@ -73,7 +73,7 @@ class Cluster:
 @pytest.fixture(autouse=True)
 def no_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else waits for a task here."""
-    monkeypatch.setattr("windrow.ingest.admin.executors._STAY_SECONDS", 0)
+    monkeypatch.setattr("windrow.ingest.admin.executors.STAY_SECONDS", 0)
 
 
 def seen_by(survey: Survey) -> Answer:
@@ -170,7 +170,7 @@ def test_a_cluster_without_a_worker_to_spare(monkeypatch: pytest.MonkeyPatch) ->
     """Tasks that nobody takes are waited for no longer than a limit, and what to look
     at is said.
     """
-    monkeypatch.setattr("windrow.ingest.admin.executors._LIMIT_SECONDS", 0.01)
+    monkeypatch.setattr("windrow.ingest.admin.executors.LIMIT_SECONDS", 0.01)
     forever = Event()
 
     class Waits:

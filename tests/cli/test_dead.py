@@ -197,8 +197,9 @@ from dataclasses import replace
 
 
 def edit(message):
-    return replace(message, value=b'{"id": %d}' % (100 + message.offset)) if message.stage == "value" else None
-"""  # noqa: E501
+    edited = replace(message, value=b'{"id": %d}' % (100 + message.offset))
+    return edited if message.stage == "value" else None
+"""
 
 
 def rows(stage: Stage) -> dict[tuple[str, int, int], int]:
@@ -302,7 +303,7 @@ def test_a_script_that_fails(refused: Stage) -> None:
     )
     assert [w["window"] for w in document["windows"]] == [hour(0)]
     assert (
-        f"edit failed: AssertionError at {script}:5 (decode, shop.things[0]@5)"
+        f"edit failed: AssertionError at {script}:6 (decode, shop.things[0]@5)"
         in document["error"]["message"]
     )
     assert "secret" not in str(document)

@@ -138,7 +138,9 @@ def test_ledger_unreachable(stage: Stage) -> None:
     document = stage.json("doctor", stage.spec, code=3)
     found = dict(list(levels(document).items())[2:])
     assert found == {"spec": "ok", "state": "fail", "sink": "ok", "broker": "ok", "rights": "ok"}
-    assert "can't be told" in next(c["what"] for c in document["checks"] if c["name"] == "sink")
+    assert "is unknown without it" in next(
+        c["what"] for c in document["checks"] if c["name"] == "sink"
+    )
 
 
 def test_a_bug_in_a_check(stage: Stage) -> None:
@@ -248,10 +250,8 @@ def test_sink_check(bound: TableOwner | None, level: str) -> None:
 
 
 def test_sink_check_without_ledger() -> None:
-    """Without a ledger the rest of the owner is still checked, and the line says what is open."""
-    assert (
-        "can't be told" in sink_check("t", TableOwner("p", "l", "hourly"), "p", "hourly", None).what
-    )
+    """Without a ledger the rest of the binding is still checked, and the line says what is open."""
+    assert "is unknown" in sink_check("t", TableOwner("p", "l", "hourly"), "p", "hourly", None).what
     assert (
         attempt(
             "sink", lambda: sink_check("t", TableOwner("q", "l", "hourly"), "p", "hourly", None)

@@ -26,18 +26,19 @@ RUN = """
 import sys
 from pathlib import Path
 import typer
-from windrow.ingest.cli.output import telling
+from windrow.ingest.cli.output import command_output
 from windrow.ingest.runner.spark.local import local_session
 from windrow.ingest.runner.spark.spark import SparkEngine
 from windrow.ingest.model.plan import Split
 from tests.runner.spark.tasks import WaitsForEver
 
 try:
-    with telling(json=False, debug=False):
-        list(SparkEngine(local_session).run(WaitsForEver(Path(sys.argv[1])), [Split("t", p, 0, 1) for p in range(2)]))
+    with command_output(json=False, debug=False):
+        splits = [Split("t", p, 0, 1) for p in range(2)]
+        list(SparkEngine(local_session).run(WaitsForEver(Path(sys.argv[1])), splits))
 except typer.Exit as end:
     sys.exit(end.exit_code)
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.parametrize("second", [False, True])

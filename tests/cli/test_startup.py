@@ -45,7 +45,8 @@ broker = MemoryBroker()
 broker.create_topic("shop.things", partitions=2, retention_ms=None)
 broker._topics["shop.things"].topic_id = topic_id
 for i in range(12):
-    broker.produce(TopicPartition("shop.things", i % 2), b'{"id": 1}', timestamp=1_767_600_000_000 + i * 1_800_000)
+    tp, stamp = TopicPartition("shop.things", i % 2), 1_767_600_000_000 + i * 1_800_000
+    broker.produce(tp, b'{"id": 1}', timestamp=stamp)
 windrow.ingest.assemble.connect = lambda spec: (broker, None)
 
 from windrow.ingest.cli.main import app
@@ -54,7 +55,7 @@ try:
     app(arguments, prog_name="windrow")
 finally:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
-"""  # noqa: E501
+"""
 """The same, with a Kafka in memory that has the topic with this id."""
 
 FRAME = {

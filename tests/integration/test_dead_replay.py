@@ -26,8 +26,9 @@ from dataclasses import replace
 
 
 def edit(message):
-    return replace(message, value=b'{"id": %d, "name": "edited"}' % message.offset) if message.stage == "value" else message
-"""  # noqa: E501
+    edited = replace(message, value=b'{"id": %d, "name": "edited"}' % message.offset)
+    return edited if message.stage == "value" else message
+"""
 
 
 @pytest.fixture

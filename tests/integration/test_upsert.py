@@ -69,13 +69,14 @@ from pyspark.sql import functions as f
 def newest(rows):
     """The newest row of each customer, in capitals."""
     order = Window.partitionBy("shop", "number").orderBy(f.desc("_partition"), f.desc("_offset"))
-    return rows.withColumn("n", f.row_number().over(order)).where("n = 1").drop("n").withColumn("name", f.upper("name"))
+    first = rows.withColumn("n", f.row_number().over(order)).where("n = 1").drop("n")
+    return first.withColumn("name", f.upper("name"))
 
 
 def all_of_them(rows):
     """Every row, in capitals, wherever Spark has it."""
     return rows.repartition(3).withColumn("name", f.upper("name"))
-'''  # noqa: E501
+'''
 
 
 @pytest.mark.some(1)

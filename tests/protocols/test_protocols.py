@@ -11,6 +11,7 @@ import pytest
 
 from tests.protocols import __main__ as command
 from tests.protocols.explore import explore, replay, wander
+from tests.protocols.fenced import FencedIds
 from tests.protocols.table import PROTOCOLS, TWINS, crowded
 
 EVERY = [
@@ -46,6 +47,19 @@ def test_ways_by_chance_keep_the_promises(
         explored = wander(protocol, wide, seed)
         told = explored.broken and replay(protocol, wide, explored.broken.way)
         assert explored.broken is None, f"seed {seed}:\n" + "\n".join(told or ())
+
+
+@pytest.mark.parametrize("scenario", FencedIds().scenarios)
+def test_kafka_fences_again(dice: random.Random, scenario: str) -> None:
+    """A run that lost its id, or whose commit wasn't answered, fences, looks and writes again,
+    in orders by chance: the same promises.
+    """
+    protocol = FencedIds()
+    one = protocol.scenarios[scenario]
+    again = tuple(p._replace(args=(*p.args, 3)) for p in one.processes)
+    for seed in (dice.randrange(2**32) for _ in range(SEEDS)):
+        explored = wander(protocol, one._replace(processes=again), seed)
+        assert explored.broken is None, f"seed {seed}: {explored.broken}"
 
 
 @pytest.mark.parametrize(

@@ -91,16 +91,12 @@ def killed(run: Callable[..., object], *args: Any) -> bool:
     return ended(begun(run, *args)) == -signal.SIGKILL
 
 
-def in_turn(owner: Any, name: str, turn: Callable[[], object], *, behind: bool = False) -> None:
-    """Another run gets its turn once, before the first call of a sink's method, or behind it."""
+def in_turn(owner: Any, name: str, turn: Callable[[], object]) -> None:
+    """Another run gets its turn once, before the first call of a sink's method."""
     real = getattr(owner, name)
 
     def once(*args: Any, **more: Any) -> Any:
         setattr(owner, name, real)
-        if behind:
-            found = real(*args, **more)
-            turn()
-            return found
         turn()
         return real(*args, **more)
 

@@ -40,7 +40,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import RemoveAction
 
 from windrow.ingest.model.receipt import Merged, Receipt
 from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
@@ -48,7 +48,7 @@ from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.primary_key import BUCKET
 from windrow.ingest.sinks.columns import fitted
 from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing
-from windrow.ingest.sinks.delta.table import DataFile, data_files
+from windrow.ingest.sinks.delta.table import Action, DataFile, add_actions, data_files
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
 from windrow.ingest.sinks.merging import (
     MergeColumns,
@@ -104,7 +104,7 @@ def merge(
     files: Sequence[StagedFile],
     later: Sequence[Receipt],
     older: Receipt | None,
-) -> tuple[Merged, list[AddAction | RemoveAction]]:
+) -> tuple[Merged, list[Action]]:
     """Merges staged files; gives the receipt's sums, and the actions of the commit.
 
     New files are written by then, and no commit names them.
@@ -124,7 +124,7 @@ def merge(
         DamagedError: tombstones are.
         UnreachableError: a file can't be read or written.
     """
-    merging = Merging(place, form, receipt, files, later, older)
+    merging = Merging(place, table, form, receipt, files, later, older)
     by_bucket: dict[int, list[DataFile]] = {}
     for file in data_files(table):
         by_bucket.setdefault(int(file.part), []).append(file)
@@ -143,14 +143,15 @@ class Merging:
     def __init__(
         self,
         place: Place,
+        table: DeltaTable,
         form: Form,
         receipt: Receipt,
         files: Sequence[StagedFile],
         later: Sequence[Receipt],
         older: Receipt | None,
     ) -> None:
-        self.actions: list[AddAction | RemoveAction] = []
-        self._place, self._form, self._receipt = place, form, receipt
+        self.actions: list[Action] = []
+        self._place, self._table, self._form, self._receipt = place, table, form, receipt
         self._later = [TombstonesOf(place, r) for r in later if tombstones_named(r) is not None]
         self._keeping = pa.array(
             [r.window.key for r in (*later, *([older] if older else [])) if kept_by(r)], pa.string()
@@ -444,17 +445,7 @@ class Merging:
             out.add(rows)
         written = out.close()
         if written is not None:
-            stats = written.stats
-            self.actions.append(
-                AddAction(
-                    written.path,
-                    written.size,
-                    {BUCKET: str(bucket)},
-                    written.modified_ms,
-                    data_change=True,
-                    stats=stats,
-                )
-            )
+            self.actions += add_actions(self._table, [written], str(bucket))
 
     def _copy(self, file: DataFile, gone: Mask, out: GrowingFile[StagedFile]) -> None:
         at = 0

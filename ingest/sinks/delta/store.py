@@ -34,7 +34,7 @@ from windrow.ingest.sinks.delta import prepare
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import check_rows, in_files, schema_after
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
-from windrow.ingest.sinks.delta.table import Writing
+from windrow.ingest.sinks.delta.table import Action, Writing
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf
 from windrow.ingest.sinks.delta.torn_log import entry_name, refuse_unfinished
 from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
@@ -347,7 +347,7 @@ class DeltaState(PagedState):
         )
 
 
-def _renewing(actions: list[AddAction | RemoveAction], become: Evolution, table: Schema) -> Writing:
+def _renewing(actions: list[Action], become: Evolution, table: Schema) -> Writing:
     """A merge's actions; where columns change, each bucket that loses a file loses all of them."""
     if not become.changes:
         return Writing(actions)
@@ -356,7 +356,7 @@ def _renewing(actions: list[AddAction | RemoveAction], become: Evolution, table:
         for a in actions
         if isinstance(a, RemoveAction) and a.partition_values is not None
     }
-    added: list[AddAction | RemoveAction] = [a for a in actions if isinstance(a, AddAction)]
+    added: list[Action] = [a for a in actions if isinstance(a, AddAction)]
     parts = None if become.widens_table else lose
     return Writing(added, schema_after(table, become), parts)
 

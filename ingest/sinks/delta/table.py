@@ -235,9 +235,10 @@ def may_lose_files(table: DeltaTable) -> bool:
 # ----------------------------------------------------------------------------------- writing
 
 
-def add_actions(
-    table: DeltaTable, files: Iterable[StagedFile], part: str
-) -> list[AddAction | RemoveAction]:
+Action = AddAction | RemoveAction
+
+
+def add_actions(table: DeltaTable, files: Iterable[StagedFile], part: str) -> list[Action]:
     """The actions that add staged files under one value of the partition column."""
     values = {table.metadata().partition_columns[0]: part}
     return [
@@ -254,7 +255,7 @@ class Writing:
     `parts`: the values of the partition column whose files all go; None, if the whole table's do.
     """
 
-    actions: list[AddAction | RemoveAction]
+    actions: list[Action]
     schema: Schema | None = None
     parts: Collection[str] | None = ()
 

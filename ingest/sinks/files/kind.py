@@ -1,4 +1,4 @@
-"""Folders of Parquet, JSON or CSV files as a kind of sink: what a spec says of one."""
+"""Folders of Parquet, JSON or CSV files as a kind of sink: its section of the spec."""
 
 from __future__ import annotations
 

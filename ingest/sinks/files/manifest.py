@@ -29,7 +29,7 @@ from windrow.ingest.sinks.receipt_files import NamedReceipt
 from windrow.ingest.sinks.table_store import SWEPT
 
 FORM = 3
-"""The form that is written now."""
+"""The version of the format."""
 
 PER_FOLDER = 256
 """Part of the form: readers work out a manifest's path by it."""
@@ -39,7 +39,7 @@ _WINDOWS_PER_MANIFEST = 16
 
 
 class BrokenLogError(ValueError):
-    """A manifest can't be gone by: its number, and why."""
+    """A manifest can't be used: its number, and why."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(why)
@@ -47,7 +47,7 @@ class BrokenLogError(ValueError):
 
 
 class OtherFormError(ValueError):
-    """A manifest is of a form that this windrow doesn't read; the text says of which."""
+    """A manifest is of another format version; the text says whether older or later."""
 
 
 class RowFile(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class WindowFiles(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that the manifests so far come to.
+    """The table after some manifests.
 
     `replaced`: files of older generations, with the instant in epoch milliseconds since which they
     are no part of the table. `notes`: see `sinks.table_store.TableChange`. `columns`: an Arrow
@@ -94,7 +94,7 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
         return pa.ipc.read_schema(pa.py_buffer(self.columns))
 
     def files(self) -> Iterator[RowFile]:
-        """All files of the table, window by window."""
+        """All files of the table, in the order of windows."""
         return (file for key in sorted(self.windows) for file in self.windows[key].files)
 
 

@@ -1,4 +1,4 @@
-"""For readers: which files make up a table of files right now.
+"""Lists the files of a table of files, for its readers.
 
 `python -m windrow.ingest.sinks.files.reader PLACE` prints them.
 """
@@ -12,15 +12,13 @@ from windrow.ingest.sinks.files.store import FilesStore
 
 
 def list_files(place: str) -> list[str]:
-    """All files of the table at a place, as paths or URLs that any reader opens;
-    together they are exactly what is committed.
+    """All files of the table at a place, as paths or URLs: exactly the committed rows.
 
-    They are read as long as they are listed, and for the grace period of `windrow
-    sweep` after another generation took their place.
+    A file stays for the grace period of `windrow sweep` after another generation replaced it.
 
     Raises:
         SpecError: no table of files is there.
-        DamagedError, UnreachableError: that can't be told.
+        DamagedError, UnreachableError: the log can't be read.
     """
     store = FilesStore(place)
     log = store.look()
@@ -32,7 +30,7 @@ def list_files(place: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print them; the exit code."""
+    """Print the files; return the exit code."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m windrow.ingest.sinks.files.reader PLACE\n")
         return 2

@@ -1,7 +1,4 @@
-"""One split's rows as a file whose name no other attempt uses, and its rows back.
-
-Staging runs on executors; nothing becomes visible.
-"""
+"""Stages a split's rows in a file, on executors; and reads files back."""
 
 from __future__ import annotations
 
@@ -38,11 +35,11 @@ _GZIP_LEVEL = 4
 """Arrow's own stream always takes 9: several times as long for files that are hardly smaller."""
 
 _CSV_BLOCK = 64 << 20
-"""So much of a CSV file is in memory at once when it is read back; no row may be longer."""
+"""The bytes of a CSV file that are in memory at once when it is read; no row may be longer."""
 
 
 class FileFormat(msgspec.Struct, frozen=True):
-    """How files are written."""
+    """The format and compression of files."""
 
     format: Format
     compression: Compression
@@ -157,7 +154,7 @@ class _Gzipped(io.RawIOBase):
 
 
 class TextStager(FileStager[RowFile]):
-    """Stages rows whose dates and times become texts, and refuses those that have none."""
+    """Stages dates and times as text, and refuses those outside the years 1 to 9999."""
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
         found = without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
@@ -173,10 +170,10 @@ class TextStager(FileStager[RowFile]):
 
 
 class FilesStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know.
+    """Picklable.
 
-    `uri`: the table under which the files go; `window`: the window's key; `texts`:
-    whether dates and times of Parquet files become texts.
+    `uri`: the place; `window`: the window's key; `texts`: whether dates and times of Parquet
+    files become text later.
     """
 
     uri: str
@@ -202,17 +199,16 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
 
 
 def rows_of(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one file, whatever it was compressed with, in batches of bounded size.
+    """Read the rows of one file in batches of bounded size.
 
     Args:
         place: the table's.
         path: the file's.
-        schema: what the table's files hold; a Parquet file says that by itself, and one
-            that is older may hold less.
+        schema: the table's columns; an older file may have fewer.
 
     Raises (when read):
         RefusedError: the file is gone or damaged.
-        UnreachableError: it can't be got at.
+        UnreachableError: it can't be reached.
     """
     if path.endswith(".parquet"):
         yield from batches_of(place, path)
@@ -230,7 +226,7 @@ def rows_of(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBat
 
 @contextmanager
 def _texts_explained(path: str) -> Iterator[None]:
-    """What reads texts quotes them in its errors, so their kind alone is told."""
+    """Turn errors of parsers, which quote texts, into one without them."""
     try:
         yield
     except (duckdb.Error, pa.ArrowInvalid, UnicodeDecodeError) as error:

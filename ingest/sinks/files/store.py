@@ -72,14 +72,14 @@ _READERS = 16
 
 
 class FilesStore:
-    """A folder, local or in an object store.
+    """A folder, local or in an object store (`sinks.table_store.TableStore`).
 
     Args:
-        uri: the folder, or its URL; it belongs to one pipeline.
-        written: how its files are written.
+        uri: the folder, or its URL.
+        written: the format of its files.
 
     Raises:
-        SpecError: no such table can lie there.
+        SpecError: no such table can be there.
     """
 
     capabilities = Capabilities(atomic="window", replaces=True, mode="append")
@@ -124,11 +124,11 @@ class FilesStore:
             what = f"the table {self.place} was begun with {had} files, not {mine}"
             do = f"Set sink.format back to {had}, or write to another path."
             raise SpecError(what, "setup", do)
-        # A store that takes no notice of the condition would take the newest manifest again.
+        # A store that ignores the condition would take the newest manifest again.
         self.puts.check(path_of(log.number), log.newest)
 
     def _begun(self, columns: pa.Schema, owner: TableOwner) -> Log:
-        """Begin the table, or find that another one was first."""
+        """Put the first manifest, unless another process was first."""
         if self.files.names("_delta_log") or self.files.names("metadata"):
             what = f"at {self.place} lies a table of another kind"
             do = "Set sink.path to a place where nothing is, or sink.kind to the table's."
@@ -138,7 +138,7 @@ class FilesStore:
         def put() -> None:
             try:
                 self.puts.put(path_of(0), manifest.first_manifest(table))
-            except OSError:  # the name is taken, or the put arrived and its answer didn't
+            except OSError:  # the name is taken, or only the answer was lost
                 if self.look() is None:
                     raise
 
@@ -160,11 +160,11 @@ class FilesStore:
     # -------------------------------------------------------------------------- reading the log
 
     def look(self) -> Log | None:
-        """The log with what has come since the look before; None if the table isn't there.
+        """Read the log on from the last look; None if the table isn't there.
 
         Raises:
-            DamagedError: a manifest is gone or damaged.
-            SpecError: the table was written by a windrow of another form.
+            DamagedError: a manifest is missing or damaged.
+            SpecError: another version of windrow wrote the table.
         """
         seen = self._look()
         return None if seen is None else seen[0]
@@ -195,10 +195,9 @@ class FilesStore:
         return self._seen
 
     def _newest_manifests(self) -> Iterator[tuple[int, bytes]]:
-        """From the newest one that has the whole table on.
+        """The manifests from the newest one with the whole table on.
 
-        By the folders that are there, not by counting up: where older ones are gone, which nobody
-        needs, a count would end before the newest.
+        Found by the folders that exist: old ones may be gone, where counting up would end.
         """
         folders = sorted(filter(_FOLDER.fullmatch, self.files.folders(FILES_LOG)), reverse=True)
         newest: int | None = None
@@ -223,16 +222,16 @@ class FilesStore:
         return content
 
     def manifest(self, number: int) -> bytes | None:
-        """A manifest's bytes; None if it isn't there."""
+        """A manifest's bytes; None if there is none of this number."""
         try:
             return self.files.get(path_of(number))
         except FileNotFoundError:
             return None
 
     def damaged(self, number: int, why: str) -> DamagedError:
-        """The error for a manifest that can't be gone by."""
+        """The error for a manifest that can't be used."""
         path = path_of(number)
-        what = f"manifest {number} of {self.place} ({path}) can't be gone by: {why}"
+        what = f"manifest {number} of {self.place} ({path}) can't be used: {why}"
         do = "Restore that file from a backup. Until then no window is written to this table."
         return DamagedError(what, "commit", do)
 
@@ -295,9 +294,7 @@ class FilesState:
             yield from rows_of(self._store.files, path, self._table.schema)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """Files of an older generation stay for the grace period after they were
-        replaced: readers may have begun to read them.
-        """
+        """Replaced files stay for the grace period: readers may have begun to read them."""
         named = {file.path for file in self._table.files()}
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
         return {

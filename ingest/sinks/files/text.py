@@ -1,12 +1,13 @@
-"""Rows as lines of text, and back, whole columns at a time: DuckDB makes the text of
-each value, and reads it.
+"""Converts rows to lines of text and back by DuckDB, whole columns at a time.
 
-What a value looks like, in JSON and in CSV alike: a timestamp is
-`2026-01-02T03:04:05.000006Z`, without the Z where the column has no zone; a date
-`2026-01-02`; a decimal its digits in quotes, so that no reader takes it for a float;
-bytes are base64; a map is a list of `key` and `value`. JSON has no name for NaN and the
-infinities: they are the texts "NaN", "Infinity" and "-Infinity", as Protobuf's JSON has
-them.
+In JSON and in CSV alike:
+
+    timestamp    2026-01-02T03:04:05.000006Z, without the Z where the column has no zone
+    date         2026-01-02
+    decimal      its digits, quoted, so that no reader takes it for a float
+    bytes        base64
+    map          a list of `key` and `value`
+    NaN ...      in JSON the texts "NaN", "Infinity" and "-Infinity", as in Protobuf's JSON
 """
 
 from __future__ import annotations
@@ -34,10 +35,7 @@ _SQL = (
 
 
 class ValueTexts:
-    """Turns rows of one schema into text, and text into rows.
-
-    Keeps a database in memory, which holds one batch.
-    """
+    """Converts rows of one schema, with a database in memory that holds one batch."""
 
     def __init__(self, schema: pa.Schema, way: Way) -> None:
         self._schema = schema
@@ -58,17 +56,15 @@ class ValueTexts:
         self._database.execute("SET enable_progress_bar = false")
 
     def text(self, rows: pa.Table) -> pa.Table:
-        """In JSON one column of lines; in CSV the columns, each of a type whose text no
-        library writes in two ways.
-        """
+        """Convert rows: to one column of lines for JSON, to plain columns for CSV."""
         return self._ran(self._to, rows.cast(self._plain))
 
     def rows(self, lines: pa.Table) -> pa.Table:
-        """The rows again: of JSON from a column `line`, of CSV from columns of texts.
+        """Convert back: JSON from a column `line`, CSV from columns of text.
 
         Raises:
-            duckdb.Error, pyarrow.ArrowInvalid: a line isn't what `text` wrote. The
-                error's text may quote it.
+            duckdb.Error, pyarrow.ArrowInvalid: a line isn't one that `text` wrote. The error may
+                quote it.
         """
         found = self._ran(self._back, lines).combine_chunks()
         columns = [
@@ -90,7 +86,7 @@ class ValueTexts:
 
 
 def _without_maps(kind: pa.DataType) -> pa.DataType:
-    """A map as a list of its pairs: DuckDB's maps take no key twice, Arrow's do."""
+    """A map as a list of pairs: unlike Arrow's, DuckDB's maps take no key twice."""
     if pa.types.is_map(kind):
         pair = [
             pa.field("key", _without_maps(kind.key_type)),
@@ -110,7 +106,7 @@ def _without_maps(kind: pa.DataType) -> pa.DataType:
 
 
 def _with_maps(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """Lists of pairs as maps again, however deep: Arrow casts maps to lists, and not back."""
+    """Lists of pairs as maps again, at any depth: Arrow doesn't cast lists to maps."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_map(kind):
@@ -189,9 +185,7 @@ def _inside(
 
 
 def _shape(kind: pa.DataType) -> Any:
-    """What JSON holds of a type, as DuckDB wants it said: texts, which are parsed then,
-    in lists and objects.
-    """
+    """The structure of a type's JSON for DuckDB: lists and objects of texts, parsed later."""
     if pa.types.is_list(kind):
         return [_shape(kind.value_type)]
     if pa.types.is_struct(kind):
@@ -208,7 +202,7 @@ def _struct(parts: Mapping[str, str]) -> str:
 
 
 def _select(columns: Mapping[str, str], source: str, *more: str) -> str:
-    """A query; all names in it are quoted, and values are in none."""
+    """A query, in which all names are quoted, and which has no values."""
     parts = ", ".join([*(f"{sql} AS {_quoted(name)}" for name, sql in columns.items()), *more])
     return f"SELECT {parts} FROM {source}"  # noqa: S608
 

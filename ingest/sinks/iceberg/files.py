@@ -8,6 +8,8 @@ from typing import Any
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
+from windrow.ingest.sinks.place import fsync_path
+
 
 class SyncedFileIO(PyArrowFileIO):
     """PyIceberg's file access over Arrow, which syncs none: a catalog might outlive the
@@ -61,12 +63,4 @@ class _SyncedStream:
                 self._path,
                 os.path.dirname(self._path),  # noqa: PTH120
             ):
-                _sync(path)
-
-
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+                fsync_path(path)

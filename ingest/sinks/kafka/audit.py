@@ -26,7 +26,6 @@ from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld,
 from windrow.ingest.schema.checksum import row_hashes, text
 from windrow.ingest.schema.metadata import TYPES
 from windrow.ingest.sinks.kafka.control import (
-    DO_DAMAGED,
     DO_DELETED,
     Held,
     OffsetSpan,
@@ -37,6 +36,7 @@ from windrow.ingest.sinks.kafka.control import (
 from windrow.ingest.sinks.kafka.form import HEADER
 from windrow.ingest.sinks.kafka.texts import LOADS, back, back_from_header
 from windrow.ingest.sinks.kafka.topics import Readable
+from windrow.ingest.sinks.window_table import read_receipt
 
 if TYPE_CHECKING:
     from windrow.ingest.sinks.kafka.sink import KafkaSink
@@ -228,7 +228,7 @@ class KafkaAudit:
         )
 
     def _hashed(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
-        """As staged messages are summed up: see `stage.ArrowForm`."""
+        """As staged messages are summed up: see `stage.ArrowWriter`."""
         form, names = (
             self._sink.form,
             [self.metadata[name] for name in ("topic", "partition", "offset")],
@@ -394,8 +394,7 @@ def _splits(held: Held, window: str) -> Collection[PublishedSplit]:
 
 def _every(held: Held) -> list[Committed | Unreadable]:
     """Each window's receipt, or what is the matter with it."""
-    damaged = [Unreadable(key, what, DO_DAMAGED) for key, what in held.damaged.items()]
-    damaged += [] if held.deleted is None else [Unreadable(OWNER, held.deleted, DO_DELETED)]
+    deleted = [] if held.deleted is None else [Unreadable(OWNER, held.deleted, DO_DELETED)]
     open_ = [
         Unreadable(
             key,
@@ -403,10 +402,9 @@ def _every(held: Held) -> list[Committed | Unreadable]:
             "Run the window again: it goes on.",
         )
         for key, splits in held.splits.items()
-        if splits and key not in held.windows and key not in held.damaged
+        if splits and key not in held.committed()
     ]
-    whole = [kept.committed for key, kept in held.windows.items() if key not in held.damaged]
-    return [*sorted(whole, key=lambda c: c.receipt.window), *damaged, *open_]
+    return [*map(read_receipt, held.receipts()), *deleted, *open_]
 
 
 def _places(held: Held, window: str) -> dict[tuple[str, int], OffsetSpan]:

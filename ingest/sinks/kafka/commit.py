@@ -113,7 +113,7 @@ class KafkaState:
 
     @property
     def version(self) -> int:
-        return self.held.records
+        return self.held.version
 
     def put(self, change: Publication) -> Answer:
         points = change.crash_points

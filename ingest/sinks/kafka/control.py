@@ -44,9 +44,10 @@ from windrow.ingest.kafka.scan import scanning
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
-from windrow.ingest.model.receipt import Checksum, Committed, Receipt
-from windrow.ingest.ports.sink import OWNER
+from windrow.ingest.model.receipt import Checksum, Receipt
+from windrow.ingest.ports.sink import OWNER, Unreadable
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
+from windrow.ingest.sinks.table_store import StoredReceipt
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]
@@ -126,22 +127,17 @@ class ClosedWindow(msgspec.Struct, frozen=True):
         """The receipt's exact text."""
         return zlib.decompress(self.packed).decode()
 
-    @property
-    def committed(self) -> Committed:
-        """The receipt."""
-        return Committed(from_json(self.text, Receipt), None)
-
 
 class Held:
     """What has been read of the control topic, from the log's first offset on.
 
-    `position`: the next offset to read; `records`: how many of ours were read; `whole`: nothing
-    that isn't decided lies behind them. Never changed once it was handed out.
+    `position`: the next offset to read; `version`: how many records of ours were read; `whole`:
+    nothing behind them is undecided. Never changed once it was handed out.
     """
 
     def __init__(self, name: str = "", start: int = 0) -> None:
         self._name, self.start = name, start
-        self.position, self.records, self.whole = start, 0, True
+        self.position, self.version, self.whole = start, 0, True
         self._bound: _Bound | None = None
         self.windows: dict[str, ClosedWindow] = {}
         self.splits: dict[str, dict[int, PublishedSplit]] = {}
@@ -159,25 +155,46 @@ class Held:
         return own
 
     @property
-    def keys(self) -> Collection[str]:
-        """Of all windows that have a receipt, also one that can't be read."""
-        return self.windows.keys() | self.damaged.keys()
+    def is_new(self) -> bool:
+        """Whether no table was bound to it, and none can have been."""
+        return self._bound is None and OWNER not in self.damaged and self.deleted is None
 
     @property
-    def owner(self) -> TableOwner | None:
+    def owner(self) -> TableOwner:
         """Whose table it is.
 
         Raises:
             DamagedError: the record of it can't be read, so nobody knows; or receipts may be gone.
         """
-        self.refuse_deleted()
-        if self._bound is None and OWNER in self.damaged:
+        if self.deleted is not None:
+            raise DamagedError(self.deleted, "setup", DO_DELETED)
+        if self._bound is None:
             raise DamagedError(self.damaged[OWNER], "setup", DO_DAMAGED)
-        return None if self._bound is None else self._bound.owner
+        return self._bound.owner
+
+    def committed(self) -> Collection[str]:
+        """The keys of all windows that have a receipt, also one that can't be read."""
+        return self.windows.keys() | self.damaged.keys()
+
+    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
+        """The receipts of some windows, or of all, in the order of their keys."""
+        for key in sorted(self.committed() if keys is None else keys):
+            if key in self.damaged:
+                yield Unreadable(key, self.damaged[key], DO_DAMAGED)
+            elif key in self.windows:
+                yield StoredReceipt(key, self.windows[key].text, None)
+
+    def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
+        """The keys of committed windows that hold any of these offsets."""
+        return {
+            key
+            for key, kept in self.windows.items()
+            if any(a.overlaps(b) for a in ranges for b in kept.ranges)
+        }
 
     @property
     def deleted(self) -> str | None:
-        """How the log lost its first records, if it did: the owner is among them, and
+        """How the log lost its first records, if it did: the binding is among them, and
         receipts may be.
         """
         if self.start <= (0 if self._bound is None else self._bound.start):
@@ -191,15 +208,6 @@ class Held:
     def is_bound(self) -> bool:
         """Whether it says whose table it is, and that no receipt is missing."""
         return self._bound is not None and self.deleted is None
-
-    def refuse_deleted(self) -> None:
-        """See that no receipt can be missing.
-
-        Raises:
-            DamagedError: some may be.
-        """
-        if self.deleted is not None:
-            raise DamagedError(self.deleted, "setup", DO_DELETED)
 
     def take(self, key: bytes, value: bytes | None, parts: bytes | None) -> None:
         """One record more; others than ours are passed over.
@@ -219,33 +227,11 @@ class Held:
                     ),
                 )
 
-    def committed(self, window: str) -> Committed | None:
-        """A window's receipt.
-
-        Raises:
-            DamagedError: a record of it can't be read.
-        """
-        if window in self.damaged:
-            raise DamagedError(self.damaged[window], "commit", DO_DAMAGED)
-        kept = self.windows.get(window)
-        if kept is None:
-            self.refuse_deleted()
-        return None if kept is None else kept.committed
-
-    def overlapping(self, window: str, ranges: tuple[Covered, ...]) -> list[Receipt]:
-        """The receipts of other windows that share an offset with these ranges."""
-        hit = [
-            key
-            for key, kept in self.windows.items()
-            if key != window and any(a.overlaps(b) for a in ranges for b in kept.ranges)
-        ]
-        return [self.windows[key].committed.receipt for key in hit]
-
     def _checked(self, about: str, take: Callable[[], None]) -> None:
         """What can't be read is remembered, for a window of its own is all that it says
         something of.
         """
-        self.records += 1
+        self.version += 1
         try:
             take()
         except (msgspec.MsgspecError, ValueError) as error:

@@ -1,5 +1,5 @@
-"""Staged messages of some splits become messages of a topic, with records that say so:
-in one transaction, unless less was asked for.
+"""Where staged messages are published, and how: by which producer, and, where each is to be
+reported, message by message.
 """
 
 from __future__ import annotations

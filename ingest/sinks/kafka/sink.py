@@ -17,7 +17,8 @@ whole the receipt says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
@@ -27,13 +28,11 @@ from windrow.ingest.errors import LostConnectionError, SpecError, UnreachableErr
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.retry import PATIENCE_SECONDS
 from windrow.ingest.kafka.wire import reachable
-from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Capabilities, Done, Outcome, Unknown
 from windrow.ingest.schema.load import function_now
 from windrow.ingest.schema.metadata import refuse_wrong
@@ -70,13 +69,14 @@ from windrow.ingest.sinks.kafka.work import (
 )
 from windrow.ingest.sinks.settle import Found, settle, unknown_outcome
 from windrow.ingest.sinks.staging import RowLayout
-from windrow.ingest.sinks.table_store import Unanswered, Written
+from windrow.ingest.sinks.table_store import ReceiptState, Unanswered, Written
+from windrow.ingest.sinks.window_table import ReceiptTable
 from windrow.ingest.sinks.write_check import refuse_unwritable
 
 _LEAST = timedelta(hours=1)
 
 
-class KafkaSink:
+class KafkaSink(ReceiptTable):
     """`ports.sink.Sink` on topics of a cluster.
 
     Args:
@@ -180,9 +180,9 @@ class KafkaSink:
     def places(self) -> Sequence[str]:
         return [self.options.staging]
 
-    def owner(self) -> TableOwner | None:
+    def reading(self) -> AbstractContextManager[ReceiptState | None]:
         held = self.control.read()
-        return None if held is None else held.owner
+        return nullcontext(None if held is None or held.is_new else held)
 
     def prepare(self, owner: TableOwner) -> None:
         """Makes the control topic, never another one."""
@@ -193,7 +193,7 @@ class KafkaSink:
             self.topics.make_control()
             self._write(
                 owner.pipeline,
-                lambda held: [] if held.owner is not None else [owner_record(owner)],
+                lambda held: [owner_record(owner)] if held.is_new else [],
             )
             bound = self.owner() or owner
         refuse_other_owner(self.identity, bound, owner)
@@ -208,32 +208,11 @@ class KafkaSink:
         self._refuse_unfit()
         return ()
 
-    def look(self, window: Window) -> Committed | None:
-        return next(self.looks([window]))
-
-    def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
-        held = (self.control.read() if windows else None) or Held()
-        return (held.committed(window.key) for window in windows)
-
-    def committed(self, windows: Sequence[Window]) -> set[Window]:
-        keys = ((self.control.read() if windows else None) or Held()).keys
-        return {window for window in windows if window.key in keys}
-
     def wait_until_decided(self) -> None:
         """An open transaction of another run holds back what stands behind it in the
         control topic.
         """
         self.control.read(to_end=True)
-
-    def receipts(self) -> Iterator[Committed]:
-        held = self.control.read() or Held()
-        held.refuse_deleted()
-        every = (held.committed(key) for key in held.keys)
-        return iter(sorted(filter(None, every), key=lambda c: c.receipt.window))
-
-    def receipt_text(self, receipt: Receipt) -> str:
-        kept = (self.control.read() or Held()).windows.get(receipt.window.key)
-        return kept.text if kept is not None else to_json(receipt)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> KafkaStagerFactory:
         del generation

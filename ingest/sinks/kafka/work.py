@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from windrow.ingest.errors import OverlapError, RefusedError
-from windrow.ingest.model.plan import covered
 from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.sinks.conflicts import TableView, adjacent, decide
 from windrow.ingest.sinks.kafka.control import Held, OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessages
+from windrow.ingest.sinks.window_table import judge
 
 
 class WindowWork(msgspec.Struct, frozen=True):
@@ -138,22 +137,12 @@ def judged(place: str, work: WindowWork, control: Held | None) -> Committed | No
     Raises:
         WindowError: it may not be committed on what the table holds.
     """
-    receipt = work.receipt
-    if control is None or control.owner is None:
+    if control is None or control.is_new:
         raise RefusedError(
             f"the table {place} isn't there any more", "commit", "Run the window again."
         )
-    before, after = adjacent(receipt)
-    others = control.overlapping(receipt.window.key, covered(receipt.plan))
-    seen = TableView(
-        place,
-        control.owner,
-        control.committed(receipt.window.key),
-        None if before is None else control.committed(before.key),
-        control.committed(after.key),
-        others,
-    )
-    committed = decide(receipt, seen)
+    receipt = work.receipt
+    committed = judge(place, control, receipt)
     if committed is None:
         for split in control.splits.get(receipt.window.key, {}).values():
             work.refuse_other(split)

@@ -7,18 +7,15 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.schema.metadata import refuse_wrong
-from windrow.ingest.sinks.columns import inner_difference
+from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.postgres.names import SYSTEM, name_problems
-
-Evolve = Literal["none", "add_columns", "widen"]
-"""What may become of a table's columns (`sink.evolve`)."""
+from windrow.ingest.sinks.schema_evolution import Evolution, evolution
 
 MOST = 1600
 """So many columns a table of PostgreSQL can have, dropped ones included."""
@@ -46,7 +43,6 @@ _SCALARS = {
     pa.timestamp("us", tz="UTC"): ZONED,
     pa.timestamp("us"): LOCAL,
 }
-_WIDER = ("smallint", "integer", BIGINT), ("real", DOUBLE)
 _DO = (
     "Use signed integers, float32/64, bool, string, binary, date32, decimal128, timestamp[us],"
     " structs, lists or maps of these; give fields of the schema an alias where PostgreSQL can't"
@@ -117,95 +113,9 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-class ColumnChanges(msgspec.Struct, frozen=True):
-    """What becomes of a table that is to take other columns than it has.
-
-    `schema`: all columns afterwards. `added` ones come last; of `altered` ones the type
-    or the null changes, in the form they get. `problems`: what keeps it from taking
-    them.
-    """
-
-    schema: pa.Schema
-    added: tuple[pa.Field, ...]
-    altered: tuple[tuple[pa.Field, pa.Field], ...]
-    problems: tuple[str, ...]
-
-    @classmethod
-    def none(cls, schema: pa.Schema) -> ColumnChanges:
-        """Of a table that stays as it is."""
-        return cls(schema, (), (), ())
-
-    @property
-    def changes(self) -> list[str]:
-        """In words."""
-        altered = [
-            f"{new.name} ({shape(old)} to {shape(new)})"
-            for old, new in self.altered
-            if shape(old) != shape(new)
-        ]
-        return [*(f"{f.name} ({shape(f)})" for f in self.added), *altered]
-
-
-def evolution(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> ColumnChanges:
-    """How a table takes rows with the wanted columns; those that they don't have are
-    null in them.
-    """
-    added, after, altered = [], [], []
-    problems = []
-    for field in current:
-        if field.name not in wanted.names:
-            after.append(field)
-            problems += (
-                []
-                if field.nullable
-                else [f"{field.name}: in the table ({shape(field)}), not in the schema"]
-            )
-            continue
-        here = wanted.field(field.name)
-        common = _common(field, here, evolve)
-        after.append(common or field)
-        if common is None:
-            problems.append(_differs(field, here))
-        elif not common.equals(field):
-            altered.append((field, common))
-    for field in wanted:
-        if field.name in current.names:
-            continue
-        if not field.nullable:
-            problems.append(f"{field.name}: new, but not nullable ({shape(field)})")
-        elif evolve == "none":
-            problems.append(f"{field.name}: new ({shape(field)}), and sink.evolve is none")
-        else:
-            added.append(field)
-    return ColumnChanges(
-        pa.schema([*after, *added], current.metadata), tuple(added), tuple(altered), tuple(problems)
-    )
-
-
-def difference(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> list[str]:
-    """What keeps a table from becoming one of exactly the wanted columns, column by column."""
-    become = evolution(current, wanted, evolve)
-    gone = [
-        f"{f.name}: in the table ({shape(f)}), not in the schema"
-        for f in current
-        if f.name not in wanted.names and f.nullable
-    ]
-    narrower = [
-        _differs(f, wanted.field(f.name))
-        for f in current
-        if f.name in wanted.names and not any(p.startswith(f"{f.name}: ") for p in become.problems)
-        if shape(become.schema.field(f.name)) != shape(wanted.field(f.name))
-    ]
-    return [*become.problems, *gone, *narrower]
-
-
-def _differs(there: pa.Field, here: pa.Field) -> str:
-    inside = inner_difference(there, here)
-    return (
-        f"{there.name}: at {inside}"
-        if inside
-        else f"{there.name}: {shape(there)} in the table, {shape(here)} in the schema"
-    )
+def evolution_of(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> Evolution:
+    """Works out how a table takes rows with the wanted columns."""
+    return evolution(current, wanted, evolve, shape)
 
 
 def shape(field: pa.Field) -> str:
@@ -215,41 +125,6 @@ def shape(field: pa.Field) -> str:
     held = column_type(field.type)
     inside = f" of {field.type}" if held == JSON else ""
     return f"{held}{inside}" if field.nullable else f"{held}{inside} not null"
-
-
-def _common(there: pa.Field, here: pa.Field, evolve: Evolve) -> pa.Field | None:
-    """The column that holds the values of both; None if there is none, or the table may
-    not become it.
-    """
-    if shape(there) == shape(here):
-        return there if there.equals(here) or _width(there.type) >= _width(here.type) else here
-    kind = _wider(there.type, here.type)
-    if evolve != "widen" or kind is None:
-        return None
-    return pa.field(there.name, kind, there.nullable or here.nullable)
-
-
-def _width(kind: pa.DataType) -> int:
-    return (
-        0
-        if _has_inside(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind)
-        else int(kind.bit_width)
-    )
-
-
-def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type of two that holds the values of both, each with the checksum that it has
-    (`ingest.schema.checksum`), if there is one.
-    """
-    if one == other:
-        return one
-    if pa.types.is_decimal128(one) and pa.types.is_decimal128(other) and one.scale == other.scale:
-        return one if one.precision > other.precision else other
-    held = column_type(one), column_type(other)
-    for family in _WIDER:
-        if held[0] in family and held[1] in family:
-            return one if family.index(held[0]) > family.index(held[1]) else other
-    return None
 
 
 # --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ Columns that it lacks are brought by the commit of the first rows that have them
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import psycopg
@@ -22,16 +22,14 @@ from psycopg import sql
 
 from windrow.ingest.errors import SchemaChangedError, SpecError
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.postgres import catalog
 from windrow.ingest.sinks.postgres.catalog import TableThere, Target
 from windrow.ingest.sinks.postgres.columns import (
     HASH,
     CatalogColumn,
-    ColumnChanges,
-    Evolve,
     column_type,
-    difference,
-    evolution,
+    evolution_of,
     strange,
 )
 from windrow.ingest.sinks.postgres.form import KeyedForm, other_key
@@ -47,6 +45,7 @@ from windrow.ingest.sinks.postgres.server import (
     writing,
 )
 from windrow.ingest.sinks.postgres.unfit import refuse_unfit
+from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes
 
 _SETUP = 7_308_332_045_911_029_879
 """The advisory lock under which tables are made; any number will do."""
@@ -61,12 +60,6 @@ SELECT EXISTS (
 )
 """  # noqa: E501
 """Whether an index keeps exactly these columns unique."""
-
-_ALLOWED: Mapping[Evolve, str] = {
-    "none": "sink.evolve is none: no column of the table changes.",
-    "add_columns": "Only new nullable columns are added.",
-    "widen": "Only new nullable columns are added, and columns made wider.",
-}
 
 
 class WantedTable(msgspec.Struct, frozen=True):
@@ -155,19 +148,11 @@ def refuse_other_columns(
             "setup",
             "Set sink back to what it was; or begin a pipeline with another id and table.",
         )
-    problems = difference(target.columns, wanted.schema, wanted.evolve)
-    if problems:
-        ways: tuple[Evolve, ...] = ("add_columns", "widen")
-        way = next(
-            (way for way in ways if not difference(target.columns, wanted.schema, way)), None
-        )
-        more = "" if way is None else f" With sink.evolve: {way} the table would take it."
-        what = f"the schema and the table {place} differ: " + "; ".join(problems)
-        do = (
-            f"{_ALLOWED[wanted.evolve]} Set the schema back, or begin a pipeline with another id"
-            f" and table.{more}"
-        )
-        raise SchemaChangedError(what, "setup", do)
+    allowed_changes(
+        f"{place}",
+        wanted.evolve,
+        lambda by: evolution_of(target.columns, wanted.schema, by),
+    )
     _refuse_strange(place, columns, target.columns)
 
 
@@ -186,14 +171,14 @@ def _refuse_strange(place: TablePlace, columns: Sequence[CatalogColumn], schema:
 
 def become_of(
     place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable
-) -> ColumnChanges:
+) -> Evolution:
     """What becomes of the table's columns, as it is at the commit, so that staged rows
     fit it: it may be another one than when they were.
 
     Raises:
         SchemaChangedError: a staged column can't be one of the table's.
     """
-    become = evolution(target.columns, wanted.schema, wanted.evolve)
+    become = evolution_of(target.columns, wanted.schema, wanted.evolve)
     problems = [
         *other_key(target.columns, wanted.schema),
         *become.problems,
@@ -213,7 +198,7 @@ def change_columns(
     connection: Connection,
     place: TablePlace,
     target: Target,
-    become: ColumnChanges,
+    become: Evolution,
     wanted: WantedTable,
 ) -> None:
     """Change the table's columns, within a transaction; those of its tombstones with them."""
@@ -232,7 +217,7 @@ def change_columns(
         _widen_tombstones(connection, place, target, become, wanted.merged)
     if become.added or become.altered:
         put = place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
-        connection.execute(put, [become.schema.serialize().to_pybytes(), target.id])
+        connection.execute(put, [become.columns.serialize().to_pybytes(), target.id])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -347,7 +332,7 @@ def _widen_tombstones(
     connection: Connection,
     place: TablePlace,
     target: Target,
-    become: ColumnChanges,
+    become: Evolution,
     form: KeyedForm,
 ) -> None:
     tombstones = tombstones_name(place, target)

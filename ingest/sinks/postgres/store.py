@@ -30,15 +30,15 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.columns import whole_schema
+from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.place import ListedFile, millis
 from windrow.ingest.sinks.postgres import catalog, server
 from windrow.ingest.sinks.postgres.catalog import Target
 from windrow.ingest.sinks.postgres.columns import (
     HASH,
     CatalogColumn,
-    Evolve,
     check_rows,
-    evolution,
+    evolution_of,
 )
 from windrow.ingest.sinks.postgres.form import KeyedForm
 from windrow.ingest.sinks.postgres.merge import merge, refuse_lost_tombstones, tombstones_name
@@ -197,7 +197,7 @@ class PostgresState:
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         wanted = self._store.wanted(columns)
         refuse_other_columns(self._table, self._target, self._columns, wanted)
-        return evolution(self._target.columns, columns, wanted.evolve).changes
+        return evolution_of(self._target.columns, columns, wanted.evolve).changes
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
@@ -238,7 +238,7 @@ class PostgresState:
             wanted = self._store.wanted(change.columns)
             become = become_of(table, target, self._columns, wanted)
             change_columns(connection, table, target, become, wanted)
-            columns = become.schema
+            columns = become.columns
         receipt, staged = change.receipt, self._store.staged
         files = staged.named(change.staged)
         if self._store.form is not None and receipt is not None:

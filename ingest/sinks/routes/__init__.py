@@ -1,3 +1,1 @@
-"""One topic into several tables: which row goes where, and how a window that lies in
-many tables is committed once.
-"""
+"""One topic into several tables, with one receipt for a window."""

@@ -1,14 +1,11 @@
-"""Whether several tables lie apart from each other, however their places are spelt: by
-links, or one in another one's folder.
+"""Refuses routes whose tables are one, or lie in each other's folders, also through links.
 
-Two routes to one table would lose rows. What the first one's commit brings, the second
-one's finds there, and takes for its own:
+Two routes to one table would lose rows, since the second commit finds the first one's window:
 
-    1 A commits the rows of `first` to a table.  2 It commits those of `other` to the
-    same one by another name, which has the window: done.
+    1 A commits the rows of `first` to a table.  2 It commits those of `other` to the same table by
+    another name, which has the window: done.
 
-And a table whose folder lies in another one's loses its files to that one's clean-ups,
-which remove what their own log doesn't name.
+A table in another one's folder loses its files to that one's clean-up.
 """
 
 from __future__ import annotations
@@ -25,13 +22,10 @@ from windrow.ingest.sinks.place import dead_place
 
 
 def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
-    """See that each table is one of its own, with a folder of its own, as the dead
-    letters have one, which lie beside `other`.
-
-    Looks at links.
+    """See that each table, and the dead letters of `other`, have a folder of their own.
 
     Raises:
-        SpecError: naming two that are not.
+        SpecError: names two that haven't.
     """
     every = (*tables, other)
     for one, another in combinations(every, 2):
@@ -60,9 +54,7 @@ def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
 
 
 def _folders(identities: Iterable[str]) -> list[str]:
-    """Of those tables that are a folder, where it is: that is the rest of what they are
-    called, behind their kind.
-    """
+    """The folders of tables that are folders: their identities without the kind."""
     places = (identity.partition(":")[2] for identity in identities)
     return [place for place in places if is_url(place) or Path(place).is_absolute()]
 

@@ -1,6 +1,4 @@
-"""What verification asks of several tables: all of them together, and that they tell of
-the same windows.
-"""
+"""Verifies several tables together, and that they have the same windows."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ class RoutedAudit:
         """None of these has a primary key."""
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
-        """Of a window whose tables don't agree, what is the matter."""
+        """A window whose tables don't agree is unreadable."""
         known = set()
         tables = [
             (sink.identity, _by_key(audit))
@@ -64,7 +62,7 @@ class RoutedAudit:
         return set().union(*(audit.windows() for audit in self._audits))
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        """Where messages may have rows in two tables, they are read to count the messages."""
+        """Rows are read only where a message may have rows in two tables."""
         by_tp: dict[TopicPartition, list[RowsHeld]] = defaultdict(list)
         for audit in self._audits:
             for held in audit.rows_held(window):
@@ -81,11 +79,11 @@ class RoutedAudit:
         return (batch for audit in self._audits for batch in audit.contents(window))
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
-        """The receipt of the window as a whole."""
+        """Restore the receipt of the whole window."""
         self._audits[-1].restore(window, text, dry_run=dry_run)
 
     def _has_wide_messages(self, window: Window) -> bool:
-        """Whether some message of it became several rows."""
+        """Whether a message of the window became several rows."""
         committed = self._other.look(window)
         return (
             committed is not None
@@ -107,7 +105,7 @@ def _receipt(found: Committed | Unreadable) -> Receipt | Unreadable:
 def _agreed(
     committed: Committed, tables: Sequence[tuple[str, Mapping[str, Receipt | Unreadable]]]
 ) -> Committed | Unreadable:
-    """A window's receipt, if each table that it names has what it says."""
+    """A window's receipt, if each table that it names has those rows."""
     receipt, by_name = committed.receipt, dict(tables)
     for said in receipt.routed:
         held = by_name.get(said.table, {}).get(receipt.window.key)
@@ -141,10 +139,7 @@ def _agreed(
 def _distinct(
     batches: Iterator[pa.RecordBatch], names: Mapping[str, str], wanted: set[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """How many different offsets rows have, of some topic-partitions.
-
-    Holds them all, eight bytes a row.
-    """
+    """Count the different offsets of some topic-partitions, with eight bytes a row in memory."""
     topic, partition, offset = columns = [names[name] for name in ("topic", "partition", "offset")]
     read = [pa.Table.from_batches([batch.select(columns)]) for batch in batches]
     counted = (

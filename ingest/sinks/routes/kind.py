@@ -1,7 +1,4 @@
-"""Several tables as a kind of sink: what a spec says of them.
-
-Loads a table's kind only when the tables are made.
-"""
+"""Several tables as a kind of sink: its section of the spec."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ class RouteSection(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """One way to say what leads here."""
+        """Exactly one of values and pattern."""
         if (written.get("values") is None) == (written.get("pattern") is None):
             yield ("values",), "exactly one of values and pattern says what leads to the table"
         pattern = written.get("pattern")
@@ -103,7 +100,7 @@ class RoutesSection(SinkSection):
                 seen.add(value)
 
     def place(self, folder: Path) -> str:
-        """Where the receipts are."""
+        """The place of the table with the receipts."""
         return self.other.place(folder)
 
 
@@ -154,7 +151,7 @@ class _Routes:
         )
 
     def dead_letters(self, section: RoutesSection, folder: Path) -> DeadLetters:
-        """Those of the table with the receipts."""
+        """The dead letters of the table with the receipts."""
         return sink_kind(section.other.kind).dead_letters(section.other, folder)
 
 

@@ -1,4 +1,4 @@
-"""What one split brought to one table, and the receipt that this table gets of a window. Pure."""
+"""The parts of a split for each table, and each table's receipt of a window. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Range: TypeAlias = tuple[str, int, int, int]
 
 
 class TableRows(msgspec.Struct, frozen=True):
-    """A split's rows in one table: of how many messages they are, and the table's own committables.
+    """A split's rows in one table, with the table's own committables; a committable in JSON.
 
-    Travels as text.
+    `messages`: the number of messages that they came from.
     """
 
     table: str
@@ -29,7 +29,7 @@ class TableRows(msgspec.Struct, frozen=True):
 
 
 def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
-    """What is to be committed to a table, by split."""
+    """A table's parts, by split."""
     every = ((s, msgspec.json.decode(word, type=TableRows)) for s in staged for word in s.rows)
     return {
         (s.split.topic, s.split.partition, s.split.start, s.split.stop): part
@@ -39,10 +39,10 @@ def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
 
 
 def refuse_unknown(tables: Sequence[str], staged: Sequence[Staged]) -> None:
-    """Hold what was staged against the tables that there are.
+    """Refuse rows that were staged for a table which no route names.
 
     Raises:
-        BugError: it was staged for another one.
+        BugError: names the tables.
     """
     strange = {
         msgspec.json.decode(word, type=TableRows).table for s in staged for word in s.rows
@@ -56,9 +56,7 @@ def refuse_unknown(tables: Sequence[str], staged: Sequence[Staged]) -> None:
 
 
 def staged_for(parts: Mapping[Range, TableRows], staged: Sequence[Staged]) -> list[Staged]:
-    """What the tasks brought back of a table's rows, in the table's own words and with
-    its own counts.
-    """
+    """The results of tasks for one table, with its own committables and counts."""
     mine = (
         (s, parts.get((s.split.topic, s.split.partition, s.split.start, s.split.stop)))
         for s in staged
@@ -77,8 +75,7 @@ def staged_for(parts: Mapping[Range, TableRows], staged: Sequence[Staged]) -> li
 def receipt_for(
     parts: Mapping[Range, TableRows], whole: Receipt, newest: Receipt | None
 ) -> Receipt:
-    """The receipt of one table: the window's, with this table's rows, and with the
-    other messages as ones that became no row here.
+    """Make the receipt of one table: the window's, in which other tables' messages are filtered.
 
     `newest`: the table's newest receipt of the window. A dead-letter replay adds to its rows, and
     stands on its attempt.
@@ -117,9 +114,7 @@ def expected(
 
 
 def emptied(receipt: Receipt, generation: int) -> Receipt:
-    """A receipt of a table that has no rows of a window, for a generation from before
-    there was the table.
-    """
+    """Make a table's receipt without rows, for a generation from before the table existed."""
     splits = tuple(_counts(s, None, None) for s in receipt.splits)
     changed = {
         "generation": generation,
@@ -132,7 +127,7 @@ def emptied(receipt: Receipt, generation: int) -> Receipt:
 
 
 def routed(table: str, receipt: Receipt) -> Routed:
-    """What the window's receipt says of one of its tables."""
+    """One table's entry in the window's receipt."""
     checksum = sum(int(s.checksums.rows, 16) for s in receipt.splits)
     return Routed(table, receipt.counts.rows, text(checksum))
 

@@ -1,4 +1,4 @@
-"""Which of several tables a row belongs to. Pure, whole columns at a time."""
+"""Finds the table of each row, whole columns at a time. Pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ By = Literal["column", "header", "topic"]
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What one table takes: some values, or all that a pattern (RE2) matches as a whole."""
+    """The rows of one table: by values, or by a pattern (RE2) that matches a whole value."""
 
     values: tuple[str, ...] = ()
     pattern: str | None = None
 
     def is_readable(self) -> bool:
-        """Whether RE2 reads the pattern, by itself too: `a)|(b` would be one only
-        between the parentheses that `takes` puts around it.
-        """
+        """Whether RE2 reads the pattern, also without the parentheses around it, as `a)|(b`."""
         try:
             for pattern in () if self.pattern is None else (self.pattern, _whole(self.pattern)):
                 for kind in (pa.string(), pa.binary()):
@@ -35,7 +33,7 @@ class Rule(msgspec.Struct, frozen=True):
         return True
 
     def takes(self, texts: pa.Array) -> npt.NDArray[np.bool_]:
-        """Which of some texts, none of them null; bytes are looked at as they are."""
+        """Mark the texts, or bytes, that the rule takes; none is null."""
         if self.pattern is not None:
             taken = pc.match_substring_regex(texts, _whole(self.pattern))
         else:
@@ -47,10 +45,10 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Router(msgspec.Struct, frozen=True):
-    """Rules in their order, the first that takes a row's value counts. Picklable.
+    """Rules in their order, of which the first that takes a row's value counts. Picklable.
 
-    `by`: whether the value is of a column of the row, of the last header with a name,
-    or the message's topic; `name`: of which column or header.
+    `by`: the value is that of a column, of the last header with a name, or the topic; `name`: the
+    column's or header's.
     """
 
     by: By
@@ -58,7 +56,7 @@ class Router(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...]
 
     def refuse_unfit(self, rows: pa.Schema) -> None:
-        """Hold the rules against the columns of the rows.
+        """Check the rules against the columns of the rows.
 
         Raises:
             SpecError: the column isn't there, or holds no values to route by.
@@ -89,9 +87,7 @@ class Router(msgspec.Struct, frozen=True):
                 )
 
     def places(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> npt.NDArray[np.intp]:
-        """Per row the number of the rule that takes it; the number of rules, where none
-        does or there is no value.
-        """
+        """The number of each row's rule; the number of rules for a row that none takes."""
         distinct = self._values(rows, messages).dictionary_encode()
         # the last one is for null
         places = np.full(len(distinct.dictionary) + 1, len(self.rules), np.intp)
@@ -113,12 +109,12 @@ class Router(msgspec.Struct, frozen=True):
 
 
 def _whole(pattern: str) -> str:
-    """What matches a value as a whole."""
+    """The pattern that matches a whole value."""
     return f"^(?:{pattern})$"
 
 
 def _last_header(headers: pa.Array, name: str) -> pa.Array:
-    """Per message the value of its last header with a name; null where there is none."""
+    """Each message's last header with a name; null where there is none."""
     entries, lists = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     named = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
     last = np.full(len(headers), -1, np.int64)
@@ -129,7 +125,7 @@ def _last_header(headers: pa.Array, name: str) -> pa.Array:
 def spread(
     places: npt.NDArray[np.intp], rows: pa.RecordBatch, messages: pa.RecordBatch
 ) -> Sequence[tuple[int, pa.RecordBatch, pa.RecordBatch]]:
-    """The rows of each table that has any, with their messages, in their order."""
+    """Split rows and their messages by table, in their order."""
     there = np.unique(places)
     if len(there) == 1:
         return [(int(there[0]), rows, messages)]

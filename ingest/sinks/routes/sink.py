@@ -1,24 +1,24 @@
-"""Several tables as one sink: a window is committed to one table after the other, and
-its receipt with the last of them.
+"""Several tables as one sink: a window is committed to one table after the other.
 
-Each table is a sink of its own kind, and takes every window: its rows, none maybe, with
-a receipt of its own, which says how many messages went elsewhere. The last table, which
-takes what no route takes, has the receipt of the window as a whole. As long as that
-isn't there the window isn't committed, whatever the other tables show.
+Each table is a sink of its own kind, and takes every window: its rows, perhaps none, with a receipt
+of its own, which counts the messages that went elsewhere as filtered. The last table takes what no
+route takes, and has the receipt of the whole window. Until that is there the window isn't
+committed, whatever the other tables show.
 
-    a run dies between two tables: 1 A commits W to the first table.  2 A dies.  3 B
-    runs W: the last table doesn't have it, so B reads it again, from the same offsets.
-    4 B finds W in the first table with the same rows (by checksum) and leaves it.  5 B
-    commits W to the others, the last one last.
+A run dies between two tables:
 
-    two runs of a window: 1 A and B find W nowhere.  2 A commits to the first table; B's
-    commit there hears of it: the same rows.  3 and so on; in the last table
-    one of them is done, and the other hears of it.  Either may be first in any table, for both have
-                            the same rows.
+    1 A commits W to the first table.  2 A dies.  3 B runs W: the last table doesn't have it, so B
+    reads it again, from the same offsets.  4 B finds W in the first table with the same checksum,
+    and leaves it.  5 B commits W to the others, the last one last.
 
-Where they haven't (the schema, a transform or the routes changed in between), the later
-one is refused at the table that has other rows: otherwise one receipt would tell of
-rows of two attempts.
+Two runs of a window:
+
+    1 A and B find W nowhere.  2 A commits to the first table; B's commit there is already done,
+    with the same rows.  3 So it goes on; in the last table one of them is done, the other already
+    done. Either may be first in any table, for both have the same rows.
+
+If they haven't (the schema, a transform or the routes changed in between), the later one is refused
+at the table that has other rows: else one receipt would count rows of two attempts.
 """
 
 from __future__ import annotations
@@ -55,20 +55,19 @@ from windrow.ingest.sinks.routes.stage import RoutedStagerFactory
 
 
 class RoutedSink:
-    """`ports.sink.Sink` over several tables.
+    """A sink over several tables (`ports.sink.Sink`).
 
     Args:
-        by: what leads a row to its table: one of its columns, a header or the topic
-            (`Router`); `name`: which column or header.
-        routes: each table with what it takes, in the order in which they are asked.
-        other: the one that takes all other rows, and the receipts of windows.
-        rows: the columns of a row, without the ones that windrow adds; or what loads
-            them.
-        metadata: those that it adds, by name.
+        by: what leads a row to its table: a column, a header or the topic.
+        name: the column's or header's.
+        routes: each table with its rule, in the order in which they are asked.
+        other: the table of all other rows, with the receipts of windows.
+        rows: the columns of a row without windrow's own; or what loads them.
+        metadata: the names of windrow's own columns.
 
     Raises:
-        SpecError: two tables are one, or don't lie apart; one can't take part, or rows
-            can't be told apart so.
+        SpecError: two tables are one, or one is in the other's folder; a table's kind can't take
+            part; or rows can't be routed so.
     """
 
     def __init__(
@@ -98,18 +97,18 @@ class RoutedSink:
 
     @cached_property
     def _fitting(self) -> Router:
-        """The router, held against the columns of the rows."""
+        """The router, checked against the rows' columns."""
         self._router.refuse_unfit(self._load() if callable(self._load) else self._load)
         return self._router
 
     @property
     def identity(self) -> str:
-        """That of the table with the receipts, so that a pipeline may begin with one table."""
+        """The last table's, so that a pipeline may begin with one table."""
         return self._other.identity
 
     @property
     def capabilities(self) -> Capabilities:
-        """What all tables can hold."""
+        """What every table can do."""
         return Capabilities(
             atomic="table",
             replaces=all(sink.capabilities.replaces for sink in self._every),
@@ -130,7 +129,7 @@ class RoutedSink:
         return self._other.owner()
 
     def prepare(self, owner: TableOwner) -> None:
-        """The table with the receipts comes first, for whoever binds it may go on."""
+        """The last table comes first: whoever gets it may go on."""
         assert self._fitting
         for sink in (self._other, *self._tables):
             sink.prepare(owner)
@@ -165,11 +164,11 @@ class RoutedSink:
         )
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        """See `ports.sink.Sink.commit`.
+        """Commit to the other tables, then to the last one.
 
         Raises:
-            RefusedError: a table has other rows of this window than this attempt; or
-                the window lies in a table that no route names.
+            RefusedError: a table has other rows of this window; or rows of it are in a table that
+                no route names.
         """
         refuse_unknown([sink.identity for sink in self._every], staged)
         receipt = msgspec.structs.replace(receipt, routed=())
@@ -198,7 +197,7 @@ class RoutedSink:
     def _commit_to(
         self, sink: Sink, receipt: Receipt, staged: Sequence[Staged], whole: Committed | None
     ) -> Receipt | Unknown:
-        """Bring a table to this generation; its receipt then."""
+        """Commit this generation to one table; return its receipt."""
         parts = parts_for(sink.identity, staged)
         held = self._filled(sink, receipt, whole)
         if isinstance(held, Unknown):
@@ -216,9 +215,9 @@ class RoutedSink:
     def _filled(
         self, sink: Sink, receipt: Receipt, whole: Committed | None
     ) -> Receipt | Unknown | None:
-        """A table's newest receipt of the window.
+        """Return a table's newest receipt of the window.
 
-        One that came later than the window gets the generations before, without rows.
+        A table that is newer than the window first gets the earlier generations, without rows.
         """
         committed = sink.look(receipt.window)
         held = None if committed is None else committed.receipt
@@ -236,9 +235,7 @@ class RoutedSink:
         return held
 
     def _refuse_left_behind(self, receipt: Receipt, held: Committed | None) -> None:
-        """What replaces a window takes its rows out of all tables; of one that no route
-        names any more it can't.
-        """
+        """Refuse to replace a window with rows in a table that no route names any more."""
         names = {sink.identity for sink in self._every}
         for table in () if held is None else held.receipt.routed:
             if table.table not in names and table.rows:
@@ -253,12 +250,11 @@ class RoutedSink:
                 )
 
     def _refuse_elsewhere(self, receipt: Receipt) -> None:
-        """Look for what the table with the receipts would refuse, before any other one has the rows.
+        """Refuse what the last table would refuse, before any other table has the rows.
 
-        A table that has all windows refuses an overlap by itself. One that came later
-        hasn't: then all receipts are read. That each has the windows right beside this
-        one tells that it has those that matter.
-        """  # noqa: E501
+        A table that has all windows refuses an overlap by itself; one that came later doesn't have
+        all: then all receipts are read. Which it is, the adjacent windows tell.
+        """
         before, after = beside = adjacent(receipt)
         asked = [window for window in beside if window is not None]
         seen = dict(zip(asked, self._other.looks(asked), strict=True))
@@ -272,7 +268,7 @@ class RoutedSink:
 
 
 def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None:
-    """A table that has this generation must have the rows that this attempt has for it."""
+    """Refuse a table whose rows of this generation aren't this attempt's."""
     if held.generation > proposed.generation or routed(wanted.table, held) == wanted:
         return
     what = (

@@ -1,4 +1,4 @@
-"""Staging for several tables at once: each row goes to the stager of its own."""
+"""Stages rows for several tables at once: each row goes to its table's stager."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ from windrow.ingest.sinks.routes.router import Router, spread
 
 
 class RoutedStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable.
-
-    `tables`: identity and factory of each, in the order of the router's rules, that of
-    all other rows last.
-    """
+    """Picklable. `tables`: identity and factory of each, by the rules' order, `other` last."""
 
     router: Router
     tables: tuple[tuple[str, StagerFactory], ...]
@@ -42,7 +38,7 @@ class RoutedStager:
         self._messages = [0] * len(tables)
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """All tables judge their rows before any of them takes some."""
+        """All tables check their rows before any of them takes some."""
         if not rows.num_rows:
             return
         places = self._router.places(rows, messages)
@@ -64,7 +60,7 @@ class RoutedStager:
         rows: pa.RecordBatch,
         messages: pa.RecordBatch,
     ) -> Callable[[], None]:
-        """What has a table take its rows. `numbers`: those that they have among all rows."""
+        """Check a table's rows; returns what stages them. `numbers`: their places in the batch."""
         if not isinstance(stager, Choosy):
             return partial(stager.add, rows, messages)
         try:

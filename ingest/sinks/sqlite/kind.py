@@ -1,4 +1,4 @@
-"""Tables in SQLite as a kind of sink: what a spec says of one."""
+"""Tables in SQLite as a kind of sink: its section of the spec."""
 
 from __future__ import annotations
 

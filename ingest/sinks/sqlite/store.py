@@ -42,26 +42,32 @@ from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable
 from windrow.ingest.waiting import lock_holder, waiting_for
 
 _FORM = 1
-"""Of windrow's own tables. `id` is that of one making of a table; its index is named by it."""
+"""The version of windrow's own tables. `id`: of one created table, in its index's name."""
 
 _OWN = """
 CREATE TABLE IF NOT EXISTS windrow_tables (
-    name TEXT PRIMARY KEY COLLATE NOCASE, form INTEGER NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL,
-    window_column TEXT NOT NULL, columns BLOB NOT NULL, version INTEGER NOT NULL
+    name TEXT PRIMARY KEY COLLATE NOCASE, form INTEGER NOT NULL, id TEXT NOT NULL,
+    owner TEXT NOT NULL, window_column TEXT NOT NULL, columns BLOB NOT NULL,
+    version INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS windrow_receipts (
     id TEXT, window TEXT, version INTEGER NOT NULL, receipt TEXT NOT NULL, PRIMARY KEY (id, window)
 );
 CREATE TABLE IF NOT EXISTS windrow_offsets (
-    id TEXT, topic_id TEXT, partition INTEGER, stop INTEGER, start INTEGER NOT NULL, window TEXT NOT NULL,
-    PRIMARY KEY (id, topic_id, partition, stop)
+    id TEXT, topic_id TEXT, partition INTEGER, stop INTEGER, start INTEGER NOT NULL,
+    window TEXT NOT NULL, PRIMARY KEY (id, topic_id, partition, stop)
 );
-CREATE TABLE IF NOT EXISTS windrow_notes (id TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (id, name))
-"""  # noqa: E501
+CREATE TABLE IF NOT EXISTS windrow_notes (
+    id TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (id, name)
+)
+"""
 _FIND = """
-SELECT form, id, owner, window_column, columns, version FROM windrow_tables t WHERE name = ? AND EXISTS
-    (SELECT 1 FROM sqlite_master m WHERE m.name = 'windrow_' || t.id AND m.tbl_name = t.name COLLATE NOCASE)
-"""  # noqa: E501
+SELECT form, id, owner, window_column, columns, version FROM windrow_tables t
+WHERE name = ? AND EXISTS (
+    SELECT 1 FROM sqlite_master m
+    WHERE m.name = 'windrow_' || t.id AND m.tbl_name = t.name COLLATE NOCASE
+)
+"""
 _AGAIN = "Fix that, then run it again: it looks first."
 _TROUBLE = {
     sqlite3.SQLITE_NOTADB: (SpecError, "is no SQLite database", "Set sink.path to another file."),
@@ -84,9 +90,7 @@ _TROUBLE = {
 
 
 class SqliteStore:
-    """A table in a file on this machine, which other tables may share; case doesn't
-    count in its name.
-    """
+    """A table in a file on this machine, which several tables may share."""
 
     capabilities = Capabilities(atomic="window", replaces=True, mode="append")
     primary_key = None
@@ -148,8 +152,8 @@ class SqliteStore:
         for statement in _OWN.split(";"):
             database.execute(statement)
         for own in ("receipts", "offsets", "notes"):  # of a table of this name that was dropped
-            gone = f"DELETE FROM windrow_{own} WHERE id IN (SELECT id FROM windrow_tables WHERE name = ?)"  # noqa: E501, S608
-            database.execute(gone, [self.table])
+            of_it = "id IN (SELECT id FROM windrow_tables WHERE name = ?)"
+            database.execute(f"DELETE FROM windrow_{own} WHERE {of_it}", [self.table])  # noqa: S608
         name, window, making = _quoted(self.table), columns.names[-1], uuid.uuid4().hex[:16]
         database.execute(f"CREATE TABLE {name} ({', '.join(map(_defined, columns))})")
         database.execute(f"CREATE INDEX windrow_{making} ON {name} ({_quoted(window)})")
@@ -265,8 +269,9 @@ class SqliteState:
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt]:
         some, values = _among("window", keys)
-        asked = f"SELECT window, receipt, version FROM windrow_receipts WHERE id = ? AND {some} ORDER BY window"  # noqa: E501, S608
-        return (StoredReceipt(*row) for row in self._asked(asked, *values))
+        asked = "SELECT window, receipt, version FROM windrow_receipts WHERE id = ?"
+        rows = self._asked(f"{asked} AND {some} ORDER BY window", *values)
+        return (StoredReceipt(*row) for row in rows)
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         asked = (

@@ -37,6 +37,7 @@ from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, Publicati
 from windrow.ingest.sinks.kafka.control import Held, PublishedSplit, Record
 from windrow.ingest.sinks.kafka.parts import Part, chains
 from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.window_table import committed_by_key
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -133,7 +134,7 @@ class _ListenedControl:
                 reply(UNDECIDED)
                 raise
             assert held is not None
-            found = held.committed(self._key)
+            found = committed_by_key(held, [self._key]).get(self._key)
             attempt = None if found is None else found.receipt.attempt
             if to_end:
                 published = held.splits.get(self._key, {})

@@ -37,6 +37,7 @@ from windrow.ingest.sinks.kafka.control import (
     split_record,
 )
 from windrow.ingest.sinks.kafka.fast import CompiledPump
+from windrow.ingest.sinks.window_table import committed_by_key
 from windrow.ingest.testing.checker import Report, check
 
 SINK = Capabilities(atomic="split", replaces=False)
@@ -136,7 +137,7 @@ def test_of_two_receipts_at_once_the_first_that_is_whole_counts(
         mine, yours, held, first = iter(one), iter(other), Held(), ""
         for step in range(n):
             held.take(*next(mine if step in places else yours), str(parts).encode())
-            seen = held.committed(window(0).key)
+            seen = committed_by_key(held, [window(0).key]).get(window(0).key)
             first = first or ("" if seen is None else seen.receipt.attempt)
             assert seen is None or seen.receipt.attempt == first
         assert first == ("one" if places[-1] < n - 1 else "two")
@@ -149,9 +150,9 @@ def test_what_somebody_else_wrote_is_told_of_its_window_or_passed_over() -> None
     held, key = Held(), window(0).key
     held.take(b"strange", b"{}", b"many")
     held.take(msgspec.json.encode(["receipt", key, 0]), b"{}", b"many")
-    assert held.committed(window(1).key) is None
+    assert committed_by_key(held, [window(1).key]) == {}
     with pytest.raises(DamagedError, match="can't be read"):
-        held.committed(key)
+        committed_by_key(held, [key])
 
 
 def test_a_table_whose_binding_is_damaged_is_nobodys() -> None:
@@ -216,7 +217,9 @@ def test_nothing_is_lost_at_random_delays(part: int, dice: random.Random, place:
         ended(process)
         assert ended(started(place, number, "retry")) in {DONE, ALREADY}
     found = report(place, range(4))
-    assert msgspec.structs.replace(found, duplicated=(), out_of_order=()).ok, str(found)
+    assert (found.lost, found.invented, found.accounting) == ((), (), ()), str(found)
+    # who dies behind a window's messages and before their record leaves them there twice
+    assert not found.receipts or found.duplicated, str(found)
 
 
 class DiedError(Exception):

@@ -22,7 +22,7 @@ from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
 from windrow.ingest.sinks.kafka.form import MessageForm, MessagePart
-from windrow.ingest.sinks.kafka.stage import ArrowForm
+from windrow.ingest.sinks.kafka.stage import ArrowWriter
 
 __all__ = ["stage"]
 
@@ -150,7 +150,7 @@ def test_other_messages_than_were_published_are_found(
     it; only where all is read back.
     """
     _, spec, _ = world(stage, kafka, "lanes: 1")
-    monkeypatch.setattr(ArrowForm, "write", noting_another(ArrowForm.write))
+    monkeypatch.setattr(ArrowWriter, "write", noting_another(ArrowWriter.write))
     stage.json("run", spec, "--window", hour(5))
     assert stage.json("verify", spec)["findings"] == []
     found = stage.json("verify", spec, "--deep", code=1)["findings"]

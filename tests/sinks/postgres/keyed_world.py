@@ -16,8 +16,9 @@ from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import ROWS
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.postgres.catalog import table_at
-from windrow.ingest.sinks.postgres.columns import HASH, Evolve
+from windrow.ingest.sinks.postgres.columns import HASH
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import TablePlace, reading
 

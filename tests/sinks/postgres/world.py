@@ -15,8 +15,8 @@ from tests.sinks.things import ROWS
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.dead_letters import DeadLetterTable
+from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.postgres.catalog import table_at
-from windrow.ingest.sinks.postgres.columns import Evolve
 from windrow.ingest.sinks.postgres.names import table_name
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import TablePlace, reading
