@@ -1,5 +1,5 @@
-"""librdkafka's public C interface, as far as a reader needs it: called in the very
-library that confluent-kafka runs on.
+"""librdkafka's public C interface, as far as it is used: called in the very library that
+confluent-kafka runs on.
 
 Names and signatures are those of rdkafka.h without the prefix `rd_kafka_`.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import cimpl
+
+from windrow.ingest.errors import SpecError
 
 KNOWN = range(0x021000, 0x021100)
 """The versions, without the last byte, that the tests ran on: 2.16.
@@ -71,7 +74,7 @@ class MessageHead(ctypes.Structure):
     )
 
 
-class Unusable(Exception):  # caught by who has another way, or says what to install  # noqa: N818
+class Unusable(Exception):  # told as a SpecError  # noqa: N818
     """Says why the library can't be used in this way."""
 
 
@@ -126,8 +129,9 @@ class Api:
         self.topic_name = self._bound("topic_name", text, pointer)
         self.topic_destroy = self._bound("topic_destroy", None, pointer)
         self.message_errstr = self._bound("message_errstr", text, pointer)
-        self.produce = self._bound(
-            "produce", whole, pointer, ctypes.c_int32, whole, pointer, size, pointer, size, pointer
+        self.message_headers = self._bound("message_headers", whole, pointer, pointer)
+        self.header_get_last = self._bound(
+            "header_get_last", whole, pointer, text, pointer, pointer
         )
         self.event_destroy = self._bound("event_destroy", None, pointer)
         self.event_message_array = self._bound("event_message_array", size, pointer, pointer, size)
@@ -152,20 +156,32 @@ class Api:
         return function  # type: ignore[no-any-return]
 
 
-def load_api() -> Api:
-    """The library that confluent-kafka is linked with, wherever it lies: symbols are
-    looked for in it and in what it brought along.
+@cache
+def library() -> Api:
+    """Loads librdkafka, once in a process: the one that confluent-kafka is linked with.
 
     Raises:
-        Unusable: it can't be loaded, has not all functions, or has a version that nobody has tried.
+        SpecError: it isn't one that windrow was tried with.
     """
     try:
-        library = ctypes.CDLL(cimpl.__file__)
+        return _loaded()
+    except Unusable as why:
+        raise SpecError(
+            f"Kafka's client can't be used in this environment: {why}",
+            "setup",
+            "Install confluent-kafka's own wheel, of the version that windrow requires, where"
+            " the tasks run too.",
+        ) from None
+
+
+def _loaded() -> Api:
+    try:
+        found = ctypes.CDLL(cimpl.__file__)
     except OSError as why:
         raise Unusable(
             f"the library of confluent-kafka can't be loaded: {type(why).__name__}"
         ) from None
-    api = Api(library)
+    api = Api(found)
     version = api.version()
     if version >> 8 not in KNOWN or version != confluent_kafka.libversion()[1]:
         raise Unusable(

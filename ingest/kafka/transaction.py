@@ -1,11 +1,11 @@
-"""One transaction of a producer of its own; and what it has in common with a producer that has none.
+"""Producers that send one piece of work: in a transaction, or without one.
 
-`init_transactions` ends whatever an earlier producer of the same transactional id left
-open, waits for what it had decided, and fences it: so what is looked at behind it stays
-true until this transaction is committed, or another producer takes the id. A producer
-has one transaction and goes: librdkafka keeps its epoch from one transaction to the
-next, so that a late answer to one could end another.
-"""  # noqa: E501
+`init_transactions` ends what an earlier producer of the transactional id left open,
+waits for what it had decided, and fences it: what is read behind it stays true until this
+transaction is committed, or another producer takes the id. A producer runs one
+transaction: librdkafka keeps its epoch from one transaction to the next, so a late
+answer to one could end another.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import ClassVar, Literal, TypeVar
 
 import confluent_kafka as ck
@@ -26,12 +27,14 @@ from windrow.ingest.kafka.retry import AGAIN_SECONDS, CALL_SECONDS, CONNECT_SECO
 
 T = TypeVar("T")
 
+Acks = Literal["0", "1", "all"]
+
 PRODUCER: Mapping[str, Value] = {
     "acks": "all",
     "enable.idempotence": True,
     "compression.type": "lz4",
     "linger.ms": 5,
-    "message.max.bytes": 1_000_000_000,  # how large a message may be, the topic says
+    "message.max.bytes": 1_000_000_000,  # the topic says how large a message may be
     "partitioner": "murmur2_random",  # as Java's clients place keys
 }
 
@@ -42,10 +45,10 @@ FENCED = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
         KafkaError.INVALID_TXN_STATE,
-        KafkaError._FATAL,  # what is said of a producer that was fenced before  # noqa: SLF001
+        KafkaError._FATAL,  # of a producer that was fenced before  # noqa: SLF001
     }
 )
-"""What is said to a producer whose id another one took."""
+"""Errors of a producer whose transactional id another producer took."""
 
 NOT_TAKEN = frozenset(
     {
@@ -56,17 +59,17 @@ NOT_TAKEN = frozenset(
         KafkaError.POLICY_VIOLATION,
     }
 )
-"""What the topic's settings don't let in, whoever asks and how often."""
+"""Errors of a message that the topic's settings don't let in, however often it is sent."""
 
 Kind = Literal["fenced", "denied", "refused", "failed"]
 
 
 class TransactionError(Exception):
-    """A step that can't be done.
+    """A step that failed.
 
-    `kind`: another producer took the id; this client may not; the topic doesn't take it; all else.
-
-    `sent`: it was the commit, which wasn't answered.
+    `kind`: another producer took the id (`fenced`); this client may not (`denied`); the
+    topic doesn't take it (`refused`); anything else. `sent`: it was the commit, and no
+    answer came.
     """
 
     def __init__(self, kind: Kind, text: str, *, sent: bool = False) -> None:
@@ -85,24 +88,21 @@ def kind_of(error: KafkaError) -> Kind:
 
 
 class Sending(ABC):
-    """One piece of work: what is sent to topics, and records of what was done.
-
-    Used by one thread.
-    """
+    """One piece of work: messages, and records of what was done. Used by one thread."""
 
     visible_at_once: ClassVar[bool]
-    """Whether readers see what was sent before it is committed."""
+    """Whether readers see messages before the commit."""
 
     @abstractmethod
     def fence(self, known: str) -> None:
-        """Whoever was at the same work before can't go on with it, where that is possible.
+        """Ends an earlier producer of the same work, where that is possible.
 
-        `known`: a topic that is there.
+        `known`: a topic that exists.
         """
 
     @abstractmethod
     def begin(self) -> None:
-        """From here on what is sent is part of the work."""
+        """Makes what is sent from here on part of the work."""
 
     @abstractmethod
     def write(
@@ -111,10 +111,8 @@ class Sending(ABC):
         records: Sequence[tuple[bytes, bytes | None]],
         headers: Sequence[tuple[str, bytes]],
     ) -> None:
-        """Records, keys and values, into a topic's first partition; the brokers have
-        each when this returns.
-
-        `headers`: of each.
+        """Sends records, keys and values, to a topic's first partition, and waits until
+        the brokers have each. `headers`: of each.
 
         Raises:
             TransactionError: one was not taken.
@@ -122,30 +120,30 @@ class Sending(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """What was sent counts. What is sent now may not be taken back, whatever is answered."""
+        """Makes what was sent count. It may not be sent again, whatever is answered."""
 
     @abstractmethod
     def leave(self) -> None:
-        """End what was not committed, and be done."""
+        """Ends what was not committed."""
 
 
 class Sender(Sending):
-    """Sends by a producer of librdkafka."""
+    """A producer of librdkafka without a transaction; `Transaction` has one.
+
+    Args:
+        properties: the producer's.
+        patience: how long a step that the client calls retriable is repeated, in seconds.
+    """
+
+    visible_at_once = True
 
     def __init__(self, properties: Mapping[str, Value], patience: float) -> None:
-        """Makes the producer; asks nothing.
-
-        Args:
-            properties: the producer's.
-            patience: how long a step is tried again where the client says that it may
-                be, in seconds.
-        """
-        self._properties, self._patience = properties, patience
-        self.producer = made(ck.Producer, properties, unheard)
+        self._properties, self._patience = {**PRODUCER, **properties}, patience
+        self.producer = made(ck.Producer, self._properties, unheard)
 
     @property
     def records(self) -> ck.Producer:
-        """What sends the records of what was done."""
+        """The producer of the records of what was done."""
         return self.producer
 
     def fence(self, known: str) -> None:
@@ -157,8 +155,17 @@ class Sender(Sending):
     def commit(self) -> None:
         """What was sent counts already."""
 
+    def refuse_broken(self) -> None:
+        """Checks that messages are still taken.
+
+        Raises:
+            TransactionError: why they aren't.
+        """
+
     def leave(self) -> None:
-        """See `Sending.leave`."""
+        """Gives up what waits to be sent."""
+        with suppress(KafkaException, SystemError):
+            self.producer.purge()
 
     def write(
         self,
@@ -192,12 +199,12 @@ class Sender(Sending):
             raise TransactionError(kind, text, sent=sent)
 
     def called(self, call: Callable[[], T], *, sends: bool = False) -> T:
-        """A step of the transaction, which librdkafka lets be repeated where it says so.
+        """Runs a step, again while librdkafka calls its error retriable.
 
         `sends`: it is the commit.
 
         Raises:
-            TransactionError: it can't be done.
+            TransactionError: it failed.
         """
         deadline = time.monotonic() + self._patience
         while True:
@@ -206,18 +213,20 @@ class Sender(Sending):
             except (KafkaException, SystemError) as why:
                 error = self.reason(why)
                 if not error.retriable() or time.monotonic() > deadline:
-                    raise TransactionError(
-                        kind_of(error), self.scrub(error), sent=sends and error.retriable()
-                    ) from None
+                    raise self.failed(error, sent=sends and error.retriable()) from None
                 time.sleep(AGAIN_SECONDS)
 
+    def failed(self, error: KafkaError, *, sent: bool = False) -> TransactionError:
+        """A client's error as a step's."""
+        return TransactionError(kind_of(error), self.scrub(error), sent=sent)
+
     def reason(self, why: KafkaException | SystemError) -> KafkaError:
-        """What the client says, also where Python lost it.
+        """The client's error, also where Python lost it.
 
         A fatal error is raised within a callback, while it flushes. Callbacks that are
         called after it, for messages and for its log, wrap that exception in another or
         end it, so that the call fails without a reason. Such a producer is of no more
-        use, and says why when it is asked again.
+        use, and gives the reason when it is asked again.
         """
         cause = why.__cause__ if isinstance(why, SystemError) else why
         if not isinstance(cause, KafkaException):
@@ -228,33 +237,51 @@ class Sender(Sending):
         return error
 
     def _said_again(self) -> KafkaException | None:
-        """Why a producer that is of no more use is so, asked once more."""
         return None
 
     def scrub(self, error: KafkaError) -> str:
-        """The error's words without the secrets that they might quote."""
+        """The error's text without the secrets that it might quote."""
         return scrubbed(error.str(), self._properties)
 
 
+class Unsure(Sender):
+    """A producer of messages that may get lost, or come twice; its records are confirmed
+    by all replicas all the same.
+
+    `acks`: who confirms a message.
+    """
+
+    def __init__(self, properties: Mapping[str, Value], acks: Acks, patience: float) -> None:
+        self._sure = properties
+        super().__init__({**properties, "enable.idempotence": False, "acks": acks}, patience)
+
+    @cached_property
+    def records(self) -> ck.Producer:
+        return made(ck.Producer, {**PRODUCER, **self._sure}, unheard)
+
+    def leave(self) -> None:
+        super().leave()
+        with suppress(KafkaException, SystemError):
+            self.records.purge()
+
+
 class Transaction(Sender):
-    """A producer with a transactional id, and its one transaction."""
+    """A producer with a transactional id, and its one transaction.
+
+    Args:
+        properties: an AdminClient's, and the producer's own.
+        name: the transactional id.
+        patience: as of `Sender`.
+    """
 
     visible_at_once = False
 
     def __init__(self, properties: Mapping[str, Value], name: str, patience: float) -> None:
-        """Makes the producer; asks nothing.
-
-        Args:
-            properties: an AdminClient's, and what a producer has besides.
-            name: the transactional id.
-            patience: how long a step is tried again where the client says that it may
-                be, in seconds.
-        """
-        super().__init__({**PRODUCER, **properties, "transactional.id": name}, patience)
+        super().__init__({**properties, "transactional.id": name}, patience)
         self._open = False
 
     def fence(self, known: str) -> None:
-        """Take the id from whoever has it.
+        """Takes the id from whoever has it.
 
         A client that is connected to no broker by its number asks half a second later,
         or a whole one. The first answer, which numbers them, comes over the connection
@@ -266,22 +293,29 @@ class Transaction(Sender):
         self.called(lambda: self.producer.init_transactions(CALL_SECONDS))
 
     def begin(self) -> None:
-        """From here on what is produced is in the transaction."""
         self.called(self.producer.begin_transaction)
         self._open = True
 
     def commit(self) -> None:
-        """Make visible what was produced.
-
-        What is sent now may not be taken back, whatever is answered.
-        """
         self._open = False
         self.called(lambda: self.producer.commit_transaction(CALL_SECONDS), sends=True)
 
-    def leave(self) -> None:
-        """End a transaction that wasn't committed, so that no reader waits for it.
+    def refuse_broken(self) -> None:
+        """Nothing is reported of messages that wait behind a failed step of the
+        transaction. To begin one that is open is always refused: with its state, or
+        with the reason why it failed.
+        """
+        try:
+            self.producer.begin_transaction()
+        except KafkaException as why:
+            error = why.args[0]
+            if error.code() != KafkaError._STATE:  # public  # noqa: SLF001
+                raise self.failed(error) from None
 
-        What can't be ended the broker ends by itself.
+    def leave(self) -> None:
+        """Aborts a transaction that wasn't committed, so that no reader waits for it.
+
+        If it can't be aborted now, the broker does it after the transaction's timeout.
         """
         if self._open:
             with suppress(KafkaException, SystemError):
@@ -298,4 +332,4 @@ class Transaction(Sender):
 
 
 def unheard(_: KafkaError) -> None:
-    """What a client says by itself: each step of the transaction says what came of it."""
+    """Ignores errors that belong to no step: each step reports its own."""

@@ -17,7 +17,7 @@ from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.iso_times import without_text
-from windrow.ingest.sinks.kafka.form import MessageForm, MessagePart
+from windrow.ingest.sinks.kafka.encoder import MessageEncoder, MessagePart
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.postgres.encode import UnfitValueError, rows_of
 from windrow.ingest.sinks.staging import RowLayout
@@ -119,14 +119,16 @@ def test_what_has_no_text_is_refused_at_its_offset(
         "json messages": MessagePart("json", ("t",)),
         "texts": MessagePart("string", ("t",)),
     }.get(kind, MessagePart("json", ("n",)))
-    form = MessageForm(part, headers={"h": "t"} if kind == "headers" else {})
+    encoder = MessageEncoder(part, headers={"h": "t"} if kind == "headers" else {})
     factory: Any = (
         FilesStagerFactory(str(tmp_path), layout, "w", FileFormat(kind, "none"))
         if kind in {"jsonl", "csv"}
-        else KafkaStagerFactory(str(tmp_path), layout, form, "w")
+        else KafkaStagerFactory(str(tmp_path), layout, encoder, "w")
     )
     if kind in {"texts", "headers"} and pa.types.is_timestamp(arrow):
-        assert form.misfit(pa.record_batch([pa.nulls(3, pa.int64()), column], ["n", "t"])) is None
+        assert (
+            encoder.misfit(pa.record_batch([pa.nulls(3, pa.int64()), column], ["n", "t"])) is None
+        )
         return
     with pytest.raises(
         UnfitRowsError, match="column t holds a date or time outside the years"

@@ -33,7 +33,7 @@ from windrow.ingest.sinks.kafka.control import (
     arrived,
     headers_of,
 )
-from windrow.ingest.sinks.kafka.form import HEADER
+from windrow.ingest.sinks.kafka.encoder import HEADER
 from windrow.ingest.sinks.kafka.texts import LOADS, back, back_from_header
 from windrow.ingest.sinks.kafka.topics import Readable
 from windrow.ingest.sinks.window_table import read_receipt
@@ -130,11 +130,11 @@ class KafkaAudit:
     @property
     def _has_rows(self) -> bool:
         """Whether rows can be made of messages again."""
-        form, names = self._sink.form, self._sink.schema.names
+        encoder, names = self._sink.encoder, self._sink.schema.names
         return (
-            not form.primary_key
-            and form.value.format == "json"
-            and set(form.value.columns) == set(names)
+            not encoder.primary_key
+            and encoder.value.format == "json"
+            and set(encoder.value.columns) == set(names)
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
@@ -229,8 +229,8 @@ class KafkaAudit:
 
     def _hashed(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
         """As staged messages are summed up: see `stage.ArrowWriter`."""
-        form, names = (
-            self._sink.form,
+        encoder, names = (
+            self._sink.encoder,
             [self.metadata[name] for name in ("topic", "partition", "offset")],
         )
         try:
@@ -241,17 +241,17 @@ class KafkaAudit:
                 pa.array(map(int, n), kind)
                 for n, kind in zip(numbers, (pa.int32(), pa.int64()), strict=True)
             )
-            read = {name: [headers[name] for headers, _ in batch] for name in form.headers}
+            read = {name: [headers[name] for headers, _ in batch] for name in encoder.headers}
         except (KeyError, ValueError, ArithmeticError, pa.ArrowException) as error:
             raise _altered(window, error) from None
         columns: dict[str, Any] = {
             "offset": offsets,
-            "topic": [None if form.topic is None else message.topic() for _, message in batch],
+            "topic": [None if encoder.topic is None else message.topic() for _, message in batch],
             "key": [message.key() for _, message in batch],
             "value": [message.value() for _, message in batch],
             **{f"{HEADER}{name}": values for name, values in read.items()},
         }
-        schema = pa.schema([field for field in form.schema if field.name not in form.own])
+        schema = pa.schema([field for field in encoder.schema if field.name not in encoder.own])
         hashes = row_hashes(
             pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema)
         )

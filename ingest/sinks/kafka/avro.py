@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.kafka.wire import (
+from windrow.ingest.sinks.kafka.byte_columns import (
     NAME,
     NoCounterpartError,
     as_lists,

@@ -15,7 +15,7 @@ from windrow.ingest.kafka.record_batch import Batching, Messages, by_key
 from windrow.ingest.kafka.wire_transaction import Place, WireTransaction
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.kafka.control import OffsetSpan
-from windrow.ingest.sinks.kafka.form import HEADER
+from windrow.ingest.sinks.kafka.encoder import HEADER
 from windrow.ingest.sinks.kafka.places import BY_CLIENT, PARTITION, partitions
 from windrow.ingest.sinks.kafka.publish import PublishTarget
 
@@ -48,7 +48,7 @@ class BatchPump:
             split,
         )
         self._batching = Batching(target.message_bytes, target.unpacked_bytes)
-        self._same = [(target.window_header, window.encode())]
+        self._same = [(target.metadata["window"], window.encode())]
         self._sent = self._turn = 0
 
     def send(self, staged: Iterable[pa.RecordBatch]) -> None:

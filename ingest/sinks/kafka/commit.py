@@ -145,7 +145,6 @@ class KafkaState:
                 self.store.target,
                 self.transaction,
                 change.splits,
-                one_by_one=sink.one_by_one,
             )
             if change.work is not None and change.splits
             else []

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
     from windrow.ingest.ports.sink import Sink
     from windrow.ingest.registry.subjects import Strategy
-    from windrow.ingest.sinks.kafka.form import AnyPart, Format
+    from windrow.ingest.sinks.kafka.encoder import AnyPart, Format
     from windrow.ingest.sinks.kafka.registered import RegisteredFormat
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
@@ -523,7 +523,7 @@ def _part(
     register: bool | None = None,
 ) -> AnyPart:
     from windrow.ingest.registry.subjects import Subjects
-    from windrow.ingest.sinks.kafka.form import MessagePart
+    from windrow.ingest.sinks.kafka.encoder import MessagePart
     from windrow.ingest.sinks.kafka.registered import RegisteredPart
 
     match written:

@@ -8,13 +8,13 @@ from datetime import timedelta
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.kafka.delivery import Acks
+from windrow.ingest.kafka.transaction import Acks
 from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.changes import change_schema
 from windrow.ingest.schema.load import FunctionReference
 from windrow.ingest.settings.secrets import Secret
-from windrow.ingest.sinks.kafka.form import AnyPart, MessagePart
+from windrow.ingest.sinks.kafka.encoder import AnyPart, MessagePart
 from windrow.ingest.sinks.kafka.places import Partitioner
 
 
@@ -34,7 +34,7 @@ class Options(msgspec.Struct, frozen=True):
     `topics`: those that messages go to; with several, `topic_column` says to which one a row goes.
 
     `value` and `key`: their formats and columns; an empty list of value columns means
-    all of the row's own. `time`: see `form.Form`. `function`: which one chooses
+    all of the row's own. `time`: see `encoder.MessageEncoder`. `function`: which one chooses
     partitions, where that is the partitioner. `acks`: who confirms messages, where
     `delivery` is none. `primary_key`: by which columns messages replace each other for
     who folds the topic; empty: they don't.

@@ -95,16 +95,16 @@ def produce(
     return count
 
 
-@compiled(_INT(_INTS, _INT))
-def first_error(messages: Ints, count: int) -> int:
-    """Why the first of some messages was not written that was not, by librdkafka's number; 0 if all were.
+@compiled(_INT(_INTS, _INT, _INT))
+def next_failed(messages: Ints, count: int, first: int) -> int:
+    """The number of the next message that was not written, or how many there are.
 
     Args:
-        messages: the addresses of the rd_kafka_message_t of their reports, which begin with it.
+        messages: the addresses of the reports' rd_kafka_message_t, which begin with the error.
         count: how many.
-    """  # noqa: E501
-    for row in range(count):
-        error: Any = int32_at(messages[row])
-        if error != 0:
-            return error
-    return 0
+        first: where to begin.
+    """
+    for row in range(first, count):
+        if int32_at(messages[row]) != 0:
+            return row
+    return count

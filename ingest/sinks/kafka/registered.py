@@ -18,7 +18,7 @@ from windrow.ingest.errors import BugError, SpecError
 from windrow.ingest.registry.client import Registry, SchemaKind
 from windrow.ingest.registry.subjects import Subjects
 from windrow.ingest.sinks.kafka import avro, protobuf
-from windrow.ingest.sinks.kafka.wire import NoCounterpartError
+from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
 
 RegisteredFormat = Literal["avro-confluent", "protobuf-confluent"]
 

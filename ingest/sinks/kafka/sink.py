@@ -51,12 +51,13 @@ from windrow.ingest.sinks.kafka.control import (
     owner_record,
     receipt_records,
 )
-from windrow.ingest.sinks.kafka.form import MessageForm, of_columns
+from windrow.ingest.sinks.kafka.encoder import MessageEncoder, of_columns
 from windrow.ingest.sinks.kafka.function import PartitionFunction
 from windrow.ingest.sinks.kafka.ids import TransactionalIds
 from windrow.ingest.sinks.kafka.options import Options, Reach, addresses
 from windrow.ingest.sinks.kafka.parts import Part, chains
 from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.kafka.send import sending_library
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 from windrow.ingest.sinks.kafka.unfinished import KafkaTransactions
@@ -120,7 +121,7 @@ class KafkaSink(ReceiptTable):
         )
         self.files = StagedFiles(options.staging)
         self.ids = TransactionalIds(options.prefix, options.control, options.lanes)
-        self.one_by_one = False
+        self.by_librdkafka = False
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -130,7 +131,7 @@ class KafkaSink(ReceiptTable):
         return loaded
 
     @cached_property
-    def form(self) -> MessageForm:
+    def encoder(self) -> MessageEncoder:
         """What a row becomes.
 
         Raises:
@@ -138,7 +139,7 @@ class KafkaSink(ReceiptTable):
         """
         options = self.options
         metadata = {column: column for name, column in self.metadata.items() if name != "window"}
-        form = MessageForm(
+        encoder = MessageEncoder(
             of_columns(options.value, self.schema.names),
             options.key,
             {**metadata, **options.headers},
@@ -149,8 +150,8 @@ class KafkaSink(ReceiptTable):
             options.topics,
             options.primary_key,
         )
-        form.refuse_unfit(self._columns)
-        return form
+        encoder.refuse_unfit(self._columns)
+        return encoder
 
     @property
     def _columns(self) -> pa.Schema:
@@ -170,9 +171,10 @@ class KafkaSink(ReceiptTable):
         )
 
     def refuse_unwritable(self) -> None:
+        sending_library()
         refuse_unwritable(self.options.staging, "sink.staging")
         self.topics.refuse_unfit(self.options.delivery, self.options.timeout)
-        self.form.refuse_unregistrable(self._columns, self.reach.registry)
+        self.encoder.refuse_unregistrable(self._columns, self.reach.registry)
 
     def warnings(self) -> list[str]:
         return self.topics.changelog_warnings() if self.options.primary_key else []
@@ -199,7 +201,7 @@ class KafkaSink(ReceiptTable):
         refuse_other_owner(self.identity, bound, owner)
 
     def _refuse_unfit(self) -> None:
-        self.form  # noqa: B018
+        self.encoder  # noqa: B018
         if self.options.function is not None:
             function_now(self.options.function)
 
@@ -217,9 +219,9 @@ class KafkaSink(ReceiptTable):
     def stager(self, plan: Plan, generation: int, attempt: str) -> KafkaStagerFactory:
         del generation
         layout = RowLayout(self.options.staged(self.schema), self.metadata, attempt)
-        form = self.form.registered(self._columns, self.reach.registry)
+        encoder = self.encoder.registered(self._columns, self.reach.registry)
         return KafkaStagerFactory(
-            self.options.staging, layout, form, plan.window.key, self._function()
+            self.options.staging, layout, encoder, plan.window.key, self._function()
         )
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
@@ -232,15 +234,15 @@ class KafkaSink(ReceiptTable):
                 doesn't take a message.
         """
         work = WindowWork.of(receipt, staged)
-        self.one_by_one = False
+        self.by_librdkafka = False
         try:
             return self._publish(work)
         except LostConnectionError:
             raise
         except UnreachableError:
-            if self.options.delivery == "none":
+            if not self._in_batches:
                 raise
-            self.one_by_one = True  # which tells what was not taken
+            self.by_librdkafka = True  # it has more patience, and names what was not taken
             return self._publish(work)
 
     def audit(self) -> Audit:
@@ -324,12 +326,20 @@ class KafkaSink(ReceiptTable):
             self._admin,
             options.timeout // timedelta(milliseconds=1),
             options.partitioner,
-            self.metadata["window"],
+            self.metadata,
             self.patience,
             options.delivery,
             options.acks,
-            options.delivery == "exactly-once" and not self.one_by_one and reachable(self._admin),
+            self._in_batches,
         )
+
+    @property
+    def _in_batches(self) -> bool:
+        """Whether batches are encoded here: in transactions, where Kafka's own requests
+        reach the cluster, and if that hasn't failed.
+        """
+        exactly_once = self.options.delivery == "exactly-once"
+        return exactly_once and not self.by_librdkafka and reachable(self._admin)
 
     def _function(self) -> PartitionFunction | None:
         options = self.options

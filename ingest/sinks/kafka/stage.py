@@ -17,7 +17,7 @@ import pyarrow as pa
 from windrow.ingest.errors import RefusedError, UnfitRowsError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.checksum import checksum, text
-from windrow.ingest.sinks.kafka.form import MessageForm
+from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.function import PartitionFunction
 from windrow.ingest.sinks.kafka.places import PARTITION
 from windrow.ingest.sinks.place import Place
@@ -77,13 +77,13 @@ class KafkaStager(FileStager[StagedMessages]):
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
         path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"  # noqa: E501
-        form = ArrowWriter(made_by.schema, made_by.form.own)
-        file = GrowingFile(Place(made_by.staging), path, form, grouped=False, durable=False)
+        arrow = ArrowWriter(made_by.schema, made_by.encoder.own)
+        file = GrowingFile(Place(made_by.staging), path, arrow, grouped=False, durable=False)
         super().__init__(made_by.staging, made_by.layout, split, file)
-        self._form, self._function = made_by.form, made_by.function
+        self._encoder, self._function = made_by.encoder, made_by.function
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        misfit = self._form.misfit(batch)
+        misfit = self._encoder.misfit(batch)
         if misfit is not None:
             rows, what = misfit
             do = (
@@ -91,9 +91,11 @@ class KafkaStager(FileStager[StagedMessages]):
                 " run the window again."
             )
             raise self._unfit(what, do, messages, rows.tolist())
-        untimed = self._form.untimed(batch, messages)
+        untimed = self._encoder.untimed(batch, messages)
         if untimed:
-            of = "the message" if self._form.time == "message" else f"column {self._form.time}"
+            of = (
+                "the message" if self._encoder.time == "message" else f"column {self._encoder.time}"
+            )
             what = (
                 f"the time of {of} isn't after 1970-01-01T00:00:00Z: no message can be published"
                 " with it"
@@ -103,15 +105,15 @@ class KafkaStager(FileStager[StagedMessages]):
                 " published; then run the window again."
             )
             raise self._unfit(what, do, messages, untimed)
-        encoded = self._form.encoded(batch, messages)
-        strange = self._form.strange(encoded)
+        encoded = self._encoder.encoded(batch, messages)
+        strange = self._encoder.strange(encoded)
         if strange:  # what it is may be secret
             do = (
                 "Nothing was published. Add the topic, or have a rule refuse such rows; then run"
                 " the window again."
             )
             raise self._unfit(
-                f"column {self._form.topic} names none of sink.topics", do, messages, strange
+                f"column {self._encoder.topic} names none of sink.topics", do, messages, strange
             )
         return (
             encoded
@@ -142,7 +144,7 @@ class KafkaStagerFactory(msgspec.Struct, frozen=True):
 
     staging: str
     layout: RowLayout
-    form: MessageForm
+    encoder: MessageEncoder
     window_key: str
     function: PartitionFunction | None = None
 
@@ -150,9 +152,9 @@ class KafkaStagerFactory(msgspec.Struct, frozen=True):
     def schema(self) -> pa.Schema:
         """The columns of a staged file."""
         return (
-            self.form.schema
+            self.encoder.schema
             if self.function is None
-            else self.form.schema.append(pa.field(PARTITION, pa.int32()))
+            else self.encoder.schema.append(pa.field(PARTITION, pa.int32()))
         )
 
     def __call__(self, split: Split) -> KafkaStager:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from windrow.ingest.errors import BugError, SpecError
+from windrow.ingest.errors import BugError
 from windrow.ingest.kafka.capi import (
     CONSUMER,
     ERROR_CB,
@@ -27,8 +26,7 @@ from windrow.ingest.kafka.capi import (
     TEXT_SIZE,
     Api,
     MessageHead,
-    Unusable,
-    load_api,
+    library,
 )
 from windrow.ingest.kafka.client import LOG
 from windrow.ingest.model.boundary import TopicPartition
@@ -75,20 +73,6 @@ def connect(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
         SpecError: the library of this environment can't be used.
     """
     return LibrdkafkaFetcher(library(), properties, start, hear)
-
-
-@cache
-def library() -> Api:
-    """The library that confluent-kafka brings, loaded once in a process."""
-    try:
-        return load_api()
-    except Unusable as why:
-        raise SpecError(
-            f"Messages can't be read in this environment: {why}",
-            "setup",
-            "Install confluent-kafka's own wheel, of the version that windrow requires, where"
-            " the tasks run.",
-        ) from None
 
 
 class AssignedClient:

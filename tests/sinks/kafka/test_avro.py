@@ -24,7 +24,7 @@ from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.sinks.kafka.avro import records, schema_text
-from windrow.ingest.sinks.kafka.wire import NoCounterpartError
+from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
 
 
 class Every(pp.DataFrameModel):

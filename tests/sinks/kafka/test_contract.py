@@ -21,8 +21,7 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka import world
 from tests.sinks.kafka.world import KafkaBoth, options_of
-from windrow.ingest.kafka.delivery import Delivery
-from windrow.ingest.kafka.transaction import Sending, Transaction, TransactionError
+from windrow.ingest.kafka.transaction import Sender, Sending, Transaction, TransactionError
 from windrow.ingest.kafka.wire_transaction import WireTransaction
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
@@ -129,7 +128,7 @@ class TestKafkaSinkAtLeastOnce(CommitContract, KeepContract, SinkAuditContract):
     capabilities = Capabilities(atomic="split", replaces=False, delivery="at-least-once")
     more: Mapping[str, Any] = {"delivery": "at-least-once"}
     client: Mapping[str, Any] = {}
-    sender: type[Sending] = Delivery
+    sender: type[Sending] = Sender
 
     bootstrap, make, reopen, pieces, no_answer = (
         TestKafkaSink.bootstrap,

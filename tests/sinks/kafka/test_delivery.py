@@ -23,11 +23,11 @@ from tests.sinks.kafka.world import committed, new_place, pieces, sink_at
 from tests.sinks.things import plan, produced, staged_receipt, window
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.errors import DamagedError, RefusedError
-from windrow.ingest.kafka import delivery, transaction
-from windrow.ingest.kafka.delivery import Acks, Delivery
+from windrow.ingest.kafka import transaction
+from windrow.ingest.kafka.transaction import Acks
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Done
-from windrow.ingest.sinks.kafka import control, publish, send
+from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Delivered, Done
+from windrow.ingest.sinks.kafka import control, publish
 from windrow.ingest.sinks.kafka.commit import KafkaState, Publication, put_records
 from windrow.ingest.sinks.kafka.control import (
     Held,
@@ -36,7 +36,9 @@ from windrow.ingest.sinks.kafka.control import (
     receipt_records,
     split_record,
 )
-from windrow.ingest.sinks.kafka.fast import CompiledPump
+from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.kafka.send import MessagePump
+from windrow.ingest.sinks.kafka.topics import Topic
 from windrow.ingest.sinks.window_table import committed_by_key
 from windrow.ingest.testing.checker import Report, check
 
@@ -78,23 +80,38 @@ def place(kafka: str, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("acks", "wanted"),
-    [(None, ("all", True)), ("0", ("0", False)), ("1", ("1", False)), ("all", ("all", False))],
+    ("delivery", "acks", "wanted"),
+    [
+        ("at-least-once", "1", ("all", True)),
+        ("none", "0", ("0", False)),
+        ("none", "1", ("1", False)),
+        ("none", "all", ("all", False)),
+    ],
 )
 def test_what_is_asked_of_the_brokers(
-    monkeypatch: pytest.MonkeyPatch, acks: Acks | None, wanted: tuple[str, bool]
+    monkeypatch: pytest.MonkeyPatch, delivery: Delivered, acks: Acks, wanted: tuple[str, bool]
 ) -> None:
     """No transactional id; idempotent where nothing may get lost.
 
-    What is recorded is confirmed by all replicas, whatever messages are.
+    Records are confirmed by all replicas, whatever messages are.
     """
     asked: list[dict[str, Any]] = []
-    for module in (delivery, transaction):
-        monkeypatch.setattr(
-            module, "made", lambda _kind, properties, _unheard: asked.append(dict(properties))
-        )
-    made = Delivery({"bootstrap.servers": "127.0.0.1:1"}, acks, 1.0)
-    assert made.records is None  # which is what this client is
+    monkeypatch.setattr(
+        transaction, "made", lambda _kind, properties, _unheard: asked.append(dict(properties))
+    )
+    target = PublishTarget(
+        {"t": Topic("t", 1, 1000, packs_anew=False)},
+        "t",
+        "c",
+        {},
+        1000,
+        "default",
+        {},
+        1.0,
+        delivery,
+        acks,
+    )
+    assert target.sender("id").records is None  # which is what this client is
     assert [p for p in asked if "transactional.id" in p] == []
     assert (asked[0]["acks"], asked[0]["enable.idempotence"]) == wanted
     assert (asked[-1]["acks"], asked[-1]["enable.idempotence"]) == ("all", True)
@@ -321,13 +338,10 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(
 
 @broker
 @pytest.mark.slow
-def test_at_least_once_goes_without_an_object_for_each_message(
+def test_more_messages_than_the_clients_queue_takes(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of a window is sent the compiled way, also where more wait than the client's
-    queue takes; none is missing.
-    """
-    monkeypatch.setattr(send, "sent_one_by_one", None)
+    """Reports make room for the next ones; none is missing."""
     monkeypatch.setattr(publish, "_MOST", 5)
     sink = sink_at(place)
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
@@ -343,7 +357,7 @@ def test_the_twin_that_looks_at_no_report_loses_rows(
     """Without a transaction nothing but a report tells that a message was not written:
     who doesn't look writes a receipt over it.
     """
-    monkeypatch.setattr(CompiledPump, "_refuse_unwritten", lambda _pump, _event: None)
+    monkeypatch.setattr(MessagePump, "_note", lambda _pump, _message: None)
     sink, topic, made = noisy(kafka, tmp_path, "at-least-once")
     assert isinstance(sink.commit(*made), Done)
     assert len(list(committed(kafka, topic))) < 3

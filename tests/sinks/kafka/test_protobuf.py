@@ -29,11 +29,11 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.registry.subjects import Subjects
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.sinks.kafka.form import MessageForm
+from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
+from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.protobuf import misfit, records, schema_text
 from windrow.ingest.sinks.kafka.registered import RegisteredPart
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
-from windrow.ingest.sinks.kafka.wire import NoCounterpartError
 from windrow.ingest.sinks.staging import RowLayout
 
 LINE = pl.Struct({"sku": pl.String, "at": pl.Datetime("us", "UTC"), "sizes": pl.List(pl.Float32)})
@@ -401,7 +401,7 @@ def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
     split = Split("shop.orders", 0, 10, 13)
     rows = pa.schema([pa.field("tags", pa.list_(pa.string()))])
     made = KafkaStagerFactory(
-        str(tmp_path), RowLayout(rows, DEFAULT, "a"), MessageForm(value(("tags",))), "w"
+        str(tmp_path), RowLayout(rows, DEFAULT, "a"), MessageEncoder(value(("tags",))), "w"
     )(split)
     with pytest.raises(
         RefusedError, match=r"the value of a row can't be Protobuf: tags\[...\] is null"
@@ -424,10 +424,10 @@ def test_a_delete_has_no_value_to_say() -> None:
     """Its columns are null, and it is a message without a value."""
     tags = pa.array([None, ["a"], None], pa.list_(pa.string()))
     batch = pa.record_batch({"id": [1, 2, 3], "tags": tags, DELETED: [True, False, True]})
-    form = MessageForm(value(("id", "tags")), value(("id",)), primary_key=("id",))
-    assert form.misfit(batch) is None
+    encoder = MessageEncoder(value(("id", "tags")), value(("id",)), primary_key=("id",))
+    assert encoder.misfit(batch) is None
     wrong = batch.set_column(2, DELETED, pa.array([True, False, False]))
-    rows, why = form.misfit(wrong) or ([], "")
+    rows, why = encoder.misfit(wrong) or ([], "")
     assert (list(rows), why) == (
         [2],
         "the value of a row can't be Protobuf: tags is null, which a list or a map never is there",

@@ -25,11 +25,10 @@ from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.kafka import commit, control, parts, send, topics
+from windrow.ingest.sinks.kafka import commit, control, parts, topics
 from windrow.ingest.sinks.kafka import sink as sinks
 from windrow.ingest.sinks.kafka.control import ControlTopic, Held
-from windrow.ingest.sinks.kafka.fast import usable
-from windrow.ingest.sinks.kafka.form import MessagePart
+from windrow.ingest.sinks.kafka.encoder import MessagePart
 from windrow.ingest.sinks.kafka.options import Options, Reach
 from windrow.ingest.sinks.kafka.parts import chains
 from windrow.ingest.sinks.kafka.stage import FOLDER, StagedFiles, StagedMessages
@@ -40,15 +39,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 ROWS = pa.schema([("k", pa.binary()), ("v", pa.string()), ("to", pa.string())])
 
 
-@pytest.fixture(params=["whole batches", "compiled", "one by one"])
+@pytest.fixture(params=["whole batches", "librdkafka"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each way of sending."""
     if request.param != "whole batches":
         monkeypatch.setattr(sinks, "reachable", lambda _: False)
-    if request.param == "one by one":
-        monkeypatch.setattr(send, "usable", lambda: None)
-    else:
-        assert usable() is not None
     return str(request.param)
 
 
@@ -126,7 +121,7 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -
     ]
     sink = table(kafka, tmp_path, [one, two], partitioner="fixed")
     assert isinstance(sink.commit(*staged(sink, rows)), Done)
-    assert not sink.one_by_one, "the way was given up"
+    assert not sink.by_librdkafka, "the way was given up"
     for topic in (one, two):
         found = list(committed(kafka, topic))
         wanted = [
@@ -154,7 +149,7 @@ def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, pac
     assert isinstance(
         sink.commit(*staged(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])), Done
     )
-    assert not sink.one_by_one, "the way was given up"
+    assert not sink.by_librdkafka, "the way was given up"
     assert [m.key() for m in committed(kafka, topic)] == [b"%d" % n for n in range(12_000)]
 
 

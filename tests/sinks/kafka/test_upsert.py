@@ -21,7 +21,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
-from windrow.ingest.sinks.kafka.form import MessageForm, MessagePart
+from windrow.ingest.sinks.kafka.encoder import MessageEncoder, MessagePart
 from windrow.ingest.sinks.kafka.stage import ArrowWriter
 
 __all__ = ["stage"]
@@ -215,10 +215,10 @@ def test_a_delete_has_a_key_and_no_value() -> None:
     messages = pa.record_batch(
         {"offset": [0, 1], "timestamp": pa.array([0, 1], pa.timestamp("us", "UTC"))}
     )
-    form = MessageForm(
+    encoder = MessageEncoder(
         MessagePart("json", ("id", "size")), MessagePart("json", ("id",)), primary_key=("id",)
     )
-    found = form.encoded(batch, messages)
+    found = encoder.encoded(batch, messages)
     assert found["key"].to_pylist() == [b'{"id":1}', b'{"id":2}']
     assert found["value"].to_pylist() == [b'{"id":1,"size":5}', None]
 

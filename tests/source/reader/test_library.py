@@ -12,7 +12,6 @@ from confluent_kafka import libversion
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka import capi
 from windrow.ingest.kafka.capi import KNOWN, MessageHead
-from windrow.ingest.source.reader import librdkafka
 from windrow.ingest.source.reader.fetching import Start
 from windrow.ingest.source.reader.librdkafka import connect
 
@@ -20,9 +19,9 @@ from windrow.ingest.source.reader.librdkafka import connect
 @pytest.fixture(autouse=True)
 def new_process() -> Iterator[None]:
     """Each test loads the library again."""
-    librdkafka.library.cache_clear()
+    capi.library.cache_clear()
     yield
-    librdkafka.library.cache_clear()
+    capi.library.cache_clear()
 
 
 def refused() -> str:

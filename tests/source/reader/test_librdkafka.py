@@ -26,7 +26,7 @@ from tests.kafka import produce
 from tests.source.reader.clients import WAYS
 from windrow.ingest.errors import BugError
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.capi import PRODUCER, load_api
+from windrow.ingest.kafka.capi import PRODUCER, library
 from windrow.ingest.kafka.client import LOG, consumer_properties
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
@@ -166,7 +166,7 @@ class Produced(ctypes.Structure):
 
 def send_header(bootstrap: str, topic: str, name: bytes) -> None:
     """A message with a header that confluent-kafka's producer would not send."""
-    api = load_api()
+    api = library()
     conf, why = api.conf_new(), ctypes.create_string_buffer(512)
     api.conf_set(conf, b"bootstrap.servers", bootstrap.encode(), why, 512)
     client = api.new(PRODUCER, conf, why, 512)
@@ -176,14 +176,14 @@ def send_header(bootstrap: str, topic: str, name: bytes) -> None:
     for n, (kind, words) in enumerate([(1, at[:1]), (3, [0]), (7, [2]), (9, [at[1], at[2], 1])]):
         asked[n].kind = kind
         asked[n].words[: len(words)] = words
-    library = api._library
-    library.rd_kafka_produceva.restype, library.rd_kafka_produceva.argtypes = (
+    native = api._library
+    native.rd_kafka_produceva.restype, native.rd_kafka_produceva.argtypes = (
         ctypes.c_void_p,
         (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
     )
-    assert library.rd_kafka_produceva(client, asked, 4) is None
-    library.rd_kafka_flush.argtypes = (ctypes.c_void_p, ctypes.c_int)
-    assert library.rd_kafka_flush(client, 30_000) == 0
+    assert native.rd_kafka_produceva(client, asked, 4) is None
+    native.rd_kafka_flush.argtypes = (ctypes.c_void_p, ctypes.c_int)
+    assert native.rd_kafka_flush(client, 30_000) == 0
     api.destroy(client)
 
 
@@ -424,7 +424,7 @@ def test_a_client_that_cannot_be_assigned_is_given_back(monkeypatch: pytest.Monk
     properties = consumer_properties("127.0.0.1:1", {})
     made(properties).close()
     threads = psutil.Process().num_threads()
-    api = load_api()
+    api = library()
     monkeypatch.setattr(api, "assign", lambda *_: KafkaError._FATAL)
     for _ in range(5):
         with pytest.raises(KafkaException) as refused:

@@ -84,7 +84,7 @@ def of_columns(part: AnyPart, names: Sequence[str]) -> AnyPart:
     return part if part.columns else msgspec.structs.replace(part, columns=tuple(names))
 
 
-class MessageForm(msgspec.Struct, frozen=True):
+class MessageEncoder(msgspec.Struct, frozen=True):
     """A message of each row.
 
     `headers`: their names, and the column of each, but for the window's, which one
@@ -169,7 +169,7 @@ class MessageForm(msgspec.Struct, frozen=True):
         ).to_pylist()
         return rows
 
-    def registered(self, rows: pa.Schema, registry: Registry | None) -> MessageForm:
+    def registered(self, rows: pa.Schema, registry: Registry | None) -> MessageEncoder:
         """The same with the ids of its schemas, where a registry has them; see
         `RegisteredPart.registered`.
 
