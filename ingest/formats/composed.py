@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import BugError, SpecError
-from windrow.ingest.formats.shared.headers import last_values
-from windrow.ingest.formats.text import as_text
+from windrow.ingest.formats.shared.buffers import as_text, last_values
+from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
 from windrow.ingest.ports.schemas import Foreseen, SchemaRegistry, Tell, UsesSchemas
@@ -257,8 +257,10 @@ class _Composer:
             [columns[name] for name in self._schema.names], schema=self._schema
         )
         refused = after if every else after.numbered(before.row_index)
+        keyless = replace(before, rows=rows.slice(0, 0), row_index=before.row_index.slice(0, 0))
         whole = replace(
-            _joined(refused, before), rows=rows, deletes=_both(tombstones, refused.deletes)
+            together(self._schema, [replace(refused, rows=rows), keyless]),
+            deletes=_both(tombstones, refused.deletes),
         )
         return whole.refused(KEY, list(self._disagreeing(beside, after.rows)))
 
@@ -354,11 +356,7 @@ class _Composer:
 
 def _every(count: int) -> Decoded:
     """So many messages without anything wrong, of which nothing is known yet."""
-    none = pa.array([], pa.string())
-    rows = pa.RecordBatch.from_arrays([], [])
-    return Decoded(
-        rows, pa.array(np.arange(count, dtype=np.int64)), pa.array([], pa.int64()), none, none, none
-    )
+    return replace(nothing(pa.schema([])), row_index=pa.array(np.arange(count, dtype=np.int64)))
 
 
 def _both(tombstones: Deletes | None, of_value: Deletes | None) -> Deletes | None:
@@ -371,24 +369,6 @@ def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
     """Whether a row was made from each of so many, in order."""
     return len(index) == count and (
         not count or bool((index[1:] == index[:-1] + 1).all() and index[0] == 0)
-    )
-
-
-def _joined(decoded: Decoded, before: Decoded) -> Decoded:
-    """With what was refused before, in the order of the messages."""
-    index = pa.concat_arrays([before.dead_index, decoded.dead_index])
-    order = pa.array(np.argsort(index.to_numpy(), kind="stable"))
-    stages = pa.concat_arrays([before.dead_stage, decoded.dead_stage]).take(order)
-    reasons = pa.concat_arrays([before.dead_reason, decoded.dead_reason]).take(order)
-    details = pa.concat_arrays([before.dead_detail, decoded.dead_detail]).take(order)
-    cut = np.union1d(before.cut, decoded.cut)
-    return replace(
-        decoded,
-        dead_index=index.take(order),
-        dead_stage=stages,
-        dead_reason=reasons,
-        dead_detail=details,
-        cut=cut,
     )
 
 

@@ -9,28 +9,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from windrow.ingest.formats.keys import KEY_FORMATS, KeyKind
-from windrow.ingest.formats.kind import FormatKind, FormatSection
+from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.schema.load import ModelReference
-from windrow.ingest.settings.kinds import OfItsKind, kind_at
+from windrow.ingest.settings.kinds import OfItsKind
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoder
 
 FORMATS = {
-    "json": "windrow.ingest.formats.json.kind:JSON",
-    "avro": "windrow.ingest.formats.avro.kind:AVRO",
-    "avro-confluent": "windrow.ingest.formats.confluent.kind:AVRO_CONFLUENT",
-    "protobuf": "windrow.ingest.formats.protobuf.kind:PROTOBUF",
-    "protobuf-confluent": "windrow.ingest.formats.confluent.kind:PROTOBUF_CONFLUENT",
-    "json-schema-confluent": "windrow.ingest.formats.confluent.kind:JSON_SCHEMA_CONFLUENT",
-    "csv": "windrow.ingest.formats.csv.kind:CSV",
-    "string": "windrow.ingest.formats.plain.kind:STRING",
-    "raw": "windrow.ingest.formats.plain.kind:RAW",
-    "debezium-json": "windrow.ingest.formats.cdc.kind:DEBEZIUM_JSON",
-    "debezium-avro": "windrow.ingest.formats.cdc.kind:DEBEZIUM_AVRO",
-    "canal-json": "windrow.ingest.formats.cdc.kind:CANAL_JSON",
-    "maxwell-json": "windrow.ingest.formats.cdc.kind:MAXWELL_JSON",
+    "json": "windrow.ingest.formats.json.kind:JsonSection",
+    "avro": "windrow.ingest.formats.avro.kind:AvroSection",
+    "avro-confluent": "windrow.ingest.formats.confluent.kind:AvroConfluentSection",
+    "protobuf": "windrow.ingest.formats.protobuf.kind:ProtobufSection",
+    "protobuf-confluent": "windrow.ingest.formats.confluent.kind:ProtobufConfluentSection",
+    "json-schema-confluent": "windrow.ingest.formats.confluent.kind:JsonSchemaConfluentSection",
+    "csv": "windrow.ingest.formats.csv.kind:CsvSection",
+    "string": "windrow.ingest.formats.plain.kind:StringSection",
+    "raw": "windrow.ingest.formats.plain.kind:RawSection",
+    "debezium-json": "windrow.ingest.formats.cdc.kind:DebeziumJsonSection",
+    "debezium-avro": "windrow.ingest.formats.cdc.kind:DebeziumAvroSection",
+    "canal-json": "windrow.ingest.formats.cdc.kind:CanalJsonSection",
+    "maxwell-json": "windrow.ingest.formats.cdc.kind:MaxwellJsonSection",
 }
 
 ASKING = frozenset({"avro-confluent", "protobuf-confluent"})
@@ -62,8 +61,7 @@ def make_decoder(
     Raises:
         SpecError: no decoder can be made of it.
     """
-    kind: FormatKind[Any] = kind_at(FORMATS[section.format])
-    value: Decoder = kind.decoder(section, folder)
+    value = section.decoder(folder)
     if primary_key:
         from windrow.ingest.ports.decoder import (
             TellsDeletes,
@@ -77,12 +75,8 @@ def make_decoder(
 
     headers = tuple(section.headers.items())
     model = ModelReference(section.schema_, folder)
-    if section.key is None:
-        return ComposedDecoder(
-            model, value, headers=headers, part=section.part, primary_key=primary_key
-        )
-    of_keys: KeyKind[Any] = kind_at(KEY_FORMATS[section.key.format])
-    key = of_keys.decoder(section.key, model)
-    return ComposedDecoder(
-        model, value, key, section.key.fields, headers, section.part, primary_key
-    )
+    key: Decoder | None = None
+    fields: tuple[str, ...] = ()
+    if section.key is not None:
+        key, fields = section.key.decoder(model), section.key.fields
+    return ComposedDecoder(model, value, key, fields, headers, section.part, primary_key)

@@ -1,18 +1,22 @@
-"""What a format is: the options that a spec's `decode` section has for it, and the
-decoder that they make.
+"""What a spec's `decode` section has, whatever its format: columns of the value, of the key
+and of headers.
+
+Each format adds its own options, and says which decoder they make.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.formats.keys import OptionalKey
+from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.part import Part
 from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.kinds import OfItsKind
 from windrow.ingest.settings.values import (
     CODE_REFERENCE,
     LeftOut,
@@ -25,7 +29,101 @@ from windrow.ingest.settings.values import (
 )
 
 if TYPE_CHECKING:
+    from windrow.ingest.formats.row_decoder import Encoding
     from windrow.ingest.ports.decoder import Decoder
+
+KEY_FORMATS = {
+    "json": "windrow.ingest.formats.json.kind:JsonKeySection",
+    "avro": "windrow.ingest.formats.avro.kind:AvroKeySection",
+    "avro-confluent": "windrow.ingest.formats.confluent.kind:AvroConfluentKeySection",
+    "protobuf": "windrow.ingest.formats.protobuf.kind:ProtobufKeySection",
+    "protobuf-confluent": "windrow.ingest.formats.confluent.kind:ProtobufConfluentKeySection",
+    "json-schema-confluent": "windrow.ingest.formats.confluent.kind:JsonSchemaConfluentKeySection",
+    "csv": "windrow.ingest.formats.csv.kind:CsvKeySection",
+    "string": "windrow.ingest.formats.plain.kind:StringKeySection",
+    "raw": "windrow.ingest.formats.plain.kind:RawKeySection",
+}
+
+
+VALUES = "What the messages are; the other settings of `decode` are the format's."
+KEYS = "What the keys are; the other settings of `decode.key` are the format's."
+
+
+class KeySection(Section):
+    """What the `decode.key` section of every format has; each format says its own name,
+    as a `Literal`, and its own options.
+    """
+
+    by_schema: ClassVar[bool] = False
+    """See `Part.by_schema`."""
+
+    format: str = Field(description=KEYS)
+    fields: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
+        description=(
+            "The columns of the schema that come from the key; in a format without names in this"
+            " order."
+        )
+    )
+    fields_prefix: Annotated[Text | None, Values("a text")] = Field(
+        default=None,
+        description=(
+            "What the names under `fields` begin with in the schema and not in the key, so that key"
+            " and value may have a field of one name. Goes with `fields_include: except_key`."
+        ),
+    )
+
+    def encoding(self, folder: Path, setting: str) -> Encoding:
+        """How the keys are written; the arguments are those of `RowSection.encoding`."""
+        raise NotImplementedError
+
+    def decoder(self, model: ModelReference) -> Decoder:
+        """Makes a decoder of the key's columns, for messages whose values are their keys.
+
+        It makes at most one row of each.
+
+        Args:
+            model: the schema; files of the key's own are relative to its folder.
+
+        Raises:
+            SpecError: no decoder can be made.
+        """
+        from windrow.ingest.formats.row_decoder import RowDecoder  # loads Arrow
+
+        return RowDecoder(model, self.encoding(model.folder, "decode.key"), part=self.part)
+
+    @property
+    def part(self) -> Part:
+        """The columns of the schema that come from the key."""
+        prefix, place = self.fields_prefix or "", "decode.key.fields"
+        return Part(
+            only=self.fields,
+            prefix=prefix,
+            place=place,
+            finer=getattr(self, "finer", "truncate"),
+            by_schema=self.by_schema,
+        )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """The names under `fields` differ, and all begin with the prefix."""
+        fields, prefix = names_in(written.get("fields")), written.get("fields_prefix")
+        twice = [name for name, count in Counter(fields).items() if count > 1]
+        if twice:
+            yield ("fields",), f"names {', '.join(twice)} twice"
+        if isinstance(prefix, str):
+            without = [name for name in fields if not name.startswith(prefix) or name == prefix]
+            if without:
+                yield (
+                    ("fields",),
+                    (
+                        f"{', '.join(without)}: every name must begin with fields_prefix, {prefix},"
+                        " and go on behind it"
+                    ),
+                )
+
+
+OptionalKey = Annotated[KeySection | None, OfItsKind("format", "json", KEY_FORMATS)]
+"""A spec's `decode.key` section."""
 
 
 def _schema(value: str) -> str:
@@ -50,9 +148,7 @@ class FormatSection(Section):
     by_schema: ClassVar[bool] = False
     """See `Part.by_schema`."""
 
-    format: str = Field(
-        description="What the messages are; the other settings of `decode` are the format's."
-    )
+    format: str = Field(description=VALUES)
     schema_: SchemaReference | None = Field(
         default=None,
         alias="schema",
@@ -82,6 +178,16 @@ class FormatSection(Section):
             " last counts; a message without it has null."
         ),
     )
+
+    def decoder(self, folder: Path) -> Decoder:
+        """Makes the decoder that the section asks for.
+
+        `folder`: what its files are relative to.
+
+        Raises:
+            SpecError: no decoder can be made.
+        """
+        raise NotImplementedError
 
     @property
     def part(self) -> Part:
@@ -127,19 +233,35 @@ class FormatSection(Section):
             )
 
 
-S_contra = TypeVar("S_contra", bound=FormatSection, contravariant=True)
+class RowSection(FormatSection):
+    """What the sections of formats have whose messages are one row each."""
 
+    schema_: SchemaReference = Field(
+        alias="schema",
+        description=(
+            "The pandera.polars DataFrameModel whose columns, types and rules the table's rows"
+            " have."
+        ),
+    )
+    on_null: Literal["dead", "drop"] = Field(
+        default="dead",
+        description=(
+            "What becomes of a message without a value (a tombstone): a dead letter, or it is only"
+            " counted."
+        ),
+    )
 
-class FormatKind(Protocol[S_contra]):
-    """One format. Described without loading what decodes it."""
+    def encoding(self, folder: Path, setting: str) -> Encoding:
+        """How the values are written.
 
-    @property
-    def section(self) -> type[Any]:
-        """The model of its `decode` section, a `FormatSection`."""
-
-    def decoder(self, section: S_contra, folder: Path) -> Decoder:
-        """The decoder that a section asks for. `folder`: what its files are relative to.
-
-        Raises:
-            SpecError: no decoder can be made of it.
+        Args:
+            folder: what files are relative to.
+            setting: the section's place in the spec, for errors.
         """
+        raise NotImplementedError
+
+    def decoder(self, folder: Path) -> Decoder:
+        from windrow.ingest.formats.row_decoder import RowDecoder  # loads Arrow
+
+        model = ModelReference(self.schema_, folder)
+        return RowDecoder(model, self.encoding(folder, "decode"), self.on_null, self.part)

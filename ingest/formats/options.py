@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.formats.timestamps import DateForm, DecimalForm, TimestampForm
 from windrow.ingest.model.instants import is_zone
 from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.json.values import Reading
+
+
+TimestampForm = Literal["iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]
+"""ISO 8601 with an offset; the same, in UTC where there is no offset; as numbers since 1970."""
+
+DateForm = Literal["iso-8601", "epoch_days"]
+"""As in ISO 8601; as whole days since 1970."""
+
+DecimalForm = Literal["numeric", "base64"]
+"""By their digits, as a number or a text; by the bytes of the whole number that these
+are without the point, in base64.
+"""
 
 
 def _zone(name: str | None) -> str | None:

@@ -11,8 +11,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece
 from windrow.ingest.formats.csv.strict import Read, read_as
 from windrow.ingest.formats.json.values import EXACT
-from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, unusable
 from windrow.ingest.infer.documents import TYPES, enough, takes
 from windrow.ingest.infer.proposal import KeyAndValue, Proposal, Setting, counted

@@ -25,7 +25,7 @@ from windrow.ingest.infer.proposal import (
 )
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.schemas import SchemaRegistry
-from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.dtypes import TIMESTAMP
 from windrow.ingest.schema.messages import MESSAGES
 

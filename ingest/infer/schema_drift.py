@@ -41,7 +41,7 @@ from windrow.ingest.model.source import Selection
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decode
 from windrow.ingest.ports.schemas import SchemaRegistry
-from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.registry.client import Subjects
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.schemas import decoder_for
 from windrow.ingest.schema.columns import Columns

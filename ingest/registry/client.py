@@ -71,6 +71,35 @@ _DO = {
 """By the section that it is for."""
 
 
+Strategy = Literal["topic", "record", "topic_record"]
+"""Confluent's names of subjects; reading and writing go by the same."""
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """The subjects under which a registry has the schemas of a topic's messages.
+
+    `records`: full names of records; `part`: of the messages.
+    """
+
+    strategy: Strategy = "topic"
+    records: tuple[str, ...] = ()
+    part: Literal["key", "value"] = "value"
+
+    def of(self, topic: str) -> tuple[str, ...]:
+        """Those of a topic."""
+        if self.strategy == "topic":
+            return (f"{topic}-{self.part}",)
+        return tuple(
+            name if self.strategy == "record" else f"{topic}-{name}" for name in self.records
+        )
+
+    @property
+    def header(self) -> str:
+        """The header that may hold the frame."""
+        return f"__{self.part}_schema_id"
+
+
 @dataclass(frozen=True)
 class Registry:
     """A registry and the way to it.

@@ -24,12 +24,20 @@ def kind_at(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def section_at(place: str) -> type[Section]:
+    """The model that stands at a place, or that of the kind there."""
+    found = kind_at(place)
+    section: type[Section] = found if isinstance(found, type) else found.section
+    return section
+
+
 @dataclass(frozen=True, eq=False)
 class OfItsKind:
     """Annotation of a section of several kinds, for pydantic.
 
     `option`: the setting that names the kind; `default`: the kind of a section that
-    names none; `kinds`: `package.module:NAME` of each kind's description, by name.
+    names none; `kinds`: where the model of each kind is, or a kind that has it as its
+    `section`, by name (`package.module:NAME`).
     """
 
     option: str
@@ -38,17 +46,15 @@ class OfItsKind:
 
     def sections(self) -> dict[str, type[Section]]:
         """The model of each kind, by its name; loads all of them."""
-        return {name: kind_at(place).section for name, place in self.kinds.items()}
+        return {name: section_at(place) for name, place in self.kinds.items()}
 
     def model(self, written: object) -> type[Section]:
         """The model of a section as it is written; that of the default kind if it names
         none, or an unknown one.
         """
         name = written.get(self.option) if isinstance(written, Mapping) else None
-        section: type[Section] = kind_at(
-            self.kinds[name if isinstance(name, str) and name in self.kinds else self.default]
-        ).section
-        return section
+        known = name if isinstance(name, str) and name in self.kinds else self.default
+        return section_at(self.kinds[known])
 
     @classmethod
     def of(cls, field: FieldInfo) -> OfItsKind | None:

@@ -26,7 +26,7 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import SpecError
-from windrow.ingest.settings.kinds import kind_at
+from windrow.ingest.settings.kinds import section_at
 from windrow.ingest.sinks.kinds import KINDS
 
 PROJECT = Path(__file__).parents[2]
@@ -268,7 +268,7 @@ SINKS: dict[str, dict[str, object]] = {
 
 def sink_with(setting: str) -> dict[str, object]:
     """A section of the first kind that has a setting."""
-    kinds = {name: kind_at(place).section for name, place in KINDS.items()}
+    kinds = {name: section_at(place) for name, place in KINDS.items()}
     names = {
         kind: {field.alias or name for name, field in section.model_fields.items()}
         for kind, section in kinds.items()

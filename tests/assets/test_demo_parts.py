@@ -27,7 +27,8 @@ from windrow.assets.demo.processes import end, note, noted
 from windrow.assets.demo.produce import write_customers
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.formats.formats import make_decoder
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.transform.validate import Validate
@@ -88,7 +89,7 @@ def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
         [same | {"offset": i, "value": v} for i, v in enumerate(values)], schema=MESSAGES
     )
     found = Validate(ModelReference("schema.py:Order", ORDERS)).open()(
-        JsonDecoder(ModelReference("schema.py:Order", ORDERS)).open()(messages)
+        RowDecoder(ModelReference("schema.py:Order", ORDERS), JsonEncoding()).open()(messages)
     )
     return found.rows.num_rows, found.dead_reason.to_pylist()
 

@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
-from windrow.ingest.formats.csv.batch_decoder import csv_batch_decoder
+from windrow.ingest.formats.csv.decoder import csv_batch_decoder
 from windrow.ingest.formats.csv.lines import Dialect
-from windrow.ingest.formats.json.batch_decoder import json_batch_decoder
+from windrow.ingest.formats.json.decoder import json_batch_decoder
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.schema.columns import Columns
 

@@ -33,12 +33,12 @@ from tests.bench.orders import values
 from tests.bench.orders_schema import Order
 from tests.formats.avro import wire as avro
 from tests.formats.protobuf import wire as protobuf
-from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
+from windrow.ingest.formats.avro.decoder import avro_batch_decoder
 from windrow.ingest.formats.avro.schema import parse_schema
-from windrow.ingest.formats.csv.batch_decoder import csv_batch_decoder
+from windrow.ingest.formats.csv.decoder import csv_batch_decoder
 from windrow.ingest.formats.csv.lines import Dialect
-from windrow.ingest.formats.json.batch_decoder import json_batch_decoder
-from windrow.ingest.formats.protobuf.batch_decoder import protobuf_batch_decoder
+from windrow.ingest.formats.json.decoder import json_batch_decoder
+from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
 from windrow.ingest.formats.protobuf.descriptors import descriptor_set, message_type
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.schema.columns import Columns

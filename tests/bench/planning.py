@@ -21,7 +21,8 @@ from typing import NoReturn
 
 from tests.sinks.things import receipt
 from windrow.ingest.config.load import parse_spec
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
@@ -76,7 +77,9 @@ def planner(broker: MemoryBroker, folder: Path) -> Pipeline:
     return Pipeline(
         spec=spec,
         columns=lambda: columns,
-        decoder=lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder)),
+        decoder=lambda: RowDecoder(
+            ModelReference(spec.decode.schema_, spec.folder), JsonEncoding()
+        ),
         transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)),
         broker=broker,
         reader=_nothing_is_read,

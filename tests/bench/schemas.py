@@ -20,10 +20,11 @@ import pyarrow as pa
 from tests.bench.formats import AVRO, BATCH, as_avro
 from tests.bench.orders import values
 from tests.formats.confluent.registries import FixedRegistry, avro, framed
-from windrow.ingest.formats.avro.decoder import AvroDecoder
+from windrow.ingest.formats.avro.decoder import AvroEncoding
 from windrow.ingest.formats.avro.given import GivenSchema
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ports.decoder import Decode
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.messages import MESSAGES
@@ -73,7 +74,10 @@ def main() -> None:
         ModelReference(MODEL, HERE), AvroPayloads(), Subjects(), registry=registry
     ).open()
     sides = {
-        "Avro": (AvroDecoder(ModelReference(MODEL, HERE), GivenSchema(AVRO, HERE)).open(), orders),
+        "Avro": (
+            RowDecoder(ModelReference(MODEL, HERE), AvroEncoding(GivenSchema(AVRO, HERE))).open(),
+            orders,
+        ),
         "behind the id of one schema": (named, [framed(1, order) for order in orders]),
         f"behind those of {SEVERAL} in turn": (
             named,

@@ -21,12 +21,12 @@ from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec, StageLimits
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.formats import FORMATS
-from windrow.ingest.formats.keys import KEY_FORMATS
+from windrow.ingest.formats.kind import KEY_FORMATS
 from windrow.ingest.model.source import parse_initializer
 from windrow.ingest.ports.decoder import STAGES
 from windrow.ingest.schema.part import WHOLE
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.settings.kinds import OfItsKind, kind_at
+from windrow.ingest.settings.kinds import OfItsKind, section_at
 from windrow.ingest.sinks.kinds import KINDS, TABLES
 from windrow.ingest.source.enumerator.grid import parse_windows
 
@@ -414,12 +414,12 @@ SECTIONS = {
     "TransformSpec": "transform",
 }
 SECTIONS |= {
-    section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())
+    section.__name__: "sink" for section in (section_at(place) for place in KINDS.values())
 }
 OPTIONS = {
     base.__name__
     for place in (*FORMATS.values(), *KEY_FORMATS.values())
-    for base in kind_at(place).section.__mro__
+    for base in section_at(place).__mro__
 }
 """The sections of formats, and what they have in common: they read their own options."""
 ALIASES = {"in_time": "window", "grid": "window", "batches": "window", "route": "tables"}

@@ -17,7 +17,8 @@ from tests.contracts.logs import Logs, Sent, at
 from tests.sinks.beside import MemoryBoth
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
@@ -163,7 +164,7 @@ class SourceDesk:
         decoder: Decoder = (
             PlainDecoder(columns)
             if self.plain
-            else JsonDecoder(ModelReference(spec.decode.schema_, spec.folder))
+            else RowDecoder(ModelReference(spec.decode.schema_, spec.folder), JsonEncoding())
         )
         rules = (
             Chain() if self.plain else Validate(ModelReference(spec.decode.schema_, spec.folder))

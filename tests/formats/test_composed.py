@@ -22,11 +22,11 @@ from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.formats.words import WordsDecoder, WordsSection
 from windrow.ingest.errors import BugError, SpecError
 from windrow.ingest.formats.composed import ComposedDecoder
-from windrow.ingest.formats.formats import FORMATS, make_decoder
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.formats import make_decoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.json.kind import JsonSection
-from windrow.ingest.formats.kind import FormatKind
-from windrow.ingest.formats.shared.headers import last_values
+from windrow.ingest.formats.row_decoder import RowDecoder
+from windrow.ingest.formats.shared.buffers import last_values
 from windrow.ingest.ports.decoder import Decoded, Decoder, Deletes
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.messages import HEADERS
@@ -227,7 +227,7 @@ def test_key_and_value_must_agree(
     decoder = made("Wide", key={"fields": names})
     keys, values = ([json.dumps(pair[part]).encode() for pair in pairs] for part in (0, 1))
     found = verdicts(decoded(decoder, valued(values, keys)))
-    alone = JsonDecoder(ModelReference("composed_models.py:Wide", HERE)).open()
+    alone = RowDecoder(ModelReference("composed_models.py:Wide", HERE), JsonEncoding()).open()
     rows = [
         (alone(valued([k])).rows.to_pylist()[0], alone(valued([v])).rows.to_pylist()[0])
         for k, v in zip(keys, values, strict=True)
@@ -308,7 +308,7 @@ def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> 
         {"schema": "m.py:M", "key": {"fields": ["id"]}, "fields_include": "except_key"}
     )
     assert section.key is not None
-    key = JsonDecoder(ModelReference("m.py:M", tmp_path), part=section.key.part)
+    key = RowDecoder(ModelReference("m.py:M", tmp_path), JsonEncoding(), part=section.key.part)
     decoder = ComposedDecoder(
         ModelReference("m.py:M", tmp_path), WordsDecoder(9), key, ("id",), part=section.part
     )
@@ -372,7 +372,7 @@ def test_parts_that_do_not_give_what_they_should() -> None:
     anything is read, also where these are the key's.
     """
     sale, named = "composed_models.py:Sale", "composed_models.py:Named"
-    key = JsonDecoder(ModelReference(sale, HERE), part=Part(only=("shop",)))
+    key = RowDecoder(ModelReference(sale, HERE), JsonEncoding(), part=Part(only=("shop",)))
     for said in ("amount: the value doesn't give it", "word: the value gives it, and should not"):
         with pytest.raises(SpecError, match=said):
             ComposedDecoder(
@@ -382,18 +382,21 @@ def test_parts_that_do_not_give_what_they_should() -> None:
                 ("shop",),
                 part=Part(without=("shop",)),
             ).open()
-    of_key = JsonDecoder(ModelReference(named, HERE), part=Part(only=("key_id",)))
+    of_key = RowDecoder(ModelReference(named, HERE), JsonEncoding(), part=Part(only=("key_id",)))
     with pytest.raises(SpecError, match="key_id: the value gives it, and should not"):
         ComposedDecoder(
             ModelReference(named, HERE),
-            JsonDecoder(ModelReference(named, HERE)),
+            RowDecoder(ModelReference(named, HERE), JsonEncoding()),
             of_key,
             ("key_id",),
             part=Part(without=("key_id",)),
         ).open()
     with pytest.raises(BugError, match="other columns than it was asked for"):
         ComposedDecoder(
-            ModelReference(sale, HERE), JsonDecoder(ModelReference(sale, HERE)), key, ("amount",)
+            ModelReference(sale, HERE),
+            RowDecoder(ModelReference(sale, HERE), JsonEncoding()),
+            key,
+            ("amount",),
         ).open()
     with pytest.raises(
         SpecError, match="letters: the value gives it as int32, by the schema it is string"
@@ -488,7 +491,7 @@ def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> N
         {"schema": "m.py:M", "key": {"fields": ["id"]}, "fields_include": "except_key"}
     )
     assert section.key is not None
-    key = JsonDecoder(ModelReference("m.py:M", tmp_path), part=section.key.part)
+    key = RowDecoder(ModelReference("m.py:M", tmp_path), JsonEncoding(), part=section.key.part)
     values, keys = [b"a -b", b"-c", None, b"d -e f", b"-\xff"], [b'{"id":%d}' % i for i in range(5)]
     whole_key = ComposedDecoder(
         ModelReference("m.py:M", tmp_path),
@@ -525,19 +528,13 @@ def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> N
     assert found.valid == 4
 
 
-def test_who_can_tell_deletes_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_can_tell_deletes_is_asked() -> None:
     """A format of change events gives them where the table has a primary key, and there alone."""
-    monkeypatch.setitem(FORMATS, "words", "tests.formats.test_composed:STRUCK")
-    section = WordsSection()
+    section = StruckSection()
     assert make_decoder(section, HERE) == Struck(9)
     assert make_decoder(section, HERE, ("word",)) == Struck(9, ("word",))
 
 
-class _Struck:
-    section = WordsSection
-
-    def decoder(self, section: WordsSection, folder: Path) -> Struck:
+class StruckSection(WordsSection):
+    def decoder(self, folder: Path) -> Struck:
         return Struck(9)
-
-
-STRUCK: FormatKind[WordsSection] = _Struck()

@@ -32,7 +32,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.pipeline import run
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.settings.kinds import kind_at
+from windrow.ingest.settings.kinds import section_at
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.engine import LocalEngine
@@ -73,7 +73,7 @@ class TestWords(DecoderContract):
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All that is done to add the format."""
-    monkeypatch.setitem(FORMATS, "words", "tests.formats.words:WORDS")
+    monkeypatch.setitem(FORMATS, "words", "tests.formats.words:WordsSection")
     return iter(())
 
 
@@ -236,7 +236,7 @@ def test_a_format_that_is_not_there(tmp_path: Path, decode: object, says: str) -
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_line_of_the_table_is_a_kind(name: str) -> None:
     """Each format can be described, and its section says the name that it stands under."""
-    section = kind_at(FORMATS[name]).section
+    section = section_at(FORMATS[name])
     assert issubclass(section, FormatSection)
     assert section.model_fields["format"].default == name
 
@@ -252,7 +252,7 @@ def test_every_format_with_timestamps_is_told_what_becomes_of_finer_ones(name: s
         "message": "A",
         "writer_schema": "a.avsc",
     }
-    section = kind_at(FORMATS[name]).section
+    section = section_at(FORMATS[name])
     known = {field.alias or key for key, field in section.model_fields.items()}
     made = section.model_validate(
         {"finer": "dead"} | {key: value for key, value in needed.items() if key in known}

@@ -22,7 +22,7 @@ from tests.formats.confluent.registries import FixedRegistry, framed
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 from windrow.ingest.formats.formats import FORMATS, make_decoder
 from windrow.ingest.model.writer_schema import WriterSchema
-from windrow.ingest.settings.kinds import kind_at
+from windrow.ingest.settings.kinds import section_at
 
 INSTANT = 'pl.Datetime("us", "UTC")'
 TAGS = 'pl.List(pl.Struct({"key": pl.String, "value": pl.String}))'
@@ -257,11 +257,11 @@ def judged(
         "import pandera.polars as pa\nimport polars as pl\n\n\nclass One(pa.DataFrameModel):\n   "
         f" v: {column} = pa.Field(nullable=True)\n"
     )
-    kind: Any = kind_at(FORMATS[decode["format"]])
+    section: Any = section_at(FORMATS[decode["format"]])
     # only then what was before is looked at
     primary_key = ("v",) if decode["format"] == "canal-json" else ()
     decoder = make_decoder(
-        kind.section.model_validate({"schema": "schema.py:One", **decode}), folder, primary_key
+        section.model_validate({"schema": "schema.py:One", **decode}), folder, primary_key
     )
     if isinstance(decoder, ConfluentDecoder):
         decoder = decoder.asking(

@@ -18,7 +18,7 @@ from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 from windrow.ingest.formats.formats import FORMATS, make_decoder
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decoded
-from windrow.ingest.settings.kinds import kind_at
+from windrow.ingest.settings.kinds import section_at
 
 MODEL = """\
 import pandera.polars as pa
@@ -76,10 +76,8 @@ def decoded(
 ) -> Decoded:
     """What a spec's `decode` makes of values, with a registry that has these schemas."""
     (folder / "schema.py").write_text(MODEL)
-    kind: Any = kind_at(FORMATS[decode["format"]])
-    decoder = make_decoder(
-        kind.section.model_validate({"schema": "schema.py:Sale", **decode}), folder
-    )
+    section: Any = section_at(FORMATS[decode["format"]])
+    decoder = make_decoder(section.model_validate({"schema": "schema.py:Sale", **decode}), folder)
     if isinstance(decoder, ConfluentDecoder):
         decoder = decoder.asking(FixedRegistry(schemas))
     assert decoder.columns.columns[0].name == "money"

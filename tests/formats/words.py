@@ -10,7 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from windrow.ingest.formats.kind import FormatKind, FormatSection
+from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.ports.decoder import Decode, Decoded
 from windrow.ingest.schema.columns import Column, Columns
 
@@ -18,6 +18,9 @@ from windrow.ingest.schema.columns import Column, Columns
 class WordsSection(FormatSection):
     format: Literal["words"] = "words"
     most: int = 1000
+
+    def decoder(self, folder: Path) -> WordsDecoder:
+        return WordsDecoder(self.most)
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,3 @@ class WordsDecoder:
             *letters,
             filtered=messages.num_rows - len(dead) - len(set(index)),
         )
-
-
-class _Words:
-    section = WordsSection
-
-    def decoder(self, section: WordsSection, folder: Path) -> WordsDecoder:
-        return WordsDecoder(section.most)
-
-
-WORDS: FormatKind[WordsSection] = _Words()

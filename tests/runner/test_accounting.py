@@ -23,7 +23,8 @@ from windrow.ingest.admin.dead_letters import refused_attempts
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import LimitsSpec, is_beyond_share
 from windrow.ingest.errors import AccountingError, DataLossError, DeadLetterLimitError
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.plan import Plan, Split
@@ -354,7 +355,9 @@ class Bank:
         return Pipeline(
             spec,
             lambda: columns,
-            lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder), on_null),
+            lambda: RowDecoder(
+                ModelReference(spec.decode.schema_, spec.folder), JsonEncoding(), on_null=on_null
+            ),
             lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)),
             self.broker,
             reader,

@@ -22,7 +22,8 @@ import pytest
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
 from tests.contracts.values import valued
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.checksum import checksum
@@ -62,7 +63,7 @@ def steps(folder: Path, messages: pa.RecordBatch) -> dict[str, Callable[[], obje
     before gives.
     """
     decode, validate = (
-        JsonDecoder(ModelReference(SCHEMA, FOLDER)).open(),
+        RowDecoder(ModelReference(SCHEMA, FOLDER), JsonEncoding()).open(),
         Validate(ModelReference(SCHEMA, FOLDER)).open(),
     )
     decoded = decode(messages)

@@ -19,7 +19,8 @@ from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import GridError, IdentityError, SchemaChangedError
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata import DEFAULT
@@ -82,7 +83,9 @@ class Desk:
         return Pipeline(
             spec=spec,
             columns=lambda: columns,
-            decoder=lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder)),
+            decoder=lambda: RowDecoder(
+                ModelReference(spec.decode.schema_, spec.folder), JsonEncoding()
+            ),
             transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)),
             broker=self.broker,
             reader=reader,

@@ -11,7 +11,8 @@ import pytest
 from tests.contracts.transform_contract import Before, TransformContract
 from tests.contracts.values import dead, valued
 from tests.transform.orders import Order, rows
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference
@@ -45,7 +46,7 @@ class TestValidate(TransformContract):
 def both(folder: Path) -> Callable[[pa.RecordBatch], Decoded]:
     """Decode and validate by the model in a folder."""
     decode, validate = (
-        JsonDecoder(ModelReference("m.py:M", folder)).open(),
+        RowDecoder(ModelReference("m.py:M", folder), JsonEncoding()).open(),
         Validate(ModelReference("m.py:M", folder)).open(),
     )
     return lambda messages: validate(decode(messages))
@@ -86,6 +87,6 @@ def test_the_schema_is_loaded_once_for_all_who_ask(tmp_path: Path) -> None:
     for _ in range(2):
         both(tmp_path)(valued([b'{"id":1}']))
         Validate(ModelReference("m.py:M", tmp_path)).columns(
-            JsonDecoder(ModelReference("m.py:M", tmp_path)).columns
+            RowDecoder(ModelReference("m.py:M", tmp_path), JsonEncoding()).columns
         )
     assert (tmp_path / "loads").read_text() == "x"

@@ -1,50 +1,76 @@
-"""Avro messages -> rows and dead letters."""
+"""Records in Avro's binary encoding, with the writer's schema in the spec: most messages in
+one compiled pass, every other one strictly.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from windrow.ingest.formats.avro.fit import check
+import numpy as np
+
+from windrow.ingest.formats.avro.fit import FREE, SHARE, check
 from windrow.ingest.formats.avro.given import GivenSchema
-from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.formats.avro.program import ITEMS, program_of
+from windrow.ingest.formats.avro.schema import AvroSchema
+from windrow.ingest.formats.avro.strict import StrictAvro
+from windrow.ingest.formats.row_decoder import DecodeValues
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.gather import SPREADING
+from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
+from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
-from windrow.ingest.schema.part import WHOLE, Part
 
-OnNull = Literal["dead", "drop"]
+PASS = Compiled("windrow.ingest.formats.avro.scan")
+"""The compiled functions."""
 
 
 @dataclass(frozen=True)
-class AvroDecoder:
-    """Records in Avro's binary encoding to the columns of a pandera model, one row a message.
+class AvroEncoding:
+    """One record in Avro's binary encoding, written with `writer_schema`."""
 
-    `writer_schema`: the schema that they were written with; `on_null`: what a message
-    without a value becomes; `part`: which of the model's columns the records hold.
-    """
-
-    model: ModelReference
     writer_schema: GivenSchema
-    on_null: OnNull = "dead"
-    part: Part = WHOLE
 
-    @property
-    def columns(self) -> Columns:
-        columns = self.part.of(Columns.of(model_now(self.model)[1]))
+    def now(self) -> Self:
+        return replace(self, writer_schema=self.writer_schema.now())
+
+    def check(self, columns: Columns) -> None:
         schema = self.writer_schema.parsed()
         check(schema, columns.as_written(schema.fields).columns)
-        return columns
 
-    def open(self) -> Decode:
-        """A thread's machine is kept until the model's or the schema's file changes."""
-        from windrow.ingest.formats.avro.batch_decoder import (
-            avro_batch_decoder,
-        )  # compiled code is loaded where messages are decoded
+    def open(self, columns: Columns) -> DecodeValues:
+        return avro_batch_decoder(self.writer_schema.parsed(), columns).decode
 
-        given = self.writer_schema.now()
-        machine = built_of_model(
-            (self, given),
-            self.model,
-            lambda model: avro_batch_decoder(given.parsed(), self.part.of(Columns.of(model))),
-        )
-        return lambda messages: machine.decode(messages.column("value"), self.on_null)
+
+def avro_batch_decoder(schema: AvroSchema, columns: Columns) -> BatchDecoder:
+    """Decoder of batches of records.
+
+    Raises:
+        SpecError: a column can't come from the schema.
+    """
+    found, defaults = columns.as_written(schema.fields)
+    fast, strict = AvroPass(schema, found), StrictAvro(schema, found)
+    return BatchDecoder(columns.arrow_schema, fast, strict, defaults)
+
+
+class AvroPass(OnePass):
+    """The compiled pass for a schema and columns."""
+
+    def __init__(self, schema: AvroSchema, columns: Columns) -> None:
+        self._program = program_of(schema, columns)
+        symbols = np.frombuffer(self._program.symbols, np.uint8)
+        super().__init__(self._program.nodes, ITEMS, SPREADING.copy_texts, symbols)
+
+    def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
+        del longest
+        numbers, first = self._program.numbers, self._program.begin
+        own = first, FREE, SHARE, numbers, self._state, self._tape, self._keys
+        PASS.scan(data, begins, ends, *own, mask)
+
+    def _most_entries(self, size: int, messages: int) -> int:
+        """A value has one byte at least."""
+        del messages
+        return (size + 1) * (2 + self._program.nested)
+
+    def _room_for_keys(self, longest: int) -> int:
+        return room_for_keys(longest) if self._program.keyed else 0

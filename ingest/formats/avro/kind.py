@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from windrow.ingest.formats.avro.given import GivenSchema
-from windrow.ingest.formats.keys import KeyKind, KeySection
-from windrow.ingest.formats.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import FinerOptions
-from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.settings.values import Values
 
 if TYPE_CHECKING:
-    from windrow.ingest.ports.decoder import Decoder
+    from windrow.ingest.formats.avro.decoder import AvroEncoding
 
 
 def _text(value: object) -> object:
@@ -63,64 +61,19 @@ class AvroOptions(FinerOptions):
         )
     )
 
+    def encoding(self, folder: Path, setting: str) -> AvroEncoding:
+        from windrow.ingest.formats.avro.decoder import AvroEncoding
 
-class AvroSection(AvroOptions, FormatSection):
+        return AvroEncoding(GivenSchema(self.writer_schema, folder, f"{setting}.writer_schema"))
+
+
+class AvroSection(AvroOptions, RowSection):
     """Records in Avro's binary encoding, one a message, without a file's header."""
 
-    format: Literal["avro"] = Field(
-        default="avro",
-        description="What the messages are; the other settings of `decode` are the format's.",
-    )
-    schema_: SchemaReference = Field(
-        alias="schema",
-        description=(
-            "The pandera.polars DataFrameModel whose columns, types and rules the table's rows"
-            " have."
-        ),
-    )
-    on_null: Literal["dead", "drop"] = Field(
-        default="dead",
-        description=(
-            "What becomes of a message without a value (a tombstone): a dead letter, or it is only"
-            " counted."
-        ),
-    )
+    format: Literal["avro"] = Field(default="avro", description=VALUES)
 
 
 class AvroKeySection(AvroOptions, KeySection):
     """Records in Avro's binary encoding as keys."""
 
-    format: Literal["avro"] = Field(
-        default="avro",
-        description="What the keys are; the other settings of `decode.key` are the format's.",
-    )
-
-
-class _Avro:
-    section = AvroSection
-
-    def decoder(self, section: AvroSection, folder: Path) -> Decoder:
-        from windrow.ingest.formats.avro.decoder import AvroDecoder
-
-        model, given = (
-            ModelReference(section.schema_, folder),
-            GivenSchema(section.writer_schema, folder),
-        )
-        return AvroDecoder(model, given, section.on_null, section.part)
-
-
-class _AvroKey:
-    section = AvroKeySection
-
-    def decoder(self, key: AvroKeySection, model: ModelReference) -> Decoder:
-        from windrow.ingest.formats.avro.decoder import AvroDecoder
-
-        return AvroDecoder(
-            model,
-            GivenSchema(key.writer_schema, model.folder, "decode.key.writer_schema"),
-            part=key.part,
-        )
-
-
-AVRO: FormatKind[AvroSection] = _Avro()
-AVRO_KEY: KeyKind[AvroKeySection] = _AvroKey()
+    format: Literal["avro"] = Field(default="avro", description=KEYS)

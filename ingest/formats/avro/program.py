@@ -39,6 +39,7 @@ from windrow.ingest.formats.avro.schema import (
     UnfitType,
     UnionType,
 )
+from windrow.ingest.formats.avro.strict import MAX_DEPTH
 from windrow.ingest.formats.shared.nodes import (
     DECIMAL,
     FLOAT32,
@@ -101,6 +102,24 @@ OP, NODE, NEXT, FIRST, COUNT, LOW, HIGH, FACTOR, DIVISOR, SPACE, COST, KEYED = r
 """
 NOBODY = -1
 
+MAPS, MESSAGES, KEYS_MASK = range(2, 5)
+"""What stands at which place of the pass's state, behind the first two
+(`shared.onepass`): maps that were opened and messages that were begun, ever; how the
+hashes of keys are indexed.
+"""
+FRAMES = 5
+FRAME = 6
+INSTRUCTION, REMAINING, BLOCK_END, BEGIN, INDEX, MAP_NUMBER = range(FRAME)
+"""Of an array or map that is open, or a call: where it goes on; items that its block
+still has, the one that is read among them; where its block ends, or -1; where its items
+begin; which value of its node it is; its own number.
+"""
+ITEMS = FRAMES + FRAME * MAX_DEPTH
+"""Behind the frames: how many items each space has, now and before the message.
+
+Space 0 has the rows.
+"""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -108,15 +127,14 @@ class Program:
     symbols behind them; `begin`: the first one.
 
     `symbols`: the bytes of all symbols, behind each other; `nodes`: the columns';
-    `spaces`: how many they have; `keyed`: whether a column is or holds what comes from
-    a map; `nested`: how many structs may begin at one byte.
+    `keyed`: whether a column is or holds what comes from a map; `nested`: how many
+    structs may begin at one byte.
     """
 
     numbers: npt.NDArray[np.int64]
     begin: int
     symbols: bytes
     nodes: list[Node]
-    spaces: int
     keyed: bool
     nested: int
 
@@ -139,7 +157,6 @@ def program_of(schema: AvroSchema, columns: Columns) -> Program:
         begin,
         bytes(writer.symbols),
         nodes,
-        1 + max(node.inner for node in nodes),
         writer.keyed,
         _nested(pa.struct(list(columns.arrow_schema))),
     )

@@ -10,7 +10,7 @@ type may become is `fit.py`'s, as for a schema that a spec names.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -27,7 +27,6 @@ from windrow.ingest.formats.avro.schema import (
     UnfitType,
     UnionType,
 )
-from windrow.ingest.formats.shared.names import is_one_of
 from windrow.ingest.schema.columns import Columns, epoch_of
 
 
@@ -40,6 +39,14 @@ def resolved(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) 
         SpecError: there are too many types in it.
     """
     return _Resolution(writer, records).whole(columns)
+
+
+def is_one_of(names: Iterable[str], records: Sequence[str]) -> bool:
+    """Whether a record with these full names is one of some.
+
+    One of them without a namespace is meant in any.
+    """
+    return any(record in {name, name.rpartition(".")[2]} for name in names for record in records)
 
 
 class _Resolution:

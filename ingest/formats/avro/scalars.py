@@ -17,11 +17,11 @@ from windrow.ingest.formats.avro.program import (
     FIRST,
     FLOAT,
     HIGH,
+    ITEMS,
     KEYED,
     LOW,
     VARINT_FLOAT,
 )
-from windrow.ingest.formats.avro.state import ITEMS
 from windrow.ingest.formats.shared.instants import instant
 from windrow.ingest.formats.shared.octets import byte, single
 from windrow.ingest.formats.shared.spread import put

@@ -18,6 +18,8 @@ from numba import int64, uint8
 from windrow.ingest.formats.avro.fit import INT_BYTES, LONG_BYTES
 from windrow.ingest.formats.avro.program import (
     ARRAY,
+    BEGIN,
+    BLOCK_END,
     CALL,
     COST,
     COUNT,
@@ -26,15 +28,25 @@ from windrow.ingest.formats.avro.program import (
     ENUM,
     FIRST,
     FIXED_ANY,
+    FRAME,
+    FRAMES,
+    INDEX,
     INSTANT_OCTETS,
+    INSTRUCTION,
+    ITEMS,
     KEYED,
+    KEYS_MASK,
     LOOP,
+    MAP_NUMBER,
+    MAPS,
+    MESSAGES,
     NEXT,
     NODE,
     OCTETS_ANY,
     OCTETS_TEXT,
     OP,
     PRESENT,
+    REMAINING,
     RETURN,
     SPACE,
     UNION,
@@ -42,24 +54,8 @@ from windrow.ingest.formats.avro.program import (
     WIDTH,
 )
 from windrow.ingest.formats.avro.scalars import enum, fixed, integer, octets, varint, wide, zoned
-from windrow.ingest.formats.avro.state import (
-    BEGIN,
-    BLOCK_END,
-    ENTRIES,
-    FRAME,
-    FRAMES,
-    INDEX,
-    INSTRUCTION,
-    ITEMS,
-    KEYS_MASK,
-    MAP_NUMBER,
-    MAPS,
-    MESSAGES,
-    REMAINING,
-    SPACES,
-    room_for_keys,
-)
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
+from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import hash_of, is_first
 from windrow.ingest.formats.shared.spread import put
 from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, part

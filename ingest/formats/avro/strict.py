@@ -45,8 +45,7 @@ from windrow.ingest.formats.avro.schema import (
     UnionType,
 )
 from windrow.ingest.formats.json.values import EXACT, converter
-from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Column, Columns, epoch_of
 from windrow.ingest.schema.dtypes import TIMESTAMP
 

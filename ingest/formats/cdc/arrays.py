@@ -1,4 +1,4 @@
-"""Columns that lie in one another, and verdicts on parts of a batch."""
+"""Columns that lie in one another, as an envelope holds them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.formats.cdc.envelope import FieldPath
-from windrow.ingest.ports.decoder import Decoded, Deletes, Refusal
+from windrow.ingest.ports.decoder import Decoded, Refusal
+from windrow.ingest.schema.columns import Column, Columns, epoch_of, field_of, zone_of
+
+
+def nested(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
+    """The columns of an envelope, each at its path; no path is another one's beginning."""
+    fields = _fields([(path, field_of(column)) for path, column in leaves])
+    return Columns(
+        tuple(
+            Column(f.name, f.type, nullable=True, epoch=epoch_of(f), zone=zone_of(f))
+            for f in fields
+        )
+    )
+
+
+def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
+    """The fields of one level, each with all that lies below it."""
+    below: dict[str, list[tuple[FieldPath, pa.Field]]] = {}
+    for (name, *rest), leaf in leaves:
+        below.setdefault(name, []).append((tuple(rest), leaf))
+    return [
+        (
+            group[0][1].with_name(name)
+            if not group[0][0]
+            else pa.field(name, pa.struct(_fields(group)))
+        )
+        for name, group in below.items()
+    ]
 
 
 def picked(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:
@@ -59,66 +86,3 @@ def beside_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:
     return others.flatten().take(
         pa.array(np.where(there, begins[parents] + within, 0), mask=~there)
     )
-
-
-def together(schema: pa.Schema, parts: Sequence[Decoded], key: Sequence[str] | None) -> Decoded:
-    """One verdict of several, no two of which have a message in common.
-
-    Parts with rows have the columns of `schema`.
-
-    `key`: the columns of what is deleted; None, if nothing can be.
-    """
-    with_rows = [part for part in parts if part.rows.num_rows]
-    rows = [pa.RecordBatch.from_arrays(part.rows.columns, schema=schema) for part in with_rows]
-    none = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-    order, row_index = _in_order([part.row_index for part in with_rows])
-    dead_order, dead_index = _in_order([part.dead_index for part in parts])
-    stages, reasons, details = (
-        pa.concat_arrays([getattr(part, name) for part in parts]).take(dead_order)
-        for name in ("dead_stage", "dead_reason", "dead_detail")
-    )
-    return Decoded(
-        pa.concat_batches([*rows, none]).take(order),
-        row_index,
-        dead_index,
-        stages,
-        reasons,
-        details,
-        sum(part.dropped for part in parts),
-        sum(part.filtered for part in parts),
-        (
-            None
-            if key is None
-            else _deletes([part.deletes for part in parts if part.deletes is not None], schema, key)
-        ),
-        _unavailable(with_rows, order),
-        np.sort(np.concatenate([part.cut for part in parts])),
-    )
-
-
-def _unavailable(parts: Sequence[Decoded], order: pa.Int64Array) -> pa.ListArray | None:
-    if all(part.unavailable is None for part in parts):
-        return None
-    kind = pa.list_(pa.string())
-    each = [
-        pa.array([[]] * part.rows.num_rows, kind) if part.unavailable is None else part.unavailable
-        for part in parts
-    ]
-    return pa.concat_arrays(each).take(order)
-
-
-def _deletes(parts: Sequence[Deletes], schema: pa.Schema, key: Sequence[str]) -> Deletes:
-    none = [pa.array([], schema.field(name).type) for name in key]
-    order, index = _in_order([part.index for part in parts])
-    keys = [
-        pa.concat_arrays([*(part.keys.column(name) for part in parts), n]).take(order)
-        for name, n in zip(key, none, strict=True)
-    ]
-    return Deletes(pa.RecordBatch.from_arrays(keys, list(key)), index)
-
-
-def _in_order(parts: Sequence[pa.Int64Array]) -> tuple[pa.Int64Array, pa.Int64Array]:
-    """How to take what several indices say, so that their messages ascend, and these."""
-    index = np.concatenate([np.zeros(0, np.int64), *(part.to_numpy() for part in parts)])
-    order = np.argsort(index, kind="stable")
-    return pa.array(order), pa.array(index[order])

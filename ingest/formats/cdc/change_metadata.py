@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import chosen, missing, path_text, picked
+from windrow.ingest.formats.cdc.arrays import chosen, missing, nested, path_text, picked
 from windrow.ingest.formats.cdc.envelope import (
     DATABASE,
     SCHEMA,
@@ -23,7 +23,6 @@ from windrow.ingest.formats.cdc.envelope import (
     Envelope,
     FieldPath,
 )
-from windrow.ingest.formats.cdc.inner import nested
 from windrow.ingest.ports.decoder import SCHEMA as STAGE
 from windrow.ingest.ports.decoder import Decode, Decoded, Refusal
 from windrow.ingest.schema.columns import Column, Columns

@@ -7,17 +7,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.ingest.formats.json.decoder import JsonEncoding, json_batch_decoder
 from windrow.ingest.formats.json.values import Reading
+from windrow.ingest.formats.row_decoder import DecodeValues, OnNull
+from windrow.ingest.formats.shared.decoded import together
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.schema.columns import Column, Columns
 
 SCHEMA, PAYLOAD = "schema", "payload"
 """The two fields of such a message."""
 
 _KEPT = 64
-"""Schemas that are kept: a topic has a few at a time."""
+"""Schemas that are kept, and decoders for them: a topic has a few at a time."""
 
 _SCALE = re.compile(r"-?[0-9]{1,9}")
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
@@ -40,6 +49,53 @@ _FORMS: dict[str, dict[str, Any]] = {
 
 Numbers of the others fit neither.
 """
+
+
+@dataclass(frozen=True)
+class ConnectEncoding(JsonEncoding):
+    """One JSON document with its schema beside it, which says how values are written."""
+
+    def open(self, columns: Columns) -> DecodeValues:
+        if any(_may_be_stated(column.type) for column in columns.columns):
+            return _BySchema(columns, self.reading).decode
+        return super().open(columns)
+
+
+class _BySchema:
+    """Decodes each message by the schema beside it. Not for several threads at once."""
+
+    def __init__(self, columns: Columns, reading: Reading) -> None:
+        self._schema, self._reading = columns.arrow_schema, reading
+        self._texts = json_batch_decoder(
+            Columns((Column(SCHEMA, pa.string(), nullable=True),)), "ignore", Reading(lenient=True)
+        )
+        self._decoder = lru_cache(_KEPT)(
+            lambda stated: json_batch_decoder(columns, "ignore", stated)
+        )
+
+    def decode(self, values: pa.BinaryArray, on_null: OnNull) -> Decoded:
+        """The verdict on each value; what isn't even JSON is refused by any of the decoders."""
+        found = self._texts.decode(values, "dead")
+        texts, places = pc.dictionary_encode(found.rows.column(SCHEMA)), np.full(len(values), -1)
+        places[found.row_index.to_numpy()] = pc.fill_null(texts.indices, -1).to_numpy()
+        groups: dict[Reading, int] = {}
+        readings = [
+            reading_by(text, self._reading) for text in [*texts.dictionary.to_pylist(), None]
+        ]
+        group = np.array([groups.setdefault(reading, len(groups)) for reading in readings])[places]
+        parts = []
+        for reading, number in groups.items():
+            index = pa.array(np.flatnonzero(group == number))
+            some = values if len(index) == len(values) else values.take(index)
+            parts.append(self._decoder(reading).decode(some, on_null).numbered(index))
+        return together(self._schema, parts)
+
+
+def _may_be_stated(kind: pa.DataType) -> bool:
+    """Whether values of a type may be written in a form that a schema states."""
+    if pa.types.is_nested(kind):
+        return any(_may_be_stated(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
 
 
 @lru_cache(_KEPT)

@@ -11,14 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import path_text, together
+from windrow.ingest.formats.cdc.arrays import nested, path_text
 from windrow.ingest.formats.cdc.change_metadata import EVERYTHING, ChangeMetadata, Included
 from windrow.ingest.formats.cdc.envelope import ChangeKind, Envelope, FieldPath
-from windrow.ingest.formats.cdc.inner import Inner, OnNull
 from windrow.ingest.formats.cdc.row_images import RowImage
 from windrow.ingest.formats.cdc.unavailable import UNTOLD, Unavailable
+from windrow.ingest.formats.row_decoder import Encoding, OnNull
+from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
-from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
 from windrow.ingest.schema.part import WHOLE, Part
 
@@ -38,7 +39,7 @@ class ChangeDecoder:
     """
 
     model: ModelReference
-    inner: Inner
+    inner: Encoding
     envelope: Envelope
     root: FieldPath = ()
     on_null: OnNull = "drop"
@@ -90,9 +91,17 @@ class ChangeDecoder:
         names = {
             name: path
             for name, path in self.envelope.names
-            if name in wanted or self.inner.may_have((*self.root, *path))
+            if name in wanted or self._may_have((*self.root, *path))
         }
         return ChangeMetadata(self.envelope, self.root, self.included, names)
+
+    def _may_have(self, path: FieldPath) -> bool:
+        """Whether messages may have a text at a path."""
+        try:
+            self.inner.check(nested([(path, Column("", pa.string(), nullable=True))]))
+        except SpecError:
+            return False
+        return True
 
     def written(self, columns: Columns) -> RowImage:
         """Where the row of an insert or an update is."""
@@ -170,11 +179,9 @@ class _BatchDecoder:
             recipe.written(columns),
             recipe.removed(columns),
         )
-        self._head = recipe.inner.open(self._heads.columns, recipe.on_null)
-        self._write = recipe.inner.open(self._written.asked, "dead")
-        self._remove = (
-            None if self._removed is None else recipe.inner.open(self._removed.asked, "dead")
-        )
+        self._head = _opened(recipe.inner, self._heads.columns, recipe.on_null)
+        self._write = _opened(recipe.inner, self._written.asked)
+        self._remove = None if self._removed is None else _opened(recipe.inner, self._removed.asked)
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message."""
@@ -243,6 +250,11 @@ class _BatchDecoder:
         )
 
 
+def _opened(encoding: Encoding, columns: Columns, on_null: OnNull = "dead") -> Decode:
+    decode = encoding.open(columns)
+    return lambda messages: decode(messages.column("value"), on_null)
+
+
 def _of_some(messages: pa.RecordBatch, index: npt.NDArray[np.int64], decode: Decode) -> Decoded:
     """The verdict on some of the messages, by their numbers."""
     if len(index) == messages.num_rows:
@@ -253,10 +265,5 @@ def _of_some(messages: pa.RecordBatch, index: npt.NDArray[np.int64], decode: Dec
 
 def _only_deletes(count: int) -> Decoded:
     """So many messages, each of which deletes what its key says."""
-    none, words = pa.array([], pa.int64()), pa.array([], pa.string())
-    deletes = Deletes(
-        pa.RecordBatch.from_arrays([], []), pa.array(np.arange(count, dtype=np.int64))
-    )
-    return Decoded(
-        pa.RecordBatch.from_arrays([], []), none, none, words, words, words, deletes=deletes
-    )
+    none = nothing(pa.schema([]))
+    return replace(none, deletes=Deletes(none.rows, pa.array(np.arange(count, dtype=np.int64))))

@@ -7,28 +7,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
 from windrow.ingest.formats.avro.kind import WriterSchema
-from windrow.ingest.formats.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.formats.cdc.envelope import CANAL, DEBEZIUM, MAXWELL, Envelope, FieldPath
+from windrow.ingest.formats.kind import VALUES, RowSection
 from windrow.ingest.formats.options import (
     ConnectOptions,
+    DateForm,
     FinerOptions,
     ReadingOptions,
+    TimestampForm,
     TimestampOptions,
 )
-from windrow.ingest.formats.timestamps import DateForm, TimestampForm
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
 
 if TYPE_CHECKING:
+    from windrow.ingest.formats.avro.decoder import AvroEncoding
     from windrow.ingest.formats.cdc.change_metadata import Included
     from windrow.ingest.formats.cdc.decoder import ChangeDecoder
-    from windrow.ingest.formats.cdc.envelope import Envelope, FieldPath
-    from windrow.ingest.formats.json.values import Reading
+    from windrow.ingest.formats.json.decoder import JsonEncoding
 
 
 def _path(value: str) -> str:
@@ -57,16 +59,33 @@ Pattern = Annotated[
 ]
 
 
-class ChangeSection(FormatSection):
+class NamedOptions(Section):
+    """Whose rows are wanted, where a topic may have those of several tables."""
+
+    database_include: Pattern = Field(
+        default=None,
+        description="Only rows of databases whose whole name matches; others are filtered.",
+    )
+    table_include: Pattern = Field(
+        default=None,
+        description="Only rows of tables whose whole name matches; others are filtered.",
+    )
+
+    @property
+    def included(self) -> Included:
+        """The same for the decoder."""
+        # Arrow is loaded where there is something to decode
+        from windrow.ingest.formats.cdc.change_metadata import Included
+
+        return Included(self.database_include, self.table_include)
+
+
+class ChangeSection(NamedOptions, RowSection):
     """What the `decode` section of every format of changes has."""
 
-    schema_: SchemaReference = Field(
-        alias="schema",
-        description=(
-            "The pandera.polars DataFrameModel whose columns, types and rules the table's rows"
-            " have."
-        ),
-    )
+    tool: ClassVar[Envelope]
+    """The envelope around the rows."""
+
     envelope: Annotated[
         Mapping[Text, Annotated[Text, AfterValidator(_path)]],
         Values("`{COLUMN: FIELD}`"),
@@ -85,6 +104,26 @@ class ChangeSection(FormatSection):
             " is counted, or a dead letter."
         ),
     )
+
+    @property
+    def root(self) -> FieldPath:
+        """What the envelope itself lies in."""
+        return ()
+
+    def decoder(self, folder: Path) -> ChangeDecoder:
+        from windrow.ingest.formats.cdc.decoder import ChangeDecoder
+
+        return ChangeDecoder(
+            ModelReference(self.schema_, folder),
+            self.encoding(folder, "decode"),
+            self.tool,
+            self.root,
+            self.on_null,
+            self.part,
+            tuple((column, tuple(path.split("."))) for column, path in self.envelope.items()),
+            included=self.included,
+            unavailable=getattr(self, "unavailable", None),
+        )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
@@ -116,27 +155,6 @@ class ChangeSection(FormatSection):
                 )
 
 
-class NamedOptions(Section):
-    """Whose rows are wanted, where a topic may have those of several tables."""
-
-    database_include: Pattern = Field(
-        default=None,
-        description="Only rows of databases whose whole name matches; others are filtered.",
-    )
-    table_include: Pattern = Field(
-        default=None,
-        description="Only rows of tables whose whole name matches; others are filtered.",
-    )
-
-    @property
-    def included(self) -> Included:
-        """The same for the decoder."""
-        # Arrow is loaded where there is something to decode
-        from windrow.ingest.formats.cdc.change_metadata import Included
-
-        return Included(self.database_include, self.table_include)
-
-
 class RoutedOptions(NamedOptions):
     """The same of Debezium, which tells a schema, too, and by its own choice writes the
     rows of one table into a topic.
@@ -154,7 +172,9 @@ class RoutedOptions(NamedOptions):
 
 
 class DebeziumOptions(RoutedOptions, ChangeSection):
-    """What Debezium's events are told by, whatever they are written in."""
+    """What the sections of Debezium's events have, whatever they are written in."""
+
+    tool = DEBEZIUM
 
     unavailable: Annotated[
         Literal["keep", "dead", "null"] | None,
@@ -172,10 +192,7 @@ class DebeziumOptions(RoutedOptions, ChangeSection):
 class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
     """Debezium's change events as JSON, one a message."""
 
-    format: Literal["debezium-json"] = Field(
-        default="debezium-json",
-        description="What the messages are; the other settings of `decode` are the format's.",
-    )
+    format: Literal["debezium-json"] = Field(default="debezium-json", description=VALUES)
     schema_include: bool = Field(
         default=False,
         description=(
@@ -188,16 +205,26 @@ class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
         default="epoch_days", description=str(ConnectOptions.model_fields["dates"].description)
     )
 
+    @property
+    def root(self) -> FieldPath:
+        from windrow.ingest.formats.cdc.connect import PAYLOAD
+
+        return (PAYLOAD,) if self.schema_include else ()
+
+    def encoding(self, _folder: Path, _setting: str) -> JsonEncoding:
+        from windrow.ingest.formats.cdc.connect import ConnectEncoding
+        from windrow.ingest.formats.json.decoder import JsonEncoding
+
+        reading = replace(self.reading, dates=self.dates, decimals=self.decimal_format)
+        return (ConnectEncoding if self.schema_include else JsonEncoding)(reading=reading)
+
 
 class DebeziumAvroSection(FinerOptions, DebeziumOptions):
     """Debezium's change events in Avro's binary encoding, one a message, without a
     file's header.
     """
 
-    format: Literal["debezium-avro"] = Field(
-        default="debezium-avro",
-        description="What the messages are; the other settings of `decode` are the format's.",
-    )
+    format: Literal["debezium-avro"] = Field(default="debezium-avro", description=VALUES)
     writer_schema: WriterSchema = Field(
         description=(
             "The Avro schema of the whole event, which is called `Envelope`; a file is relative to"
@@ -205,14 +232,30 @@ class DebeziumAvroSection(FinerOptions, DebeziumOptions):
         )
     )
 
+    tool = replace(DEBEZIUM, marks=())
 
-class CanalJsonSection(ReadingOptions, NamedOptions, ChangeSection):
+    def encoding(self, folder: Path, setting: str) -> AvroEncoding:
+        from windrow.ingest.formats.avro.decoder import AvroEncoding
+        from windrow.ingest.formats.avro.given import GivenSchema
+
+        return AvroEncoding(GivenSchema(self.writer_schema, folder, f"{setting}.writer_schema"))
+
+
+class PlainJsonSection(ReadingOptions, ChangeSection):
+    """Of tools whose JSON is like any other."""
+
+    def encoding(self, _folder: Path, _setting: str) -> JsonEncoding:
+        from windrow.ingest.formats.json.decoder import JsonEncoding
+
+        return JsonEncoding(reading=self.reading)
+
+
+class CanalJsonSection(PlainJsonSection):
     """Canal's messages as JSON, each with one row or several."""
 
-    format: Literal["canal-json"] = Field(
-        default="canal-json",
-        description="What the messages are; the other settings of `decode` are the format's.",
-    )
+    tool = CANAL
+
+    format: Literal["canal-json"] = Field(default="canal-json", description=VALUES)
     timestamps: TimestampForm = Field(
         default="sql", description=str(TimestampOptions.model_fields["timestamps"].description)
     )
@@ -221,100 +264,12 @@ class CanalJsonSection(ReadingOptions, NamedOptions, ChangeSection):
     )
 
 
-class MaxwellJsonSection(ReadingOptions, NamedOptions, ChangeSection):
+class MaxwellJsonSection(PlainJsonSection):
     """Maxwell's messages as JSON, each with one row."""
 
-    format: Literal["maxwell-json"] = Field(
-        default="maxwell-json",
-        description="What the messages are; the other settings of `decode` are the format's.",
-    )
+    tool = MAXWELL
+
+    format: Literal["maxwell-json"] = Field(default="maxwell-json", description=VALUES)
     timestamps: TimestampForm = Field(
         default="sql", description=str(TimestampOptions.model_fields["timestamps"].description)
     )
-
-
-class _DebeziumJson:
-    section = DebeziumJsonSection
-
-    def decoder(self, section: DebeziumJsonSection, folder: Path) -> ChangeDecoder:
-        from windrow.ingest.formats.cdc.envelope import DEBEZIUM
-
-        reading = replace(section.reading, dates=section.dates, decimals=section.decimal_format)
-        return _of_json(section, folder, DEBEZIUM, reading, with_schema=section.schema_include)
-
-
-class _DebeziumAvro:
-    section = DebeziumAvroSection
-
-    def decoder(self, section: DebeziumAvroSection, folder: Path) -> ChangeDecoder:
-        from windrow.ingest.formats.avro.given import GivenSchema
-        from windrow.ingest.formats.cdc.decoder import ChangeDecoder
-        from windrow.ingest.formats.cdc.envelope import DEBEZIUM
-        from windrow.ingest.formats.cdc.inner import AvroInner
-
-        return ChangeDecoder(
-            ModelReference(section.schema_, folder),
-            AvroInner(GivenSchema(section.writer_schema, folder)),
-            replace(DEBEZIUM, marks=()),
-            (),
-            section.on_null,
-            section.part,
-            _beside(section),
-            section.included,
-            unavailable=section.unavailable,
-        )
-
-
-class _CanalJson:
-    section = CanalJsonSection
-
-    def decoder(self, section: CanalJsonSection, folder: Path) -> ChangeDecoder:
-        from windrow.ingest.formats.cdc.envelope import CANAL
-
-        return _of_json(section, folder, CANAL, section.reading)
-
-
-class _MaxwellJson:
-    section = MaxwellJsonSection
-
-    def decoder(self, section: MaxwellJsonSection, folder: Path) -> ChangeDecoder:
-        from windrow.ingest.formats.cdc.envelope import MAXWELL
-
-        return _of_json(section, folder, MAXWELL, section.reading)
-
-
-def _of_json(
-    section: DebeziumJsonSection | CanalJsonSection | MaxwellJsonSection,
-    folder: Path,
-    envelope: Envelope,
-    reading: Reading,
-    *,
-    with_schema: bool = False,
-) -> ChangeDecoder:
-    from windrow.ingest.formats.cdc.connect import PAYLOAD
-    from windrow.ingest.formats.cdc.decoder import ChangeDecoder
-    from windrow.ingest.formats.cdc.inner import JsonInner
-
-    unavailable = section.unavailable if isinstance(section, DebeziumOptions) else None
-    return ChangeDecoder(
-        ModelReference(section.schema_, folder),
-        JsonInner(reading, with_schema),
-        envelope,
-        (PAYLOAD,) if with_schema else (),
-        section.on_null,
-        section.part,
-        _beside(section),
-        included=section.included,
-        unavailable=unavailable,
-    )
-
-
-def _beside(section: ChangeSection) -> tuple[tuple[str, FieldPath], ...]:
-    """The columns that the envelope has, each with its path."""
-    return tuple((column, tuple(path.split("."))) for column, path in section.envelope.items())
-
-
-DEBEZIUM_JSON: FormatKind[DebeziumJsonSection] = _DebeziumJson()
-DEBEZIUM_AVRO: FormatKind[DebeziumAvroSection] = _DebeziumAvro()
-CANAL_JSON: FormatKind[CanalJsonSection] = _CanalJson()
-MAXWELL_JSON: FormatKind[MaxwellJsonSection] = _MaxwellJson()

@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.formats.cdc.arrays import beside_items, missing, path_text, picked
+from windrow.ingest.formats.cdc.arrays import beside_items, missing, nested, path_text, picked
 from windrow.ingest.formats.cdc.envelope import FieldPath
-from windrow.ingest.formats.cdc.inner import nested
 from windrow.ingest.formats.cdc.unavailable import UNTOLD, Unavailable, unavailable
 from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
 from windrow.ingest.schema.columns import Column, Columns, field_of

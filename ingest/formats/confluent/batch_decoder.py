@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,7 @@ from windrow.ingest.formats.confluent.records import (
     RecordMachine,
     WrittenWith,
 )
-from windrow.ingest.formats.shared.batch_decoder import Taken
-from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decoded
 from windrow.ingest.ports.schemas import Tell
@@ -39,41 +37,6 @@ _ASKED_MAX = 1000
 mistake of a producer's any more.
 """
 _TOLD_MAX = 300
-
-
-@dataclass(frozen=True)
-class PassBehind:
-    """A pass over what lies behind the frames."""
-
-    pass_: Any
-    skip: int
-
-    def decode(self, messages: pa.BinaryArray) -> Taken:
-        """What is certain of the messages. A null is not taken."""
-        taken: Taken = self.pass_.behind(messages, self.skip)
-        return taken
-
-
-@dataclass(frozen=True)
-class StrictBehind:
-    """The truth about what lies behind the frame."""
-
-    strict: Any
-    skip: int
-
-    @property
-    def truncation(self) -> Truncation:
-        truncation: Truncation = self.strict.truncation
-        return truncation
-
-    def decode(self, message: bytes) -> list[Any]:
-        """The values of the columns, in order, as pyarrow takes them.
-
-        Raises:
-            RefusedValueError: with the reason.
-        """
-        values: list[Any] = self.strict.decode(message[self.skip :])
-        return values
 
 
 _Found = RecordMachine | OtherRecord | OneOfSeveral | str
@@ -151,17 +114,12 @@ class FramedBatchDecoder:
             (np.flatnonzero(numbers == NULL), self._nulls),
             (np.flatnonzero(numbers == NAMELESS), self._nameless),
         ]
-        decoded = [(places, make(len(places))) for places, make in parts if len(places)]
-        for number, places in _grouped(numbers, len(found.frames)):
-            decoded.append(
-                (
-                    places,
-                    self._of_frame(
-                        found.frames[number], values.take(pa.array(places)), messages, places
-                    ),
-                )
-            )
-        return _together(decoded, self._schema)
+        decoded = [make(len(at)).numbered(pa.array(at)) for at, make in parts if len(at)]
+        for number, at in _grouped(numbers, len(found.frames)):
+            of_frame = values.take(pa.array(at))
+            made = self._of_frame(found.frames[number], of_frame, messages, at)
+            decoded.append(made.numbered(pa.array(at)))
+        return together(self._schema, decoded)
 
     @property
     def _schema(self) -> pa.Schema:
@@ -219,21 +177,20 @@ class FramedBatchDecoder:
     ) -> Decoded:
         """Of messages that say first which one of so many records they are."""
         branches, sizes = branches_of(values, frame.skip)
-        parts: list[tuple[npt.NDArray[np.int64], Decoded]] = []
+        parts: list[Decoded] = []
         for branch, size in np.unique(np.stack([branches, sizes]), axis=1).T.tolist():
             at = np.flatnonzero((branches == branch) & (sizes == size))
             if 0 <= branch < count:
                 inside = frame._replace(skip=frame.skip + size, path=(branch,))
-                parts.append(
-                    (at, self._of_frame(inside, values.take(pa.array(at)), messages, places[at]))
-                )
+                made = self._of_frame(inside, values.take(pa.array(at)), messages, places[at])
             else:
                 what = (
                     f"Schema id {frame.id}: Avro is malformed: a union of {count} types has no such"
                     " branch"
                 )
-                parts.append((at, self._dead(len(at), VALUE, "not_avro", what)))
-        return _together(parts, self._schema)
+                made = self._dead(len(at), VALUE, "not_avro", what)
+            parts.append(made.numbered(pa.array(at)))
+        return together(self._schema, parts)
 
     def _with_schema(self, decoded: Decoded, id_: str, record: str) -> Decoded:
         """With the columns that say which schema it was."""
@@ -305,12 +262,12 @@ class FramedBatchDecoder:
 
     def _dead(self, count: int, stage: str, reason: str, detail: str) -> Decoded:
         """So many messages refused for one reason."""
-        rows = pa.RecordBatch.from_arrays(
-            [pa.array([], f.type) for f in self._schema], schema=self._schema
-        )
-        told = (pa.repeat(pa.scalar(word), count) for word in (stage, reason, detail))
-        return Decoded(
-            rows, pa.array([], pa.int64()), pa.array(np.arange(count, dtype=np.int64)), *told
+        return replace(
+            nothing(self._schema),
+            dead_index=pa.array(np.arange(count, dtype=np.int64)),
+            dead_stage=pa.repeat(stage, count),
+            dead_reason=pa.repeat(reason, count),
+            dead_detail=pa.repeat(detail, count),
         )
 
 
@@ -319,42 +276,3 @@ def _grouped(numbers: npt.NDArray[np.int64], count: int) -> list[tuple[int, npt.
     order = np.argsort(numbers, kind="stable").astype(np.int64)
     edges = np.searchsorted(numbers[order], np.arange(count + 1))
     return [(number, order[edges[number] : edges[number + 1]]) for number in range(count)]
-
-
-def _together(parts: Sequence[tuple[npt.NDArray[np.int64], Decoded]], schema: pa.Schema) -> Decoded:
-    """The verdicts on some of the messages each, as one: all in the order of the messages."""
-    none = np.zeros(0, np.int64)
-    rows_from = np.concatenate(
-        [none, *(places[decoded.row_index.to_numpy()] for places, decoded in parts)]
-    )
-    dead_from = np.concatenate(
-        [none, *(places[decoded.dead_index.to_numpy()] for places, decoded in parts)]
-    )
-    rows_order, dead_order = (
-        np.argsort(rows_from, kind="stable"),
-        np.argsort(dead_from, kind="stable"),
-    )
-    columns = [
-        pa.concat_arrays(
-            [pa.array([], field.type), *(decoded.rows.column(i) for _, decoded in parts)]
-        ).take(pa.array(rows_order))
-        for i, field in enumerate(schema)
-    ]
-    empty = pa.array([], pa.string())
-    stage, reason, detail = (
-        (
-            pa.concat_arrays([empty, *arrays]).take(pa.array(dead_order))
-            for arrays in zip(
-                *((d.dead_stage, d.dead_reason, d.dead_detail) for _, d in parts), strict=True
-            )
-        )
-        if parts
-        else (empty, empty, empty)
-    )
-    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-    index, dead = pa.array(rows_from[rows_order]), pa.array(dead_from[dead_order])
-    dropped, filtered = (
-        sum(getattr(decoded, name) for _, decoded in parts) for name in ("dropped", "filtered")
-    )
-    cut = np.sort(np.concatenate([none, *(places[decoded.cut] for places, decoded in parts)]))
-    return Decoded(rows, index, dead, stage, reason, detail, dropped, filtered, cut=cut)

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
 from windrow.ingest.errors import BugError, SpecError
-from windrow.ingest.formats.confluent.records import record_of_subjects
+from windrow.ingest.formats.confluent.frame import Frame, schema_ids
+from windrow.ingest.formats.confluent.records import (
+    OneOfSeveral,
+    OtherRecord,
+    RecordMachine,
+    WrittenWith,
+    record_of_subjects,
+)
+from windrow.ingest.formats.row_decoder import OnNull
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decode
 from windrow.ingest.ports.schemas import Foreseen, SchemaRegistry, Tell
-from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
 from windrow.ingest.schema.part import WHOLE, Part
 
-if TYPE_CHECKING:
-    from windrow.ingest.formats.confluent.frame import Frame
-    from windrow.ingest.formats.confluent.records import (
-        OneOfSeveral,
-        OtherRecord,
-        RecordMachine,
-        WrittenWith,
-    )
-
-OnNull = Literal["dead", "drop"]
 UnknownId = Literal["fail", "dead"]
 OtherRecords = Literal["dead", "filter"]
 
@@ -162,10 +160,6 @@ class ConfluentDecoder:
 
     def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
         """What stands in front of the values, or in the header, whatever refused them."""
-        from windrow.ingest.formats.confluent.frame import (
-            schema_ids,
-        )  # as in open_telling
-
         del stages
         return schema_ids(messages, self.subjects.header, paths=self.payloads.paths)
 

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.formats.shared.buffers import octets_of
-from windrow.ingest.formats.shared.headers import last_values
+from windrow.ingest.formats.shared.buffers import last_values, octets_of
 
 NULL, NAMELESS = -1, -2
 """What stands in the place of a frame's number for a message without a value, and for

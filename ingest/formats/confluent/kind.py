@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from windrow.ingest.formats.json.kind import JsonOptions, reading_of
-from windrow.ingest.formats.keys import KeyKind, KeySection
-from windrow.ingest.formats.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.formats.json.kind import JsonOptions
+from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import FinerOptions
 from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.part import Part
 from windrow.ingest.settings.document import Place
-from windrow.ingest.settings.values import LeftOut, Text, Values, names_in, section_of
+from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Payloads
-
-_SCHEMA = "The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
-_ON_NULL = (
-    "What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
-)
-_VALUES = "What the messages are; the other settings of `decode` are the format's."
-_KEYS = "What the keys are; the other settings of `decode.key` are the format's."
+    from windrow.ingest.registry.client import Subjects
 
 
 class RegistryOptions(FinerOptions):
@@ -56,6 +50,12 @@ class RegistryOptions(FinerOptions):
             " subject are of."
         ),
     )
+
+    def subjects(self, part: Literal["key", "value"]) -> Subjects:
+        """Under which subjects the registry has the schemas."""
+        from windrow.ingest.registry.client import Subjects
+
+        return Subjects(self.subject_name_strategy, self.records, part)
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
@@ -117,157 +117,124 @@ class RecordOptions(RegistryOptions):
             )
 
 
-class AvroConfluentSection(RecordOptions, FormatSection):
+class AskingSection(RecordOptions, RowSection):
+    """Values whose schemas the registry is asked for."""
+
+    def payloads(self) -> Payloads:
+        """What lies behind the frames."""
+        raise NotImplementedError
+
+    def decoder(self, folder: Path) -> ConfluentDecoder:
+        from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
+
+        return ConfluentDecoder(
+            ModelReference(self.schema_, folder),
+            self.payloads(),
+            self.subjects("value"),
+            self.on_null,
+            self.unknown_id,
+            self.part,
+            self.records,
+            self.other_records,
+            tuple(self.written_with.items()),
+        )
+
+
+class AskingKeySection(RegistryOptions, KeySection):
+    """Keys whose schemas the registry is asked for."""
+
+    def payloads(self) -> Payloads:
+        """What lies behind the frames."""
+        raise NotImplementedError
+
+    def decoder(self, model: ModelReference) -> ConfluentDecoder:
+        from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
+
+        return ConfluentDecoder(
+            model,
+            self.payloads(),
+            self.subjects("key"),
+            unknown_id=self.unknown_id,
+            part=self.part,
+            records=self.records,
+        )
+
+
+class AvroPayloadOptions(Section):
+    """Of payloads in Avro."""
+
+    def payloads(self) -> Payloads:
+        from windrow.ingest.formats.confluent.payloads import AvroPayloads
+
+        return AvroPayloads()
+
+
+class ProtobufPayloadOptions(Section):
+    """Of payloads in Protobuf."""
+
+    def payloads(self) -> Payloads:
+        from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
+
+        return ProtobufPayloads()
+
+
+class AvroConfluentSection(AvroPayloadOptions, AskingSection):
     """Records in Avro's binary encoding, each behind the id of its schema in a registry."""
 
-    format: Literal["avro-confluent"] = Field(default="avro-confluent", description=_VALUES)
-    schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
-    on_null: Literal["dead", "drop"] = Field(default="dead", description=_ON_NULL)
+    format: Literal["avro-confluent"] = Field(default="avro-confluent", description=VALUES)
 
 
-class AvroConfluentKeySection(RegistryOptions, KeySection):
+class AvroConfluentKeySection(AvroPayloadOptions, AskingKeySection):
     """The same as keys."""
 
-    format: Literal["avro-confluent"] = Field(default="avro-confluent", description=_KEYS)
+    format: Literal["avro-confluent"] = Field(default="avro-confluent", description=KEYS)
 
 
-class ProtobufConfluentSection(RecordOptions, FormatSection):
+class ProtobufConfluentSection(ProtobufPayloadOptions, AskingSection):
     """Protobuf, each message behind the id of its schema in a registry, and which of
     the schema's messages it is.
     """
 
-    format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=_VALUES)
-    schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
-    on_null: Literal["dead", "drop"] = Field(default="dead", description=_ON_NULL)
+    format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=VALUES)
 
 
-class ProtobufConfluentKeySection(RegistryOptions, KeySection):
+class ProtobufConfluentKeySection(ProtobufPayloadOptions, AskingKeySection):
     """The same as keys."""
 
-    format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=_KEYS)
+    format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=KEYS)
 
 
-class JsonSchemaConfluentSection(JsonOptions, FormatSection):
+class JsonSchemaConfluentSection(JsonOptions, RowSection):
     """JSON documents, each behind the id of its schema in a registry, which isn't
     asked: the pandera model judges them.
     """
 
     format: Literal["json-schema-confluent"] = Field(
-        default="json-schema-confluent", description=_VALUES
+        default="json-schema-confluent", description=VALUES
     )
-    schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
-    on_null: Literal["dead", "drop"] = Field(default="dead", description=_ON_NULL)
+
+    def decoder(self, folder: Path) -> ConfluentDecoder:
+        model = ModelReference(self.schema_, folder)
+        return replace(_of_json(self, model, "value", self.part), on_null=self.on_null)
 
 
 class JsonSchemaConfluentKeySection(JsonOptions, KeySection):
     """The same as keys."""
 
     format: Literal["json-schema-confluent"] = Field(
-        default="json-schema-confluent", description=_KEYS
+        default="json-schema-confluent", description=KEYS
     )
 
-
-Value = TypeVar("Value", AvroConfluentSection, ProtobufConfluentSection)
-Key = TypeVar("Key", AvroConfluentKeySection, ProtobufConfluentKeySection)
-
-
-@dataclass(frozen=True)
-class _Asking(Generic[Value]):
-    """Values whose schemas the registry is asked for."""
-
-    section: type[Value]
-    payloads: Callable[[], Payloads]
-
-    def decoder(self, section: Value, folder: Path) -> ConfluentDecoder:
-        from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
-        from windrow.ingest.registry.subjects import Subjects
-
-        subjects = Subjects(section.subject_name_strategy, section.records, "value")
-        model = ModelReference(section.schema_, folder)
-        return ConfluentDecoder(
-            model,
-            self.payloads(),
-            subjects,
-            section.on_null,
-            section.unknown_id,
-            section.part,
-            section.records,
-            section.other_records,
-            tuple(section.written_with.items()),
-        )
+    def decoder(self, model: ModelReference) -> ConfluentDecoder:
+        return _of_json(self, model, "key", self.part)
 
 
-@dataclass(frozen=True)
-class _AskingKey(Generic[Key]):
-    """Keys whose schemas the registry is asked for."""
+def _of_json(
+    options: JsonOptions, model: ModelReference, part: Literal["key", "value"], columns: Part
+) -> ConfluentDecoder:
+    from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
+    from windrow.ingest.formats.confluent.payloads import JsonPayloads
+    from windrow.ingest.registry.client import Subjects
 
-    section: type[Key]
-    payloads: Callable[[], Payloads]
-
-    def decoder(self, key: Key, model: ModelReference) -> ConfluentDecoder:
-        from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
-        from windrow.ingest.registry.subjects import Subjects
-
-        subjects = Subjects(key.subject_name_strategy, key.records, "key")
-        return ConfluentDecoder(
-            model,
-            self.payloads(),
-            subjects,
-            unknown_id=key.unknown_id,
-            part=key.part,
-            records=key.records,
-        )
-
-
-class _JsonSchemaConfluent:
-    section = JsonSchemaConfluentSection
-
-    def decoder(self, section: JsonSchemaConfluentSection, folder: Path) -> ConfluentDecoder:
-        from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
-        from windrow.ingest.formats.confluent.payloads import JsonPayloads
-        from windrow.ingest.registry.subjects import Subjects
-
-        model, payloads = (
-            ModelReference(section.schema_, folder),
-            JsonPayloads(section.unknown, reading_of(section)),
-        )
-        return ConfluentDecoder(model, payloads, Subjects(), section.on_null, part=section.part)
-
-
-class _JsonSchemaConfluentKey:
-    section = JsonSchemaConfluentKeySection
-
-    def decoder(
-        self, key: JsonSchemaConfluentKeySection, model: ModelReference
-    ) -> ConfluentDecoder:
-        from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
-        from windrow.ingest.formats.confluent.payloads import JsonPayloads
-        from windrow.ingest.registry.subjects import Subjects
-
-        return ConfluentDecoder(
-            model, JsonPayloads(key.unknown, reading_of(key)), Subjects(part="key"), part=key.part
-        )
-
-
-def _avro() -> Payloads:
-    from windrow.ingest.formats.confluent.payloads import AvroPayloads
-
-    return AvroPayloads()
-
-
-def _protobuf() -> Payloads:
-    from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
-
-    return ProtobufPayloads()
-
-
-AVRO_CONFLUENT: FormatKind[AvroConfluentSection] = _Asking(AvroConfluentSection, _avro)
-AVRO_CONFLUENT_KEY: KeyKind[AvroConfluentKeySection] = _AskingKey(AvroConfluentKeySection, _avro)
-PROTOBUF_CONFLUENT: FormatKind[ProtobufConfluentSection] = _Asking(
-    ProtobufConfluentSection, _protobuf
-)
-PROTOBUF_CONFLUENT_KEY: KeyKind[ProtobufConfluentKeySection] = _AskingKey(
-    ProtobufConfluentKeySection, _protobuf
-)
-JSON_SCHEMA_CONFLUENT: FormatKind[JsonSchemaConfluentSection] = _JsonSchemaConfluent()
-JSON_SCHEMA_CONFLUENT_KEY: KeyKind[JsonSchemaConfluentKeySection] = _JsonSchemaConfluentKey()
+    payloads = JsonPayloads(options.encoding(model.folder, "decode"))
+    return ConfluentDecoder(model, payloads, Subjects(part=part), part=columns)

@@ -6,25 +6,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.avro.decoder import AvroPass
+from windrow.ingest.formats.avro.resolve import is_one_of, resolved
+from windrow.ingest.formats.avro.schema import AvroSchema, parse_root
+from windrow.ingest.formats.avro.strict import StrictAvro
+from windrow.ingest.formats.confluent.frame import Frame
 from windrow.ingest.formats.confluent.records import (
     OneOfSeveral,
     OtherRecord,
     RecordMachine,
     messages_in,
 )
-from windrow.ingest.formats.json.strict import Unknown
-from windrow.ingest.formats.json.values import EXACT, Reading
+from windrow.ingest.formats.json.decoder import DOCUMENT, JsonEncoding, json_batch_decoder
+from windrow.ingest.formats.protobuf.decoder import ProtobufPass
+from windrow.ingest.formats.protobuf.descriptors import (
+    compiled_text,
+    message_type,
+    name_at,
+    refuse_without_compiler,
+)
+from windrow.ingest.formats.protobuf.strict import StrictProtobuf
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.names import is_one_of
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.dtypes import holds_bytes
-
-if TYPE_CHECKING:
-    from windrow.ingest.formats.confluent.frame import Frame
 
 _PLACE = "the schema"
 
@@ -40,41 +45,19 @@ class AvroPayloads:
         """Which columns can come from a schema is said by that."""
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
-        from windrow.ingest.formats.avro.schema import (
-            AvroSchema,
-            parse_root,
-        )  # loaded where messages are decoded
-
-        root = parse_root(
-            schema.text, "the registry", [text for _, text in schema.references], "value"
-        )
-        several = (
-            [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
-        )
-        return [frozenset(name.rpartition(".")[2] for name in one.names) for one in several]
+        root = _root(schema, "value")
+        several = [root] if isinstance(root, AvroSchema) else root
+        return [
+            frozenset(name.rpartition(".")[2] for name in one.names)
+            for one in several
+            if one is not None
+        ]
 
     def machine(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
     ) -> RecordMachine | OtherRecord | OneOfSeveral:
-        from windrow.ingest.formats.avro.onepass import (
-            AvroPass,
-        )  # compiled code is loaded where messages are decoded
-        from windrow.ingest.formats.avro.resolve import resolved  # as above
-        from windrow.ingest.formats.avro.schema import (
-            AvroSchema,
-            parse_root,
-        )  # as above
-        from windrow.ingest.formats.avro.strict import StrictAvro  # as above
-        from windrow.ingest.formats.confluent.batch_decoder import (
-            PassBehind,
-            StrictBehind,
-        )  # as above
-
         assert schema is not None
-        only = columns.columns[0].name if len(columns.columns) == 1 else None
-        root = parse_root(
-            schema.text, "the registry", [text for _, text in schema.references], only
-        )
+        root = _root(schema, columns.columns[0].name if len(columns.columns) == 1 else None)
         if not isinstance(root, AvroSchema) and not frame.path:
             return OneOfSeveral(len(root))
         written = root if isinstance(root, AvroSchema) else root[frame.path[0]]
@@ -85,13 +68,9 @@ class AvroPayloads:
             return OtherRecord(written.root or "no record")
         read = resolved(written, found, records)
         fast, strict = AvroPass(read, found), StrictAvro(read, found)
-        machine = BatchDecoder(
-            columns.arrow_schema,
-            PassBehind(fast, frame.skip),
-            StrictBehind(strict, frame.skip),
-            defaults,
+        return RecordMachine(
+            BatchDecoder(columns.arrow_schema, fast, strict, defaults, frame.skip), written.root
         )
-        return RecordMachine(machine, written.root)
 
 
 @dataclass(frozen=True)
@@ -105,10 +84,6 @@ class ProtobufPayloads:
         """Which columns can come from a schema is said by that, but it takes the
         compiler to say it.
         """
-        from windrow.ingest.formats.protobuf.descriptors import (
-            refuse_without_compiler,
-        )  # loaded where messages are decoded
-
         refuse_without_compiler("A schema of a registry")
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
@@ -116,23 +91,7 @@ class ProtobufPayloads:
 
     def machine(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
-    ) -> RecordMachine | OtherRecord | OneOfSeveral:
-        from windrow.ingest.formats.confluent.batch_decoder import (
-            PassBehind,
-            StrictBehind,
-        )  # as above
-        from windrow.ingest.formats.protobuf.batch_decoder import (
-            StrictProtobuf,
-        )  # as above
-        from windrow.ingest.formats.protobuf.descriptors import (
-            compiled_text,
-            message_type,
-            name_at,
-        )  # as above
-        from windrow.ingest.formats.protobuf.onepass import (
-            ProtobufPass,
-        )  # as above
-
+    ) -> RecordMachine | OtherRecord:
         assert schema is not None
         types = compiled_text(schema.text, schema.references, _PLACE)
         kind = message_type(types, name_at(types, frame.path, _PLACE), _PLACE)
@@ -141,10 +100,9 @@ class ProtobufPayloads:
         if _is_other([kind.full_name], fields, found, records):
             return OtherRecord(kind.full_name)
         strict = StrictProtobuf(kind, found, "null")
-        fast = PassBehind(ProtobufPass(kind, found), frame.skip)
+        fast = ProtobufPass(kind, found)
         return RecordMachine(
-            BatchDecoder(columns.arrow_schema, fast, StrictBehind(strict, frame.skip), defaults),
-            kind.full_name,
+            BatchDecoder(columns.arrow_schema, fast, strict, defaults, frame.skip), kind.full_name
         )
 
 
@@ -152,44 +110,26 @@ class ProtobufPayloads:
 class JsonPayloads:
     """JSON documents: the model judges them, whatever the registry's JSON Schema says."""
 
-    unknown: Unknown = "ignore"
-    reading: Reading = EXACT
+    encoding: JsonEncoding = DOCUMENT
     kind: None = None
     paths: bool = False
 
     def check(self, columns: Columns) -> None:
-        wrong = [column.name for column in columns.columns if holds_bytes(column.type)]
-        if wrong:
-            what = f"The schema can't be used for JSON, which has no bytes: {', '.join(wrong)}"
-            raise SpecError(
-                what, "spec", "Take String, and decode it after the table; nothing was read."
-            )
+        self.encoding.check(columns)
 
     def records(self, _schema: WriterSchema) -> list[frozenset[str]]:
         """A document has no name."""
         return []
 
     def machine(
-        self, schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]
+        self, _schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]
     ) -> RecordMachine:
-        from windrow.ingest.formats.confluent.batch_decoder import (
-            PassBehind,
-            StrictBehind,
-        )  # as above
-        from windrow.ingest.formats.json.onepass import OnePass  # as above
-        from windrow.ingest.formats.json.strict import Strict  # as above
+        unknown, reading = self.encoding.unknown, self.encoding.reading
+        return RecordMachine(json_batch_decoder(columns, unknown, reading, frame.skip), "")
 
-        assert schema is None
-        fast, strict = (
-            OnePass(columns, self.unknown, self.reading),
-            Strict(columns, self.unknown, self.reading),
-        )
-        return RecordMachine(
-            BatchDecoder(
-                columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip)
-            ),
-            "",
-        )
+
+def _root(schema: WriterSchema, only: str | None) -> AvroSchema | list[AvroSchema | None]:
+    return parse_root(schema.text, "the registry", [text for _, text in schema.references], only)
 
 
 def _is_other(

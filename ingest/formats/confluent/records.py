@@ -8,12 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from windrow.ingest.errors import SpecError
-
-if TYPE_CHECKING:
-    from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 
 WrittenWith = Literal["schema_id", "record"]
 """What a column may say of the schema that a message was written with."""

@@ -1,70 +1,110 @@
-"""CSV messages -> rows and dead letters."""
+"""Lines of fields: most messages in one compiled pass, every other one strictly."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.csv.lines import COMMAS, Dialect
+from windrow.ingest.formats.csv.lines import COMMAS, Dialect, Lines, Piece
+from windrow.ingest.formats.csv.strict import StrictLine
 from windrow.ingest.formats.json.values import EXACT, Reading
-from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.nodes import EPOCH, INSTANT, WIDE, bounds_of, nodes_of
+from windrow.ingest.formats.shared.onepass import OnePass
+from windrow.ingest.formats.shared.refusal import RefusedValueError
+from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
-from windrow.ingest.schema.part import WHOLE, Part
+
+PASS = Compiled("windrow.ingest.formats.csv.scan")
+"""The compiled functions."""
+
+WIDTH = 4
+KIND, LOW, HIGH, REQUIRED = range(WIDTH)
+"""What stands at which place of a column: see `shared.nodes` and
+`shared.nodes.bounds_of`; 1 where null won't do.
+"""
+ROWS = 2
+"""Where the pass's state counts rows."""
 
 
 @dataclass(frozen=True)
-class CsvDecoder:
-    """Lines to the columns of a pandera model, one row a message: the fields are the
-    columns, in their order.
+class CsvEncoding:
+    """One line, whose fields are the columns, in their order.
 
-    `on_null`: what a message without a value becomes; `part`: which of the model's
-    columns the lines hold; `reading`: how timestamps are written.
+    `reading`: how timestamps are written.
     """
 
-    model: ModelReference
-    on_null: Literal["dead", "drop"] = "dead"
-    part: Part = WHOLE
     dialect: Dialect = COMMAS
     reading: Reading = EXACT
 
-    @property
-    def columns(self) -> Columns:
-        return self._columns(model_now(self.model)[1])
+    def now(self) -> Self:
+        return self
 
-    def open(self) -> Decode:
-        """A thread's machine is kept until the schema's file changes."""
-        from windrow.ingest.formats.csv.batch_decoder import (
-            csv_batch_decoder,
-        )  # loaded where messages are decoded
-
-        machine = built_of_model(
-            self,
-            self.model,
-            lambda model: csv_batch_decoder(self._columns(model), self.dialect, self.reading),
-        )
-        return lambda messages: machine.decode(messages.column("value"), self.on_null)
-
-    def _columns(self, model: type[Any]) -> Columns:
-        columns = self.part.of(Columns.of(model))
+    def check(self, columns: Columns) -> None:
         wrong = [
             f"{column.name} is {column.type}"
             for column in columns.columns
-            if not _fits_a_field(column.type)
+            if pa.types.is_nested(column.type) or pa.types.is_binary(column.type)
         ]
-        if wrong:
-            what = (
-                f"The schema {self.model} can't be used for CSV, whose fields are single values and"
-                f" no bytes: {', '.join(wrong)}"
-            )
-            raise SpecError(
-                what, "spec", "Take String, and take it apart after the table; nothing was read."
-            )
-        return columns
+        refuse_columns(
+            wrong,
+            "CSV, whose fields are single values and no bytes",
+            "Take String, and take it apart after the table",
+        )
+
+    def open(self, columns: Columns) -> DecodeValues:
+        return csv_batch_decoder(columns, self.dialect, self.reading).decode
 
 
-def _fits_a_field(kind: pa.DataType) -> bool:
-    return not pa.types.is_nested(kind) and not pa.types.is_binary(kind)
+def csv_batch_decoder(columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> BatchDecoder:
+    """Decoder of batches of lines."""
+    fast, strict = CsvPass(columns, dialect, reading), StrictLine(columns, dialect, reading)
+    return BatchDecoder(columns.arrow_schema, fast, strict)
+
+
+class CsvPass(OnePass):
+    """The compiled pass for some columns and a dialect, whose characters are ASCII."""
+
+    def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
+        nodes = nodes_of(columns, reading.unit(None), reading.clock())
+        special = [
+            -1 if c is None else ord(c) for c in (dialect.delimiter, dialect.quote, dialect.escape)
+        ]
+        super().__init__(nodes, ROWS, PASS.copy_texts, special[1], null=-1)
+        fields = [(node.kind, *bounds_of(node, columns.finer), node.required) for node in nodes[1:]]
+        self._width = sum(2 if node.kind in {WIDE, EPOCH, INSTANT} else 1 for node in nodes[1:])
+        null = _bare_null(dialect)
+        self._own = (
+            *special,
+            np.frombuffer(null or b"", np.uint8),
+            null is not None,
+            np.array(fields, np.int64).ravel(),
+            len(fields),
+        )
+
+    def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
+        del longest
+        PASS.scan(data, begins, ends, *self._own, self._state, self._tape, mask)
+
+    def _most_entries(self, size: int, messages: int) -> int:
+        del size
+        return self._width * messages
+
+
+def _bare_null(dialect: Dialect) -> bytes | None:
+    """What a field that is null looks like in a message; None where no bare field can."""
+    if dialect.null_literal is None:
+        return None
+    try:
+        pieces = Lines(dialect).pieces(dialect.null_literal, 1)
+    except RefusedValueError:
+        return None
+    return (
+        dialect.null_literal.encode()
+        if pieces == [Piece(pieces[0].text, dialect.null_literal)]
+        else None
+    )

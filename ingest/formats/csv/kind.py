@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.formats.keys import KeyKind, KeySection
-from windrow.ingest.formats.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import TimestampOptions
-from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.values import LeftOut, OrNone, Values, Written
 
 if TYPE_CHECKING:
-    from windrow.ingest.formats.csv.decoder import CsvDecoder
+    from windrow.ingest.formats.csv.decoder import CsvEncoding
 
 
 def _character(value: str | None) -> str | None:
@@ -78,66 +76,21 @@ class CsvOptions(TimestampOptions):
         } - {""}:
             yield ("null_literal",), "begins with a quote, and what stands in quotes is never null"
 
+    def encoding(self, _folder: Path, _setting: str) -> CsvEncoding:
+        from windrow.ingest.formats.csv.decoder import CsvEncoding
+        from windrow.ingest.formats.csv.lines import Dialect
 
-class CsvSection(CsvOptions, FormatSection):
+        dialect = Dialect(self.delimiter, self.quote, self.escape, self.null_literal)
+        return CsvEncoding(dialect, self.reading)
+
+
+class CsvSection(CsvOptions, RowSection):
     """Lines of fields, one a message."""
 
-    format: Literal["csv"] = Field(
-        default="csv",
-        description="What the messages are; the other settings of `decode` are the format's.",
-    )
-    schema_: SchemaReference = Field(
-        alias="schema",
-        description=(
-            "The pandera.polars DataFrameModel whose columns, types and rules the table's rows"
-            " have."
-        ),
-    )
-    on_null: Literal["dead", "drop"] = Field(
-        default="dead",
-        description=(
-            "What becomes of a message without a value (a tombstone): a dead letter, or it is only"
-            " counted."
-        ),
-    )
+    format: Literal["csv"] = Field(default="csv", description=VALUES)
 
 
 class CsvKeySection(CsvOptions, KeySection):
     """Lines of fields as keys."""
 
-    format: Literal["csv"] = Field(
-        default="csv",
-        description="What the keys are; the other settings of `decode.key` are the format's.",
-    )
-
-
-class _Csv:
-    section = CsvSection
-
-    def decoder(self, section: CsvSection, folder: Path) -> CsvDecoder:
-        from windrow.ingest.formats.csv.decoder import CsvDecoder
-        from windrow.ingest.formats.csv.lines import Dialect
-
-        dialect = Dialect(section.delimiter, section.quote, section.escape, section.null_literal)
-        return CsvDecoder(
-            ModelReference(section.schema_, folder),
-            section.on_null,
-            section.part,
-            dialect,
-            section.reading,
-        )
-
-
-class _CsvKey:
-    section = CsvKeySection
-
-    def decoder(self, key: CsvKeySection, model: ModelReference) -> CsvDecoder:
-        from windrow.ingest.formats.csv.decoder import CsvDecoder
-        from windrow.ingest.formats.csv.lines import Dialect
-
-        dialect = Dialect(key.delimiter, key.quote, key.escape, key.null_literal)
-        return CsvDecoder(model, part=key.part, dialect=dialect, reading=key.reading)
-
-
-CSV: FormatKind[CsvSection] = _Csv()
-CSV_KEY: KeyKind[CsvKeySection] = _CsvKey()
+    format: Literal["csv"] = Field(default="csv", description=KEYS)

@@ -11,14 +11,15 @@ isn't taken. Each byte is looked at a bounded number of times.
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int64, uint8
+from numba import boolean, int32, int64, uint8
 
-from windrow.ingest.formats.csv.fields import ENTRIES, HIGH, KIND, LOW, REQUIRED, ROWS, WIDTH
+from windrow.ingest.formats.csv.decoder import HIGH, KIND, LOW, REQUIRED, ROWS, WIDTH
 from windrow.ingest.formats.shared.instants import day, epoch, instant
 from windrow.ingest.formats.shared.nodes import BOOL, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
 from windrow.ingest.formats.shared.numbers import decimal, numeric
 from windrow.ingest.formats.shared.octets import EDGES, byte, is_utf8
-from windrow.ingest.formats.shared.spread import put
+from windrow.ingest.formats.shared.onepass import ENTRIES
+from windrow.ingest.formats.shared.spread import copy_octets, put
 from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, part
 
 _LF, _CR = 10, 13
@@ -185,7 +186,7 @@ def scan(
     """Write down the lines between `begins` and `ends` that are certainly rows, and say in `taken` which.
 
     `delimiter`, `quote`, `escape`: bytes, -1: there is none; `null`: what stands for
-    null, if `has_null`; `fields`: see `fields.py`.
+    null, if `has_null`; `fields`: see `decoder.py`.
     """  # noqa: E501
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, fields_at, state_at, tape_at = (
@@ -210,3 +211,24 @@ def scan(
             state_at,
             tape_at,
         )
+
+
+@compiled((OCTETS, int64, int64[::1], uint8[::1], int32[::1], uint8[::1]))
+def copy_texts(data, quote, values, present, offsets, letters):
+    """All texts behind each other.
+
+    `letters` has room for eight bytes more, which are written to in between.
+    """
+    source, target, size = memory(data), memory(letters), len(data)
+    values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
+    for i in range(len(values)):
+        if not present_at[i]:
+            continue
+        at, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
+        if not values_at[i] & 1:
+            copy_octets(source, at, size, target, begin, end)
+            continue
+        while begin < end:
+            target[begin] = source[at]
+            at += 2 if source[at] == quote else 1
+            begin += 1

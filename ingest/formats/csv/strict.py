@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece, counted
 from windrow.ingest.formats.json.values import EXACT, Reading, converter, number_in
-from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Column, Columns
 
 _BOM = "\ufeff"

@@ -1,63 +1,112 @@
-"""JSON messages -> rows and dead letters."""
+"""JSON documents: most messages in one compiled pass, every other one strictly."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Self
 
-from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.json.strict import Unknown
+import numpy as np
+import pyarrow as pa
+
+from windrow.ingest.formats.json.layout import ITEMS, PASS, SPARE, tables_of
+from windrow.ingest.formats.json.strict import Strict, Unknown
 from windrow.ingest.formats.json.values import EXACT, Reading
-from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.nodes import EPOCH, WIDE, nodes_of
+from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.dtypes import holds_bytes
-from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
-from windrow.ingest.schema.part import WHOLE, Part
-
-OnNull = Literal["dead", "drop"]
+from windrow.ingest.schema.dtypes import holds_bytes, map_type
 
 
 @dataclass(frozen=True)
-class JsonDecoder:
-    """JSON documents to the columns of a pandera model, one row a message.
+class JsonEncoding:
+    """One JSON document.
 
-    `on_null`: what a message without a value becomes; `unknown`: what becomes of a
-    message with fields that the schema doesn't name; `part`: which of the model's
-    columns the documents hold; `reading`: how their values are written.
+    `unknown`: what becomes of a message with fields that the schema doesn't name;
+    `reading`: how its values are written.
     """
 
-    model: ModelReference
-    on_null: OnNull = "dead"
     unknown: Unknown = "ignore"
-    part: Part = WHOLE
     reading: Reading = EXACT
 
-    @property
-    def columns(self) -> Columns:
-        return self._columns(model_now(self.model)[1])
+    def now(self) -> Self:
+        return self
 
-    def open(self) -> Decode:
-        """A thread's machine is kept until the schema's file changes."""
-        from windrow.ingest.formats.json.batch_decoder import (
-            json_batch_decoder,
-        )  # compiled code is loaded where messages are decoded
-
-        machine = built_of_model(
-            self,
-            self.model,
-            lambda model: json_batch_decoder(self._columns(model), self.unknown, self.reading),
+    def check(self, columns: Columns) -> None:
+        wrong = _names_of_bytes(columns.arrow_schema)
+        refuse_columns(
+            wrong, "JSON, which has no bytes", "Take String, and decode it after the table"
         )
-        return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
-    def _columns(self, model: type[Any]) -> Columns:
-        columns = self.part.of(Columns.of(model))
-        wrong = [column.name for column in columns.columns if holds_bytes(column.type)]
-        if wrong:
-            what = (
-                f"The schema {self.model} can't be used for JSON, which has no bytes:"
-                f" {', '.join(wrong)}"
-            )
-            raise SpecError(
-                what, "spec", "Take String, and decode it after the table; nothing was read."
-            )
-        return columns
+    def open(self, columns: Columns) -> DecodeValues:
+        return json_batch_decoder(columns, self.unknown, self.reading).decode
+
+
+DOCUMENT = JsonEncoding()
+
+
+def json_batch_decoder(
+    columns: Columns, unknown: Unknown = "ignore", reading: Reading = EXACT, skip: int = 0
+) -> BatchDecoder:
+    """Decoder of batches, for documents behind so many bytes."""
+    fast, strict = JsonPass(columns, unknown, reading), Strict(columns, unknown, reading)
+    return BatchDecoder(columns.arrow_schema, fast, strict, skip=skip)
+
+
+def _names_of_bytes(fields: Sequence[pa.Field]) -> list[str]:
+    """The columns, and the fields in structs, that hold bytes."""
+    found: list[str] = []
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            found += [f"{field.name}.{name}" for name in _names_of_bytes(list(field.type))]
+        elif holds_bytes(field.type):
+            found.append(field.name)
+    return found
+
+
+class JsonPass(OnePass):
+    """The compiled pass."""
+
+    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
+        nodes = nodes_of(columns)
+        super().__init__(nodes, ITEMS, PASS.copy_texts)
+        self._tables = tables_of(nodes, reading, columns.finer)
+        self._others = unknown == "ignore"
+        self._required = sum(node.required for node in nodes)
+        self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in nodes) else 1
+        # an object may stand for the list: each key has three entries
+        if any(map_type(node.type) is not None for node in nodes):
+            self._widest = 3
+
+    def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
+        names = self._tables.names
+        # behind all names there is room for one more, to read and to write
+        room = np.zeros(len(names) + longest + 8, np.uint8)
+        room[: len(names)] = np.frombuffer(names, np.uint8)
+        read = room.view()
+        read.setflags(write=False)
+        self._state[SPARE] = len(names)
+        PASS.scan(
+            data,
+            begins,
+            ends,
+            read,
+            room,
+            self._others,
+            self._required,
+            self._tables.numbers,
+            self._state,
+            self._tape,
+            self._keys,
+            mask,
+        )
+
+    def _most_entries(self, size: int, messages: int) -> int:
+        """A value takes two bytes at least, a key of an object with its value five."""
+        del messages
+        return self._widest * (size // 2 + 1)
+
+    def _room_for_keys(self, longest: int) -> int:
+        return room_for_keys(longest // 2)

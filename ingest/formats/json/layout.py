@@ -1,4 +1,4 @@
-"""The columns as tables of numbers, which the compiled pass goes by."""
+"""The columns as tables of numbers, which the compiled pass goes by, and what it keeps in mind."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.ingest.formats.json.strict import MAX_DEPTH
 from windrow.ingest.formats.json.values import EXACT, Reading
 from windrow.ingest.formats.shared.nodes import LIST, MAP, STRUCT, TEXT, Node, bounds_of
 from windrow.ingest.native.calling import Compiled
@@ -52,6 +53,31 @@ WIDTH = 16
   this struct began with. The pass keeps them.
 - `SEEN`: the object that this field was seen in last. The pass keeps it.
 """
+
+OBJECTS, MESSAGES, REQUIRED_SEEN, KEYS_MASK, SPARE = range(2, 7)
+"""What stands at which place of the pass's state, behind the first two (`shared.onepass`).
+
+`OBJECTS` were opened, and `MESSAGES` begun, ever: so each has a number of its own;
+`REQUIRED_SEEN` columns that must be there were in the message; `KEYS_MASK` is how the
+hashes of its keys are indexed; at `SPARE` there is room for a name behind all names.
+Behind them stand the frames of what is open, and behind these how many items each space
+has, now and before the message. Space 0 has the rows.
+"""
+FRAMES = 8
+FRAME = 8
+NODE, CLOSE, OBJECT, INDEX, ITEM, BEGIN, FIELD, TEXT_NODE = range(FRAME)
+"""What stands at which place of a frame.
+
+`NODE`: whose value is open, or `UNKNOWN`; `CLOSE`: the bracket that closes it;
+`OBJECT`: its own number; `INDEX`: which value of its node it is; `ITEM`: which value of
+its children's nodes is the next one; `BEGIN`: where its items begin, or its text;
+`FIELD`: where in the tables it stands which field is expected; `TEXT_NODE`: whose value
+it is as a text, or `UNKNOWN`.
+"""
+UNKNOWN = -1
+"""The node of what no column is for."""
+
+ITEMS = FRAMES + FRAME * MAX_DEPTH
 
 _MOST_MORE = 18
 """Digits of a power of ten that 64 bits hold."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from windrow.ingest.formats.json.layout import FACTOR, HIGH, KIND, LOW, REQUIRED, WIDTH
-from windrow.ingest.formats.json.state import ENTRIES, ITEMS
+from windrow.ingest.formats.json.layout import FACTOR, HIGH, ITEMS, KIND, LOW, REQUIRED, WIDTH
 from windrow.ingest.formats.json.text import QUOTE, text_end, word
 from windrow.ingest.formats.shared.instants import day, epoch, instant
 from windrow.ingest.formats.shared.nodes import BOOL, DAY, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
 from windrow.ingest.formats.shared.numbers import decimal, number, numeric, unscaled
 from windrow.ingest.formats.shared.octets import byte
+from windrow.ingest.formats.shared.onepass import ENTRIES
 from windrow.ingest.native.making import inlined, part
 
 _TRUE, _FALSE, _NULL = (

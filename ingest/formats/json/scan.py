@@ -23,51 +23,48 @@ keys that are no field's, in pairs with the message that they are of.
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int64, uint8
+from numba import boolean, int32, int64, uint8
 
 from windrow.ingest.formats.json.layout import (
     AFTER,
+    BEGIN,
+    CLOSE,
+    FIELD,
     FIRST,
+    FRAME,
+    FRAMES,
+    INDEX,
     INNER,
+    ITEM,
+    ITEMS,
+    KEYS_MASK,
     KIND,
     LENGTH,
     LOOKUP,
     LOW,
     MASK,
-    NAME,
-    PLAIN,
-    REQUIRED,
-    SEEN,
-    START,
-    WIDTH,
-)
-from windrow.ingest.formats.json.scalars import put, scalar, skipped
-from windrow.ingest.formats.json.state import (
-    BEGIN,
-    CLOSE,
-    ENTRIES,
-    FIELD,
-    FRAME,
-    FRAMES,
-    INDEX,
-    ITEM,
-    ITEMS,
-    KEYS_MASK,
     MESSAGES,
+    NAME,
     NODE,
     OBJECT,
     OBJECTS,
+    PLAIN,
+    REQUIRED,
     REQUIRED_SEEN,
-    SPACES,
+    SEEN,
     SPARE,
+    START,
     TEXT_NODE,
     UNKNOWN,
-    room_for_keys,
+    WIDTH,
 )
+from windrow.ingest.formats.json.scalars import put, scalar, skipped
 from windrow.ingest.formats.json.text import QUOTE, blank, hashed, same, text_end, unescape
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
 from windrow.ingest.formats.shared.octets import EDGES, byte
+from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import is_first
+from windrow.ingest.formats.shared.spread import copy_octets
 from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, part
 
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
@@ -353,7 +350,7 @@ def message_or_nothing(data, at, end, names, room, others, required, tables, sta
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
     state[REQUIRED_SEEN] = 0
-    state[KEYS_MASK] = _room_for_keys(end - at) - 1
+    state[KEYS_MASK] = _room_for_keys((end - at) // 2) - 1
     if (
         message(data, at, end, names, room, others, tables, state, tape, keys)
         and state[REQUIRED_SEEN] == required
@@ -412,3 +409,21 @@ def scan(data, begins, ends, names, room, others, required, tables, state, tape,
 def hash_of(octets, at, n):
     """The hash of n bytes, as the pass makes it."""
     return hashed(memory(octets), at, at + n, n)
+
+
+@compiled((OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
+def copy_texts(data, values, present, offsets, letters):
+    """All strings behind each other, their escapes replaced.
+
+    `letters` has room for eight bytes more, which are written to in between.
+    """
+    source, target, size = memory(data), memory(letters), len(data)
+    values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
+    for i in range(len(values)):
+        if not present_at[i]:
+            continue
+        at, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
+        if values_at[i] & 1:
+            unescape(source, at, target, begin, end)
+            continue
+        copy_octets(source, at, size, target, begin, end)

@@ -24,8 +24,7 @@ from windrow.ingest.formats.json.values import (
     integer,
     wrong_type,
 )
-from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import map_type
 

@@ -23,17 +23,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from windrow.ingest.formats.shared.calendar import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
-from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.formats.shared.truncation import Truncation
-from windrow.ingest.formats.timestamps import DateForm, DecimalForm, TimestampForm
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import epoch_of, zone_of
 from windrow.ingest.schema.dtypes import EPOCH_UNITS, map_type
+
+if TYPE_CHECKING:
+    from windrow.ingest.formats.options import DateForm, DecimalForm, TimestampForm
 
 
 class LongInteger(str):

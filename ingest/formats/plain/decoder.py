@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.text import as_text
+from windrow.ingest.formats.shared.buffers import as_text
+from windrow.ingest.formats.shared.decoded import nothing
 from windrow.ingest.ports.decoder import VALUE, Decode, Decoded, Refusal
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.load import ModelReference, model_now
@@ -88,15 +89,8 @@ class PlainDecoder:
         rows = pa.RecordBatch.from_arrays(
             [column if len(kept) == len(values) else column.take(pa.array(kept))], schema=schema
         )
-        none = pa.array([], pa.string())
-        every = Decoded(
-            rows,
-            pa.array(kept),
-            pa.array([], pa.int64()),
-            none,
-            none,
-            none,
-            dropped=len(values) - len(kept),
+        every = replace(
+            nothing(schema), rows=rows, row_index=pa.array(kept), dropped=len(values) - len(kept)
         )
         tombstones = np.flatnonzero(nulls if self.on_null == "dead" else np.zeros(0))
         refusals = [

@@ -1,60 +1,91 @@
-"""Protobuf messages -> rows and dead letters."""
+"""Messages of a Protobuf type that the spec names: most of them in one compiled pass, every
+other one by Protobuf's own library.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
 
 from windrow.ingest.formats.protobuf.descriptors import TypesFile, message_type
-from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.formats.protobuf.fields import readers
+from windrow.ingest.formats.protobuf.strict import StrictProtobuf
+from windrow.ingest.formats.protobuf.tables import ITEMS, field_tables
+from windrow.ingest.formats.row_decoder import DecodeValues
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.gather import SPREADING
+from windrow.ingest.formats.shared.nodes import WIDE
+from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
+from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
-from windrow.ingest.schema.part import WHOLE, Part
 
-OnNull = Literal["dead", "drop"]
+PASS = Compiled("windrow.ingest.formats.protobuf.scan")
+"""The compiled functions."""
+
+FREE, SHARE = 1 << 20, 32
+"""What the items of any message may cost, and how much more for each of its bytes."""
 
 
 @dataclass(frozen=True)
-class ProtobufDecoder:
-    """Messages of one Protobuf type to the columns of a pandera model, one row a message.
+class ProtobufEncoding:
+    """One message of the type `message`, which a descriptor set or a .proto file has."""
 
-    `types`: the descriptor set or the .proto file that has the type, whose name is
-    `message`; `on_null`: what a message without a value becomes; `part`: which of the
-    model's columns the messages hold.
-    """
-
-    model: ModelReference
     types: TypesFile
     message: str
-    on_null: OnNull = "dead"
-    part: Part = WHOLE
 
-    @property
-    def columns(self) -> Columns:
-        from windrow.ingest.formats.protobuf.fields import (
-            readers,
-        )  # Arrow is loaded where there is something to decode
+    def now(self) -> Self:
+        return replace(self, types=self.types.now())
 
-        columns = self.part.of(Columns.of(model_now(self.model)[1]))
-        kind = self._type(self.types.octets())
+    def check(self, columns: Columns) -> None:
+        kind = self._type()
         readers(kind, columns.as_written(kind.fields_by_name).columns)
-        return columns
 
-    def open(self) -> Decode:
-        """A thread's machine is kept until the model's or the type's file changes."""
-        from windrow.ingest.formats.protobuf.batch_decoder import (
-            protobuf_batch_decoder,
-        )  # as above
+    def open(self, columns: Columns) -> DecodeValues:
+        return protobuf_batch_decoder(self._type(), columns).decode
 
-        types = self.types.octets()
-        machine = built_of_model(
-            (self, types),
-            self.model,
-            lambda model: protobuf_batch_decoder(
-                self._type(types), self.part.of(Columns.of(model))
-            ),
+    def _type(self) -> Any:
+        return message_type(self.types.octets(), self.message, self.types.name)
+
+
+def protobuf_batch_decoder(kind: Any, columns: Columns) -> BatchDecoder:
+    """Decoder of batches of messages of a type.
+
+    Raises:
+        SpecError: a column can't come from the type.
+    """
+    found, defaults = columns.as_written(kind.fields_by_name)
+    fast, strict = ProtobufPass(kind, found), StrictProtobuf(kind, found)
+    return BatchDecoder(columns.arrow_schema, fast, strict, defaults)
+
+
+class ProtobufPass(OnePass):
+    """The compiled pass for a type and columns."""
+
+    def __init__(self, kind: Any, columns: Columns) -> None:
+        tables = self._tables = field_tables(kind, columns)
+        super().__init__(
+            tables.nodes,
+            ITEMS,
+            SPREADING.copy_texts,
+            np.frombuffer(tables.symbols, np.uint8),
+            null=-1,
+            defaults=tables.defaults,
+            by_key=True,
         )
-        return lambda messages: machine.decode(messages.column("value"), self.on_null)
+        self._widest = 2 if any(node.kind == WIDE for node in tables.nodes) else 1
 
-    def _type(self, types: bytes) -> Any:
-        return message_type(types, self.message, self.types.name)
+    def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
+        del longest
+        tables = self._tables
+        own = tables.root, tables.kids, FREE, SHARE, tables.numbers
+        PASS.scan(data, begins, ends, *own, self._state, self._tape, self._keys, mask)
+
+    def _most_entries(self, size: int, messages: int) -> int:
+        """An item has one byte at least, any other value two, as has a list that grows."""
+        del messages
+        return self._widest * size + size + 2
+
+    def _room_for_keys(self, longest: int) -> int:
+        return room_for_keys(longest) if self._tables.keyed else 0

@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.formats.protobuf.known import CONFLUENT
@@ -41,7 +41,7 @@ class TypesFile:
 
     folder: Path
     name: str
-    taken: bytes | None = field(default=None, compare=False, repr=False)
+    taken: bytes | None = field(default=None, repr=False)
     """The types, as they were taken along; None: they are read when they are asked for."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -51,6 +51,14 @@ class TypesFile:
             SpecError: the file can't be read or compiled.
         """
         return TypesFile, (self.folder, self.name, self.octets())
+
+    def now(self) -> Self:
+        """The same with the types that its file has now.
+
+        Raises:
+            SpecError: the file can't be read or compiled.
+        """
+        return replace(self, taken=self.octets())
 
     def octets(self) -> bytes:
         """The types and those that they import, as the bytes of a descriptor set.

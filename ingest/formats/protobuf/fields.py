@@ -31,8 +31,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
-from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 

@@ -16,8 +16,14 @@ import numpy as np
 from numba import int64, uint8
 
 from windrow.ingest.formats.protobuf.scalars import instant, passed_over, raw, sized, tag
-from windrow.ingest.formats.protobuf.state import (
-    ENTRIES,
+from windrow.ingest.formats.protobuf.tables import (
+    BITS,
+    COST,
+    DENSE,
+    DENSE_AT,
+    DIVIDED,
+    FACTOR,
+    FIXED64,
     FRAME,
     FRAME_BITS,
     FRAME_END,
@@ -27,30 +33,19 @@ from windrow.ingest.formats.protobuf.state import (
     FRAME_PARENT,
     FRAME_TABLE,
     FRAMES,
-    ITEMS,
-    KEYS_MASK,
-    MESSAGES,
-    SPACES,
-    room_for_keys,
-)
-from windrow.ingest.formats.protobuf.tables import (
-    BITS,
-    COST,
-    DENSE,
-    DENSE_AT,
-    DIVIDED,
-    FACTOR,
-    FIXED64,
     HIGH,
     INNER,
     INSTANT,
+    ITEMS,
     KEY,
     KEYED,
+    KEYS_MASK,
     KIDS,
     KIND,
     LENGTHS,
     LOW,
     MESSAGE,
+    MESSAGES,
     NEEDS,
     NO_VALUE,
     NODE,
@@ -76,6 +71,7 @@ from windrow.ingest.formats.protobuf.weight import FREE as FREE_WEIGHT
 from windrow.ingest.formats.protobuf.weight import SHARE as WEIGHT_SHARE
 from windrow.ingest.formats.protobuf.weight import SMALL
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
+from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import hash_of, is_first
 from windrow.ingest.formats.shared.spread import put
 from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, part

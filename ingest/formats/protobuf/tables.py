@@ -111,6 +111,29 @@ many fields are found by their number alone, and where they stand; how many othe
 are, and where they stand, each as its number and its place; the node of keys, or -1.
 """
 
+MAX_DEPTH = 60
+"""Messages in one another that the pass takes; Protobuf's library takes a hundred."""
+
+MESSAGES, KEYS_MASK = range(2, 4)
+"""What stands at which place of the pass's state, behind the first two
+(`shared.onepass`): messages that were begun, ever; how the hashes of keys are indexed.
+"""
+FRAMES = 4
+FRAME = 7
+FRAME_TABLE, FRAME_END, FRAME_INDEX, FRAME_BITS, FRAME_PARENT, FRAME_LENGTHS, FRAME_KEY = range(
+    FRAME
+)
+"""Of a message inside that is open: table, end, index and bits of the one around it; of
+a map's entry also which value of its map it is, the map's node (-1: it is none that a
+column is for), and where its key stands, as a text's value says it.
+"""
+ITEMS = FRAMES + FRAME * MAX_DEPTH
+"""Behind the frames: how many items each space has, now; the same before the message;
+where the open list of each space begins.
+
+Space 0 has the rows.
+"""
+
 NOBODY = -1
 UNKNOWN, DOUBTFUL = -1, -2
 """In the place of a field: there is none; what becomes of it only the strict way can tell."""
@@ -150,8 +173,8 @@ class FieldTables:
     `kids`: where the spaces stand that each row opens.
 
     `symbols`: the bytes of all names and defaults, behind each other; `nodes`: the
-    columns'; `spaces`: how many they have; `keyed`: whether there is a map among them;
-    `defaults`: nodes that have a value where the message says nothing, with this value.
+    columns'; `keyed`: whether there is a map among them; `defaults`: nodes that have a
+    value where the message says nothing, with this value.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -159,7 +182,6 @@ class FieldTables:
     kids: int
     symbols: bytes
     nodes: list[Node]
-    spaces: int
     keyed: bool
     defaults: list[tuple[int, int]]
 
@@ -178,7 +200,6 @@ def field_tables(kind: Any, columns: Columns) -> FieldTables:
         kids,
         bytes(writer.symbols),
         nodes,
-        1 + max(node.inner for node in nodes),
         any(node.kind == MAP for node in nodes),
         writer.defaults,
     )

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.ports.decoder import Decoded
 
 _LOG = logging.getLogger("windrow.decode")
@@ -38,8 +37,11 @@ class Taken:
 class FastWay(Protocol):
     """The fast way: one pass over the bytes of many messages."""
 
-    def decode(self, messages: pa.BinaryArray) -> Taken:
-        """What is certain of the messages. A null is not taken."""
+    def decode(self, messages: pa.BinaryArray, skip: int) -> Taken:
+        """Decodes the messages that are certainly rows, without so many bytes before each.
+
+        A null is not taken.
+        """
 
 
 class StrictWay(Protocol):
@@ -60,7 +62,8 @@ class StrictWay(Protocol):
 class BatchDecoder:
     """Decodes batches. Not for several threads at once: a pass writes to memory of its own.
 
-    `defaults`: the values of those columns of the schema that neither way decodes.
+    `defaults`: the values of those columns of the schema that neither way decodes;
+    `skip`: bytes before each message.
     """
 
     def __init__(
@@ -69,11 +72,11 @@ class BatchDecoder:
         fast: FastWay,
         strict: StrictWay,
         defaults: Mapping[str, pa.Scalar] = _NONE,
+        skip: int = 0,
     ) -> None:
-        self._whole, self._defaults = schema, defaults
+        self._whole, self._defaults, self._skip = schema, defaults, skip
         self._schema = pa.schema([field for field in schema if field.name not in defaults])
-        self._strict = strict
-        self._pass = fast
+        self.fast, self.strict = fast, strict
 
     def decode(self, values: pa.BinaryArray, on_null: Literal["dead", "drop"]) -> Decoded:
         """The verdict on each message."""
@@ -91,7 +94,7 @@ class BatchDecoder:
                 continue
             try:
                 row = self._decoded(message)
-                cut += [i] * self._strict.truncation.done
+                cut += [i] * self.strict.truncation.done
                 slow.add(i, row, len(message or b""))
             except RefusedValueError as refusal:
                 dead.add(i, refusal)
@@ -109,7 +112,7 @@ class BatchDecoder:
         the strict way needs little, and judges alone.
         """
         try:
-            return self._pass.decode(values)
+            return self.fast.decode(values, self._skip)
         except Exception as error:  # no message may stop a window, not even one that shows a bug  # noqa: BLE001
             _LOG.warning(
                 "a batch is decoded slowly, the fast way failed with %s", type(error).__name__
@@ -121,9 +124,9 @@ class BatchDecoder:
     def _decoded(self, message: bytes | None) -> list[object]:
         if message is None:
             raise RefusedValueError("tombstone", "Expected a value, got none", "")
-        self._strict.truncation.done = False
+        self.strict.truncation.done = False
         try:
-            return self._strict.decode(message)
+            return self.strict.decode(message[self._skip :])
         except RefusedValueError:
             raise
         except Exception as error:  # as above  # noqa: BLE001

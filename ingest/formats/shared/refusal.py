@@ -1,8 +1,13 @@
-"""Why a message is refused."""
+"""Why a message is refused, or what it loses."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from windrow.ingest.ports.decoder import SCHEMA, VALUE
+
+if TYPE_CHECKING:
+    from windrow.ingest.schema.columns import Finer
 
 _OF_THE_SCHEMA = frozenset(
     {
@@ -34,3 +39,26 @@ class RefusedValueError(ValueError):
         the columns.
         """
         return SCHEMA if self.reason in _OF_THE_SCHEMA else VALUE
+
+
+class Truncation:
+    """What becomes of timestamps that are finer than a column's, by what the spec says.
+
+    `done`: whether a timestamp of the message was truncated.
+    """
+
+    def __init__(self, finer: Finer = "truncate") -> None:
+        self.done = False
+        self._finer = finer
+
+    def needed(self, path: str) -> None:
+        """For a timestamp that is finer than a microsecond.
+
+        Raises:
+            RefusedValueError: the spec wants none of them.
+        """
+        if self._finer == "dead":
+            raise RefusedValueError(
+                "out_of_range", "Expected a timestamp of whole microseconds", path
+            )
+        self.done = True

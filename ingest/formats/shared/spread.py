@@ -10,7 +10,7 @@ import numpy as np
 from numba import int32, int64, uint8
 
 from windrow.ingest.formats.shared.words import put_word
-from windrow.ingest.native.making import compiled, inlined, memory, word_at
+from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, word_at
 
 _LENGTH = 0xFFFF_FFFF
 """The bits of a string's, list's or map's value that hold its length, times two."""
@@ -71,3 +71,21 @@ def copy_octets(source, at, size, target, begin, end):
     while begin < end:
         target[begin] = source[at]
         at, begin = at + 1, begin + 1
+
+
+@compiled((OCTETS, OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
+def copy_texts(data, symbols, values, present, offsets, letters):
+    """Copies strings and bytes behind each other; where the lowest bit is set, from the symbols.
+
+    `letters` has room for eight bytes more.
+    """
+    data_at, symbols_at, target = memory(data), memory(symbols), memory(letters)
+    values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
+    for i in range(len(values)):
+        if not present_at[i]:
+            continue
+        at, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
+        if values_at[i] & 1:
+            copy_octets(symbols_at, at, len(symbols), target, begin, end)
+        else:
+            copy_octets(data_at, at, len(data), target, begin, end)

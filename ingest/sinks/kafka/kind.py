@@ -40,7 +40,7 @@ from windrow.ingest.sinks.kind import (
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
     from windrow.ingest.ports.sink import Sink
-    from windrow.ingest.registry.subjects import Strategy
+    from windrow.ingest.registry.client import Strategy
     from windrow.ingest.sinks.kafka.encoder import AnyPart, Format
     from windrow.ingest.sinks.kafka.registered import RegisteredFormat
 
@@ -522,7 +522,7 @@ def _part(
     strategy: Strategy | None = None,
     register: bool | None = None,
 ) -> AnyPart:
-    from windrow.ingest.registry.subjects import Subjects
+    from windrow.ingest.registry.client import Subjects
     from windrow.ingest.sinks.kafka.encoder import MessagePart
     from windrow.ingest.sinks.kafka.registered import RegisteredPart
 

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.errors import BugError, SpecError
-from windrow.ingest.registry.client import Registry, SchemaKind
-from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.registry.client import Registry, SchemaKind, Subjects
 from windrow.ingest.sinks.kafka import avro, protobuf
 from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.formats.avro.wire import text, varint
-from windrow.ingest.formats.avro.onepass import AvroPass
+from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder

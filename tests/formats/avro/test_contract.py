@@ -11,8 +11,9 @@ from tests.contracts.decoder_contract import DecoderContract
 from tests.formats.avro.corpus import message, place
 from tests.formats.avro.models import FLAT, TEXT
 from tests.formats.avro.wire import items, text, varint
-from windrow.ingest.formats.avro.decoder import AvroDecoder
+from windrow.ingest.formats.avro.decoder import AvroEncoding
 from windrow.ingest.formats.avro.given import GivenSchema
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
@@ -34,8 +35,10 @@ class TestFlat(DecoderContract):
     ]
 
     @pytest.fixture
-    def decoder(self) -> AvroDecoder:
-        return AvroDecoder(ModelReference("models.py:Flat", HERE), GivenSchema(FLAT, HERE))
+    def decoder(self) -> RowDecoder:
+        return RowDecoder(
+            ModelReference("models.py:Flat", HERE), AvroEncoding(GivenSchema(FLAT, HERE))
+        )
 
 
 class TestNested(DecoderContract):
@@ -55,11 +58,11 @@ class TestNested(DecoderContract):
     ]
 
     @pytest.fixture
-    def decoder(self, tmp_path: Path) -> AvroDecoder:
+    def decoder(self, tmp_path: Path) -> RowDecoder:
         (tmp_path / "order.avsc").write_text(TEXT)
         (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
-        return AvroDecoder(
+        return RowDecoder(
             ModelReference("models.py:Order", tmp_path),
-            GivenSchema("order.avsc", tmp_path),
+            AvroEncoding(GivenSchema("order.avsc", tmp_path)),
             on_null="drop",
         )

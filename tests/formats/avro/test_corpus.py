@@ -10,8 +10,7 @@ import pytest
 
 from tests.formats.avro.corpus import BAD, GOOD, ROW
 from tests.formats.avro.models import TEXT, Order
-from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
-from windrow.ingest.formats.avro.onepass import AvroPass
+from windrow.ingest.formats.avro.decoder import AvroPass, avro_batch_decoder
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.shared.refusal import RefusedValueError

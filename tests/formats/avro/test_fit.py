@@ -17,12 +17,12 @@ import pytest
 from tests.formats.avro.models import FLAT
 from tests.formats.avro.wire import items, text, varint
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.avro.decoder import AvroDecoder
+from windrow.ingest.formats.avro.decoder import AvroEncoding, AvroPass
 from windrow.ingest.formats.avro.fit import budget, check
 from windrow.ingest.formats.avro.given import GivenSchema
-from windrow.ingest.formats.avro.onepass import AvroPass
 from windrow.ingest.formats.avro.schema import AvroSchema, parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Column, Columns, field_of
@@ -201,8 +201,8 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         " id: pl.String\n    more: pl.Int64\n"
     )
     with pytest.raises(SpecError) as refused:
-        _ = AvroDecoder(
-            ModelReference("flat.py:Other", tmp_path), GivenSchema(FLAT, tmp_path)
+        _ = RowDecoder(
+            ModelReference("flat.py:Other", tmp_path), AvroEncoding(GivenSchema(FLAT, tmp_path))
         ).columns
     assert (
         "id: long can't become string; more: the Avro schema has no such field"
@@ -214,19 +214,21 @@ def test_a_schemas_file_that_is_not_there(tmp_path: Path) -> None:
     """It is named, and so is one that holds no schema."""
     here = Path(__file__).parent
     with pytest.raises(SpecError, match=r"flat\.avsc can't be read: No such file"):
-        _ = AvroDecoder(
-            ModelReference("models.py:Flat", here), GivenSchema("flat.avsc", here)
+        _ = RowDecoder(
+            ModelReference("models.py:Flat", here), AvroEncoding(GivenSchema("flat.avsc", here))
         ).columns
     (tmp_path / "models.py").write_text((here / "models.py").read_text())
     (tmp_path / "flat.avsc").write_bytes(b"\xff")
     with pytest.raises(SpecError, match=r"flat\.avsc can't be read: it is no UTF-8"):
-        _ = AvroDecoder(
-            ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)
+        _ = RowDecoder(
+            ModelReference("models.py:Flat", tmp_path),
+            AvroEncoding(GivenSchema("flat.avsc", tmp_path)),
         ).columns
     (tmp_path / "flat.avsc").write_text("{")
     with pytest.raises(SpecError, match=r"The Avro schema in flat\.avsc is no JSON"):
-        AvroDecoder(
-            ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)
+        RowDecoder(
+            ModelReference("models.py:Flat", tmp_path),
+            AvroEncoding(GivenSchema("flat.avsc", tmp_path)),
         ).open()
 
 
@@ -234,8 +236,8 @@ def test_a_schemas_file_that_has_changed_counts(tmp_path: Path) -> None:
     """The next split is decoded by what it says then."""
     (tmp_path / "models.py").write_text((Path(__file__).parent / "models.py").read_text())
     (tmp_path / "flat.avsc").write_text(FLAT)
-    decoder = AvroDecoder(
-        ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)
+    decoder = RowDecoder(
+        ModelReference("models.py:Flat", tmp_path), AvroEncoding(GivenSchema("flat.avsc", tmp_path))
     )
     decoder.open()
     (tmp_path / "flat.avsc").write_text(FLAT.replace('"long"', '"string"'))
@@ -250,7 +252,10 @@ def test_a_task_takes_the_schemas_files_along(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text((Path(__file__).parent / "models.py").read_text())
     (tmp_path / "flat.avsc").write_text(FLAT)
     packed = pickle.dumps(
-        AvroDecoder(ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path))
+        RowDecoder(
+            ModelReference("models.py:Flat", tmp_path),
+            AvroEncoding(GivenSchema("flat.avsc", tmp_path)),
+        )
     )
     (tmp_path / "flat.avsc").write_text(FLAT.replace('"long"', '"string"'))
     (tmp_path / "models.py").write_text("Flat = None")
@@ -414,8 +419,8 @@ def test_timestamps_finer_than_a_microsecond(kind: Any, epoch: str | None) -> No
     machine = machine_of(schema(kind), of)
     found = machine.decode(pa.array(payloads, pa.binary()), "dead")
     assert (found.rows.column(0).cast(pa.int64()).to_pylist(), found.truncated) == ([1, -1, 5], 2)
-    assert len(machine._pass.decode(pa.array(payloads, pa.binary())).truncated) == 2
-    assert [machine._strict.decode(payload) for payload in payloads] == [[1], [-1], [5]]
+    assert len(machine.fast.decode(pa.array(payloads, pa.binary())).truncated) == 2
+    assert [machine.strict.decode(payload) for payload in payloads] == [[1], [-1], [5]]
     zoned, texts = (
         schema(named("string", f"{DEBEZIUM}.ZonedTimestamp")),
         pa.array([text("1969-12-31T23:59:59.9999999Z")], pa.binary()),
@@ -472,7 +477,7 @@ def test_items_that_cost_more_than_they_bring() -> None:
         [0, 3],
         ["too_large", "too_large"],
     )
-    assert machine._pass.decode(pa.array(messages, pa.binary())).mask.tolist() == [
+    assert machine.fast.decode(pa.array(messages, pa.binary())).mask.tolist() == [
         True,
         False,
         False,

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.contracts.values import verdicts
 from tests.formats.avro.schemas import Made, Reference, Writer, made, mutated
 from tests.profiles import examples
-from windrow.ingest.formats.avro.onepass import AvroPass
+from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder

@@ -17,9 +17,8 @@ import pytest
 
 from tests.formats.avro.wire import items, text, varint
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
+from windrow.ingest.formats.avro.decoder import AvroPass, avro_batch_decoder
 from windrow.ingest.formats.avro.fit import MOST_TYPES
-from windrow.ingest.formats.avro.onepass import AvroPass
 from windrow.ingest.formats.avro.program import program_of
 from windrow.ingest.formats.avro.resolve import resolved
 from windrow.ingest.formats.avro.schema import parse_schema

@@ -13,7 +13,7 @@ import pytest
 from tests.formats.avro.schemas import made
 from tests.formats.avro.wire import varint
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
+from windrow.ingest.formats.avro.decoder import avro_batch_decoder
 from windrow.ingest.formats.avro.schema import (
     MOST_NESTED,
     ArrayType,

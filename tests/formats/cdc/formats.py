@@ -7,7 +7,7 @@ from typing import Any
 
 from windrow.ingest.formats.formats import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoder
-from windrow.ingest.settings.kinds import kind_at
+from windrow.ingest.settings.kinds import section_at
 
 HERE = Path(__file__).parent
 
@@ -16,7 +16,7 @@ def made(
     name: str, model: str, primary_key: tuple[str, ...] = (), folder: Path = HERE, **decode: Any
 ) -> Decoder:
     """What a `decode` section makes, of a table with a primary key, if there is one."""
-    section = kind_at(FORMATS[name]).section.model_validate(
+    section = section_at(FORMATS[name]).model_validate(
         {"format": name, "schema": f"models.py:{model}", **decode}
     )
     return make_decoder(section, folder, primary_key)

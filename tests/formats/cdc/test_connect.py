@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.contracts.values import valued
-from windrow.ingest.formats.cdc.inner import JsonInner, nested
+from windrow.ingest.formats.cdc.arrays import nested
+from windrow.ingest.formats.cdc.connect import ConnectEncoding
 from windrow.ingest.formats.json.values import Reading
 from windrow.ingest.schema.columns import Column
 
@@ -164,8 +164,8 @@ def test_every_value_is_what_its_schema_says(dice: random.Random) -> None:
                 name: written for name, (_, _, written, _) in zip(names, found, strict=True)
             },
         }
-        decode = JsonInner(OTHER_READINGS[number % 2], with_schema=True).open(columns, "dead")
-        decoded = decode(valued([json.dumps(document).encode()]))
+        decode = ConnectEncoding(reading=OTHER_READINGS[number % 2]).open(columns)
+        decoded = decode(pa.array([json.dumps(document).encode()]), "dead")
         assert decoded.dead_detail.to_pylist() == []
         row = decoded.rows.column("payload")[0].as_py()
         assert row == {name: is_ for name, (*_, is_) in zip(names, found, strict=True)}, document

@@ -35,7 +35,7 @@ from windrow.ingest.formats.cdc.change_metadata import is_called_after
 from windrow.ingest.formats.cdc.unavailable import unavailable
 from windrow.ingest.formats.formats import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoder
-from windrow.ingest.settings.kinds import kind_at
+from windrow.ingest.settings.kinds import section_at
 
 
 def wrapped(corpus: Corpus) -> Corpus:
@@ -373,7 +373,7 @@ def test_what_a_change_leaves_alone_is_named_where_the_table_keeps_it() -> None:
 
 def make_keeping(**decode: Any) -> Decoder:
     """The decoder for a table with a key whose rows keep what changes leave alone."""
-    section = kind_at(FORMATS["debezium-json"]).section.model_validate(
+    section = section_at(FORMATS["debezium-json"]).model_validate(
         {"format": "debezium-json", "schema": "models.py:Part", **decode}
     )
     return make_decoder(section, HERE, ("id", "part"), keeps=True)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tests.formats.cdc.formats import made
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.formats import FORMATS
-from windrow.ingest.settings.kinds import kind_at
+from windrow.ingest.settings.kinds import section_at
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ from windrow.ingest.settings.kinds import kind_at
 def test_what_does_not_go_together(name: str, decode: dict[str, Any], says: str) -> None:
     """It is refused when the spec is read, with what is wrong."""
     with pytest.raises(ValidationError) as refused:
-        kind_at(FORMATS[name]).section.model_validate({"format": name, "schema": "a.b:C", **decode})
+        section_at(FORMATS[name]).model_validate({"format": name, "schema": "a.b:C", **decode})
     assert says in str(refused.value)
 
 

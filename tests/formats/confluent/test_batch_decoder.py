@@ -24,7 +24,8 @@ from windrow.ingest.formats.confluent.batch_decoder import _MACHINES, BatchDecod
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
 from windrow.ingest.formats.confluent.frame import Frame
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.load import ModelReference
 
@@ -173,7 +174,7 @@ def test_which_schema_a_dead_letter_named() -> None:
         None,
     ]
     assert (
-        replace(both, value=JsonDecoder(ModelReference("models.py:Flat", AVRO)))
+        replace(both, value=RowDecoder(ModelReference("models.py:Flat", AVRO), JsonEncoding()))
         .schema_ids(messages, pa.array(stages))
         .to_pylist()[:3]
         == [None] * 3

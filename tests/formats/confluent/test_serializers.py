@@ -23,9 +23,8 @@ from tests.contracts.values import valued
 from tests.formats.avro.models import FLAT
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 from windrow.ingest.formats.confluent.payloads import AvroPayloads, JsonPayloads
-from windrow.ingest.registry.client import Registry
+from windrow.ingest.registry.client import Registry, Subjects
 from windrow.ingest.registry.embedded import RegistryServer
-from windrow.ingest.registry.subjects import Subjects
 from windrow.ingest.schema.load import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"

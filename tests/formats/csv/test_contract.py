@@ -9,8 +9,9 @@ import pytest
 
 from tests.contracts.decoder_contract import DecoderContract
 from tests.formats.csv.corpus import BAD, GOOD
-from windrow.ingest.formats.csv.decoder import CsvDecoder
+from windrow.ingest.formats.csv.decoder import CsvEncoding
 from windrow.ingest.formats.csv.lines import Dialect
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
@@ -23,9 +24,9 @@ class TestOrders(DecoderContract):
     BAD: ClassVar = [line for line in BAD if b"hunter2" in line]
 
     @pytest.fixture
-    def decoder(self) -> CsvDecoder:
-        return CsvDecoder(
-            ModelReference("models.py:Order", HERE), dialect=Dialect(null_literal="-")
+    def decoder(self) -> RowDecoder:
+        return RowDecoder(
+            ModelReference("models.py:Order", HERE), CsvEncoding(dialect=Dialect(null_literal="-"))
         )
 
 
@@ -44,9 +45,11 @@ class TestOneColumn(DecoderContract):
     ]
 
     @pytest.fixture
-    def decoder(self) -> CsvDecoder:
-        return CsvDecoder(
-            ModelReference("models.py:One", HERE), on_null="drop", dialect=Dialect(";", "'", "\\")
+    def decoder(self) -> RowDecoder:
+        return RowDecoder(
+            ModelReference("models.py:One", HERE),
+            CsvEncoding(dialect=Dialect(";", "'", "\\")),
+            on_null="drop",
         )
 
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:

@@ -9,12 +9,15 @@ import pytest
 
 from tests.contracts.values import valued, verdicts
 from tests.formats.csv.corpus import BAD, GOOD
-from windrow.ingest.formats.csv.decoder import CsvDecoder
+from windrow.ingest.formats.csv.decoder import CsvEncoding
 from windrow.ingest.formats.csv.lines import Dialect
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
-ORDERS = CsvDecoder(ModelReference("models.py:Order", HERE), dialect=Dialect(null_literal="-"))
+ORDERS = RowDecoder(
+    ModelReference("models.py:Order", HERE), CsvEncoding(dialect=Dialect(null_literal="-"))
+)
 
 
 def became(lines: list[bytes]) -> list[object]:

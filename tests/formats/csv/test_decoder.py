@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from tests.contracts.values import dead, valued
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.csv.decoder import CsvDecoder
-from windrow.ingest.formats.csv.kind import CSV, CsvSection
+from windrow.ingest.formats.csv.decoder import CsvEncoding
+from windrow.ingest.formats.csv.kind import CsvSection
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
@@ -20,7 +21,7 @@ HERE = Path(__file__).parent
 def rows(lines: list[bytes | None], **options: Any) -> list[dict[str, Any]]:
     """What becomes of orders."""
     section = CsvSection.model_validate({"schema": "models.py:Order", **options})
-    return CSV.decoder(section, HERE).open()(valued(lines)).rows.to_pylist()
+    return section.decoder(HERE).open()(valued(lines)).rows.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_timestamps_in_other_forms() -> None:
         section = CsvSection.model_validate(
             {"schema": "models.py:Every", "null_literal": "", "timestamps": form}
         )
-        decoded = CSV.decoder(section, HERE).open()(
+        decoded = section.decoder(HERE).open()(
             valued([",".join([*empty, text, "", "", ""]).encode()])
         )
         assert [row["at"].isoformat() for row in decoded.rows.to_pylist()] == [
@@ -80,7 +81,7 @@ def test_timestamps_without_an_offset_or_finer_than_a_microsecond() -> None:
             "zone": "Europe/Berlin",
             "finer": finer,
         }
-        decoded = CSV.decoder(CsvSection.model_validate(options), HERE).open()(valued(lines))
+        decoded = CsvSection.model_validate(options).decoder(HERE).open()(valued(lines))
         assert {row["at"].isoformat() for row in decoded.rows.to_pylist()} == {
             "2026-01-05T08:00:00+00:00"
         }
@@ -116,15 +117,15 @@ def test_tombstones_and_empty_messages() -> None:
         ("dead", [(0, "value", "tombstone"), (1, "schema", "field_count")], 0),
         ("drop", [(1, "schema", "field_count")], 1),
     ):
-        found = CsvDecoder(ModelReference("models.py:Order", HERE), on_null=on_null).open()(
-            valued([None, b""])
-        )  # type: ignore[arg-type]
+        found = RowDecoder(
+            ModelReference("models.py:Order", HERE), CsvEncoding(), on_null=on_null
+        ).open()(valued([None, b""]))  # type: ignore[arg-type]
         assert (dead(found), found.dropped) == (letters, dropped)
 
 
 def test_a_schema_that_is_no_line() -> None:
     """Lists, structs, maps and bytes are refused before anything is read, each by its name."""
-    decoder = CsvDecoder(ModelReference("models.py:Deep", HERE))
+    decoder = RowDecoder(ModelReference("models.py:Deep", HERE), CsvEncoding())
     for ask in (lambda: decoder.columns, decoder.open):
         with pytest.raises(SpecError, match=r"tags is list<item: string>, body is binary"):
             ask()

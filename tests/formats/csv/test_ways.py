@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from tests.formats.csv.models import Every, Order
 from tests.profiles import examples
-from windrow.ingest.formats.csv.batch_decoder import csv_batch_decoder
+from windrow.ingest.formats.csv.decoder import CsvPass, csv_batch_decoder
 from windrow.ingest.formats.csv.lines import Dialect
-from windrow.ingest.formats.csv.onepass import CsvPass
 from windrow.ingest.formats.csv.strict import StrictLine
 from windrow.ingest.formats.json.values import Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError

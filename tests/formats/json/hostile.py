@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.formats.json.models import Nested, Scalars
-from windrow.ingest.formats.json.batch_decoder import json_batch_decoder
+from windrow.ingest.formats.json.decoder import json_batch_decoder
 from windrow.ingest.formats.json.strict import Strict
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns

@@ -8,6 +8,7 @@ import decimal
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import pytest
 
 from tests.formats.json.documents import documents
 from tests.formats.json.models import Nested, Scalars
-from windrow.ingest.formats.json.batch_decoder import json_batch_decoder
-from windrow.ingest.formats.json.onepass import _KEPT, OnePass
+from windrow.ingest.formats.json.decoder import JsonPass, json_batch_decoder
+from windrow.ingest.formats.json.strict import Strict
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
+from windrow.ingest.formats.shared.onepass import KEPT
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Columns
 
@@ -42,17 +44,30 @@ def verdicts(found: Decoded) -> tuple[Any, ...]:
     )
 
 
-def failing(machine: BatchDecoder, error: Exception) -> None:
-    """The pass can't do anything any more."""
+class Failing:
+    """A pass that can't do anything any more."""
 
-    class Failing(OnePass):
-        def __init__(self) -> None:
-            pass
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
-        def decode(self, messages: pa.BinaryArray) -> Taken:
-            raise error
+    def decode(self, messages: pa.BinaryArray, skip: int) -> Taken:
+        raise self.error
 
-    machine._pass = Failing()
+
+class StrictBut:
+    """The strict way, with other values where it is told so."""
+
+    def __init__(self, strict: Strict, instead: Callable[[bytes], list[Any] | None]) -> None:
+        self.strict, self.truncation, self.instead = strict, strict.truncation, instead
+
+    def decode(self, message: bytes) -> list[Any]:
+        return self.instead(message) or self.strict.decode(message)
+
+
+def without_pass(instead: Callable[[bytes], list[Any] | None]) -> BatchDecoder:
+    columns = Columns.of(Nested)
+    strict = StrictBut(Strict(columns, "ignore"), instead)
+    return BatchDecoder(columns.arrow_schema, Failing(MemoryError()), strict)
 
 
 def hostile(*arguments: str) -> Any:
@@ -106,10 +121,10 @@ def test_where_the_pass_fails_the_strict_way_judges_alone(
     a message.
     """
     messages = documents(300, 1)
-    machine = json_batch_decoder(Columns.of(Scalars), "ignore")
-    both = verdicts(decoded(machine, messages))
-    failing(machine, error)
-    assert verdicts(decoded(machine, messages)) == both
+    columns = Columns.of(Scalars)
+    both = json_batch_decoder(columns)
+    alone = BatchDecoder(columns.arrow_schema, Failing(error), both.strict)
+    assert verdicts(decoded(alone, messages)) == verdicts(decoded(both, messages))
     assert [record.getMessage() for record in caplog.records] == [
         f"a batch is decoded slowly, the fast way failed with {type(error).__name__}"
     ]
@@ -119,16 +134,17 @@ def test_memory_for_a_large_message_is_given_back() -> None:
     """What millions of small values took of the pass's own memory doesn't stay for the
     next batches; what any batch takes does.
     """
-    machine = json_batch_decoder(Columns.of(Nested), "ignore")
-    decoded(
-        machine,
-        [b'{"id":1,"tags":[' + b'"",' * (_KEPT + 1) + b'""],"more":"' + b"x" * 3 * _KEPT + b'"}'],
-    )
-    assert (machine._pass._tape.nbytes, machine._pass._keys.nbytes) == (0, 0)
-    decoded(machine, [b'{"id":1,"tags":["a"]}'] * 100)
-    kept = machine._pass._tape
-    decoded(machine, [b'{"id":1,"tags":["a"]}'] * 100)
-    assert machine._pass._tape is kept
+    fast = JsonPass(Columns.of(Nested), "ignore")
+
+    def taken(*messages: bytes) -> None:
+        assert fast.decode(pa.array(messages, pa.binary())).mask.all()
+
+    taken(b'{"id":1,"tags":[' + b'"",' * (KEPT + 1) + b'""],"more":"' + b"x" * 3 * KEPT + b'"}')
+    assert (fast._tape.nbytes, fast._keys.nbytes) == (0, 0)
+    taken(*[b'{"id":1,"tags":["a"]}'] * 100)
+    kept = fast._tape
+    taken(*[b'{"id":1,"tags":["a"]}'] * 100)
+    assert fast._tape is kept
 
 
 @pytest.mark.parametrize(
@@ -142,18 +158,15 @@ def test_memory_for_a_large_message_is_given_back() -> None:
     ],
 )
 def test_a_message_that_the_strict_way_fails_on_is_a_dead_letter(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+    error: Exception, reason: str
 ) -> None:
     """With the type of what was raised and no text of it; its neighbours are rows."""
-    machine = json_batch_decoder(Columns.of(Nested), "ignore")
-    failing(machine, MemoryError())
-    decode = machine._strict.decode
-    monkeypatch.setattr(
-        machine._strict,
-        "decode",
-        lambda message: decode(message) if message != b"bad" else (_ for _ in ()).throw(error),
-    )
-    found = decoded(machine, [b'{"id":1}', b"bad", b'{"id":2}'])
+
+    def refuse(message: bytes) -> None:
+        if message == b"bad":
+            raise error
+
+    found = decoded(without_pass(refuse), [b'{"id":1}', b"bad", b'{"id":2}'])
     assert (
         found.row_index.to_pylist(),
         found.dead_index.to_pylist(),
@@ -162,18 +175,12 @@ def test_a_message_that_the_strict_way_fails_on_is_a_dead_letter(
     assert "hunter2" not in found.dead_detail.to_pylist()[0]
 
 
-def test_a_value_that_its_column_can_not_hold_is_a_dead_letter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_value_that_its_column_can_not_hold_is_a_dead_letter() -> None:
     """Also where only the table's type shows it, after the strict way has passed it."""
-    machine = json_batch_decoder(Columns.of(Nested), "ignore")
-    failing(machine, MemoryError())
-    decode = machine._strict.decode
-    monkeypatch.setattr(
-        machine._strict,
-        "decode",
-        lambda message: ["x", *decode(message)[1:]] if b"9" in message else decode(message),
+    row: list[Any] = ["x", *[None] * (len(Columns.of(Nested).columns) - 1)]
+    found = decoded(
+        without_pass(lambda message: row if b"9" in message else None),
+        [b'{"id":1}', b'{"id":9}', b'{"id":2}'],
     )
-    found = decoded(machine, [b'{"id":1}', b'{"id":9}', b'{"id":2}'])
     assert (found.rows.column("id").to_pylist(), found.row_index.to_pylist()) == ([1, 2], [0, 2])
     assert (found.dead_index.to_pylist(), found.dead_reason.to_pylist()) == ([1], ["undecodable"])

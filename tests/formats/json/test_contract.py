@@ -8,8 +8,9 @@ from typing import ClassVar
 import pytest
 
 from tests.contracts.decoder_contract import DecoderContract
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.json.values import Reading
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
@@ -35,8 +36,8 @@ class TestScalars(DecoderContract):
     ]
 
     @pytest.fixture
-    def decoder(self) -> JsonDecoder:
-        return JsonDecoder(ModelReference("models.py:Scalars", HERE))
+    def decoder(self) -> RowDecoder:
+        return RowDecoder(ModelReference("models.py:Scalars", HERE), JsonEncoding())
 
 
 class TestNested(TestScalars):
@@ -54,8 +55,8 @@ class TestNested(TestScalars):
     ]
 
     @pytest.fixture
-    def decoder(self) -> JsonDecoder:
-        return JsonDecoder(ModelReference("models.py:Nested", HERE), on_null="drop")
+    def decoder(self) -> RowDecoder:
+        return RowDecoder(ModelReference("models.py:Nested", HERE), JsonEncoding(), on_null="drop")
 
 
 class TestConnect(DecoderContract):
@@ -75,8 +76,8 @@ class TestConnect(DecoderContract):
     ]
 
     @pytest.fixture
-    def decoder(self) -> JsonDecoder:
-        return JsonDecoder(
+    def decoder(self) -> RowDecoder:
+        return RowDecoder(
             ModelReference("models.py:Connect", HERE),
-            reading=Reading(dates="epoch_days", decimals="base64"),
+            JsonEncoding(reading=Reading(dates="epoch_days", decimals="base64")),
         )

@@ -16,13 +16,14 @@ from tests.formats.json.documents import documents
 from tests.formats.json.models import Nested, Scalars
 from tests.profiles import examples
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
-SCALARS = JsonDecoder(ModelReference("models.py:Scalars", HERE))
-NESTED = JsonDecoder(ModelReference("models.py:Nested", HERE))
+SCALARS = RowDecoder(ModelReference("models.py:Scalars", HERE), JsonEncoding())
+NESTED = RowDecoder(ModelReference("models.py:Nested", HERE), JsonEncoding())
 MODEL = (
     "import pandera.polars as pp\nimport polars as pl\nclass M(pp.DataFrameModel):\n    id:"
     " pl.Int64\n"
@@ -63,18 +64,18 @@ def test_rows_and_dead_letters_of_one_valued() -> None:
 
 def test_tombstones_are_dropped_where_the_spec_says_so() -> None:
     """Dropped is counted; an empty value and the document `null` are no tombstones."""
-    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), on_null="drop").open()(
-        valued([None, b'{"id":1}', None, b"null", b""])
-    )
+    decoded = RowDecoder(
+        ModelReference("models.py:Scalars", HERE), JsonEncoding(), on_null="drop"
+    ).open()(valued([None, b'{"id":1}', None, b"null", b""]))
     assert (decoded.dropped, decoded.row_index.to_pylist()) == (2, [1])
     assert dead(decoded) == [(3, "schema", "wrong_type"), (4, "value", "not_json")]
 
 
 def test_unknown_fields_die_where_the_spec_says_so() -> None:
     """On both ways."""
-    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), unknown="dead").open()(
-        valued([b'{"id":1}', b'{"id":1,"more":1}'])
-    )
+    decoded = RowDecoder(
+        ModelReference("models.py:Scalars", HERE), JsonEncoding(unknown="dead")
+    ).open()(valued([b'{"id":1}', b'{"id":1,"more":1}']))
     assert (decoded.row_index.to_pylist(), dead(decoded)) == ([0], [(1, "schema", "unknown_field")])
 
 
@@ -104,7 +105,7 @@ def test_batches_of_one_kind(values: list[bytes | None]) -> None:
 def test_a_corrected_schema_counts_in_the_same_process(tmp_path: Path) -> None:
     """Workers live on between runs; a retry after a fix of the file sees the new one."""
     (tmp_path / "m.py").write_text(MODEL)
-    decoder = JsonDecoder(ModelReference("m.py:M", tmp_path))
+    decoder = RowDecoder(ModelReference("m.py:M", tmp_path), JsonEncoding())
     assert decoder.open()(valued([b'{"id":"x"}'])).rows.num_rows == 0
     assert decoder.columns.described() == (("id", "int64 not null"),)
     (tmp_path / "m.py").write_text(MODEL.replace("Int64", "String"))
@@ -123,7 +124,7 @@ def test_a_used_decoder_travels() -> None:
 def test_a_missing_schema_fails_the_window(tmp_path: Path) -> None:
     """No dead letters for the schema's mistakes."""
     with pytest.raises(SpecError, match="can't be read"):
-        JsonDecoder(ModelReference("gone.py:M", tmp_path)).open()(valued([b"{}"]))
+        RowDecoder(ModelReference("gone.py:M", tmp_path), JsonEncoding()).open()(valued([b"{}"]))
 
 
 def test_monstrous_messages_among_good_ones() -> None:
@@ -148,9 +149,9 @@ def test_every_message_ends_in_exactly_one_place(
     values: list[bytes | None] = list(documents(60, seed))
     for i in tombstones:
         values[i] = None
-    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), on_null=on_null).open()(
-        valued(values)
-    )
+    decoded = RowDecoder(
+        ModelReference("models.py:Scalars", HERE), JsonEncoding(), on_null=on_null
+    ).open()(valued(values))
     whole(decoded, SCALARS.columns.arrow_schema, len(values))
     assert decoded.valid == decoded.rows.num_rows
     assert decoded.filtered == 0

@@ -26,15 +26,15 @@ from tests.formats.json import schemas
 from tests.formats.json.documents import FITTING, KEYS, LITERALS, documents
 from tests.formats.json.models import Nested, Scalars
 from tests.profiles import examples
+from windrow.ingest.formats.json.decoder import JsonPass
 from windrow.ingest.formats.json.layout import PASS
-from windrow.ingest.formats.json.onepass import OnePass
 from windrow.ingest.formats.json.scan import _HASH_STEP
-from windrow.ingest.formats.json.state import ENTRIES, room_for_keys
 from windrow.ingest.formats.json.strict import MAX_DEPTH, Strict, Unknown
 from windrow.ingest.formats.json.values import EXACT, Reading
+from windrow.ingest.formats.options import TimestampForm
+from windrow.ingest.formats.shared.onepass import ENTRIES, room_for_keys
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.formats.shared.seen import MOST_PROBES
-from windrow.ingest.formats.timestamps import TimestampForm
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
@@ -49,7 +49,7 @@ class Both:
 
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
         self.columns = columns
-        self.fast = OnePass(columns, unknown, reading)
+        self.fast = JsonPass(columns, unknown, reading)
         self.strict = Strict(columns, unknown, reading)
 
     def compare(self, messages: list[bytes]) -> tuple[int, int]:
@@ -228,7 +228,7 @@ def test_a_message_with_several_that_are_finer_counts_once() -> None:
         b'{"a":%s,"c":1000}' % fine,
         b'{"b":[{"x":%s}]}' % fine,
     ]
-    assert len(OnePass(columns, "ignore").decode(pa.array(messages, pa.binary())).truncated) == 2
+    assert len(JsonPass(columns, "ignore").decode(pa.array(messages, pa.binary())).truncated) == 2
     assert Both(columns, "ignore").compare(messages) == (3, 3)
     assert Both(replace(columns, finer="dead"), "ignore").compare(messages) == (1, 1)
 

@@ -21,8 +21,7 @@ from windrow.ingest.formats.json.values import (
     integer,
     number_in,
 )
-from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 
 BOUNDS = {8: 127, 16: 32_767, 32: 2_147_483_647, 64: 9_223_372_036_854_775_807}
 

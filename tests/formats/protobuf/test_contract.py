@@ -10,8 +10,9 @@ import pytest
 from tests.contracts.decoder_contract import DecoderContract
 from tests.formats.protobuf.corpus import BAD, GOOD, stock
 from tests.formats.protobuf.wire import number, tag, text, varint
-from windrow.ingest.formats.protobuf.decoder import ProtobufDecoder
+from windrow.ingest.formats.protobuf.decoder import ProtobufEncoding
 from windrow.ingest.formats.protobuf.descriptors import TypesFile, descriptor_set
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
@@ -35,9 +36,10 @@ class TestFlat(DecoderContract):
     ]
 
     @pytest.fixture
-    def decoder(self) -> ProtobufDecoder:
-        return ProtobufDecoder(
-            ModelReference("models.py:Flat", HERE), TypesFile(HERE, "things.proto"), "shop.Flat"
+    def decoder(self) -> RowDecoder:
+        return RowDecoder(
+            ModelReference("models.py:Flat", HERE),
+            ProtobufEncoding(TypesFile(HERE, "things.proto"), "shop.Flat"),
         )
 
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
@@ -62,13 +64,12 @@ class TestNested(DecoderContract):
     ]
 
     @pytest.fixture
-    def decoder(self, tmp_path: Path) -> ProtobufDecoder:
+    def decoder(self, tmp_path: Path) -> RowDecoder:
         (tmp_path / "things.desc").write_bytes(descriptor_set(HERE / "things.proto"))
         (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
-        return ProtobufDecoder(
+        return RowDecoder(
             ModelReference("models.py:Order", tmp_path),
-            TypesFile(tmp_path, "things.desc"),
-            "shop.Order",
+            ProtobufEncoding(TypesFile(tmp_path, "things.desc"), "shop.Order"),
             on_null="drop",
         )
 

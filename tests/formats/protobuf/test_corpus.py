@@ -14,7 +14,7 @@ import pytest
 from tests.formats.protobuf import models
 from tests.formats.protobuf.corpus import BAD, GOOD, OLDER, OLDER_ROW, ROW, at
 from tests.formats.protobuf.wire import number
-from windrow.ingest.formats.protobuf.batch_decoder import protobuf_batch_decoder
+from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
 from windrow.ingest.formats.protobuf.descriptors import descriptor_set, message_type
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.schema.columns import Column, Columns
@@ -103,8 +103,8 @@ def test_timestamps_finer_than_a_microsecond() -> None:
         [[1.000002, None, 1.000002], [0.000001, -0.000001, 0.000005]],
         2,
     )
-    assert len(of._pass.decode(pa.array(payloads, pa.binary())).truncated) == 2
-    assert [of._strict.decode(payload) for payload in payloads] == [
+    assert len(of.fast.decode(pa.array(payloads, pa.binary())).truncated) == 2
+    assert [of.strict.decode(payload) for payload in payloads] == [
         [1_000_002, 1],
         [None, -1],
         [1_000_002, 5],

@@ -15,8 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.protobuf import descriptors
-from windrow.ingest.formats.protobuf.batch_decoder import protobuf_batch_decoder
-from windrow.ingest.formats.protobuf.decoder import ProtobufDecoder
+from windrow.ingest.formats.protobuf.decoder import ProtobufEncoding, protobuf_batch_decoder
 from windrow.ingest.formats.protobuf.descriptors import (
     TypesFile,
     compiled_text,
@@ -25,6 +24,7 @@ from windrow.ingest.formats.protobuf.descriptors import (
 )
 from windrow.ingest.formats.protobuf.fields import readers
 from windrow.ingest.formats.protobuf.tables import field_tables
+from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
 from windrow.ingest.schema.load import ModelReference
@@ -121,8 +121,9 @@ def test_files_that_have_no_such_type(tmp_path: Path, file: str, message: str, s
         descriptor_pb2.FileDescriptorSet(file=whole.file[-1:]).SerializeToString()
     )
     with pytest.raises(SpecError, match=says):
-        _ = ProtobufDecoder(
-            ModelReference("models.py:Order", tmp_path), TypesFile(tmp_path, file), message
+        _ = RowDecoder(
+            ModelReference("models.py:Order", tmp_path),
+            ProtobufEncoding(TypesFile(tmp_path, file), message),
         ).columns
 
 
@@ -153,8 +154,9 @@ def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:
         'syntax = "proto3"; package shop; import "inner.proto"; message Flat { int64 id = 1;'
         " optional string name = 2; Id more = 3; }"
     )
-    decoder = ProtobufDecoder(
-        ModelReference("models.py:Flat", tmp_path), TypesFile(tmp_path, "flat.proto"), "shop.Flat"
+    decoder = RowDecoder(
+        ModelReference("models.py:Flat", tmp_path),
+        ProtobufEncoding(TypesFile(tmp_path, "flat.proto"), "shop.Flat"),
     )
     decoder.open()
     before = descriptor_set(tmp_path / "flat.proto")

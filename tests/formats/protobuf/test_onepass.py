@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tests.formats.protobuf.schemas import Made, made, message, mutated
 from tests.profiles import examples
-from windrow.ingest.formats.protobuf.batch_decoder import StrictProtobuf
-from windrow.ingest.formats.protobuf.onepass import ProtobufPass
+from windrow.ingest.formats.protobuf.decoder import ProtobufPass
+from windrow.ingest.formats.protobuf.strict import StrictProtobuf
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 
 ROOT = Path(__file__).parents[3]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.contracts.values import verdicts
 from tests.formats.protobuf.models import Order
 from tests.profiles import examples
-from windrow.ingest.formats.protobuf.batch_decoder import protobuf_batch_decoder
+from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
 from windrow.ingest.formats.protobuf.descriptors import descriptor_set, message_type
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.schema.columns import Columns

@@ -20,7 +20,7 @@ from tests.formats.avro.wire import text as octets
 from tests.formats.avro.wire import varint
 from tests.profiles import examples
 from tests.sinks.delta.test_any_value import COLUMNS, DAYS, MICROS, integers, raw
-from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
+from windrow.ingest.formats.avro.decoder import avro_batch_decoder
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.sinks.kafka.avro import records, schema_text

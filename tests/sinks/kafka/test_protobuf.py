@@ -23,10 +23,10 @@ from tests.sinks.delta.test_any_value import MICROS, integers, raw
 from tests.sinks.kafka.deserializers import protobuf_class
 from tests.sinks.things import messages
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.formats.protobuf.batch_decoder import protobuf_batch_decoder
+from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError

@@ -17,9 +17,8 @@ from tests.kafka.produce import create_topic
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
 from windrow.ingest.errors import BugError, SpecError, UnreachableError
-from windrow.ingest.registry.client import Registry
+from windrow.ingest.registry.client import Registry, Strategy, Subjects
 from windrow.ingest.registry.embedded import Fault, RegistryServer
-from windrow.ingest.registry.subjects import Strategy, Subjects
 from windrow.ingest.sinks.kafka.registered import RegisteredFormat, RegisteredPart
 
 __all__ = ["stage"]

@@ -1,6 +1,4 @@
-"""What a recipe for Protobuf builds: the compiled pass first, then Protobuf's own
-library for each message that it didn't take.
-"""
+"""The truth about one message: Protobuf's own library, and the columns of what it has parsed."""
 
 from __future__ import annotations
 
@@ -9,15 +7,12 @@ from typing import Any
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.protobuf.descriptors import forget_types
 from windrow.ingest.formats.protobuf.fields import Absent, readers
-from windrow.ingest.formats.protobuf.onepass import ProtobufPass
 from windrow.ingest.formats.protobuf.weight import SMALL, is_too_heavy
-from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Columns
 
 _MOST_NAMES = 80
-"""Characters of the names of required fields that are told."""
+"""Characters of the names of required fields in a dead letter."""
 
 
 class StrictProtobuf:
@@ -73,15 +68,3 @@ class StrictProtobuf:
             told = ", ".join(names)[:_MOST_NAMES] or "some of a message inside"
             raise RefusedValueError("missing", f"Message misses required fields: {told}", "$")
         return [read(parsed, "$") for read in self._readers]
-
-
-def protobuf_batch_decoder(kind: Any, columns: Columns) -> BatchDecoder:
-    """The machine for a type and columns.
-
-    Raises:
-        SpecError: a column can't come from the type.
-    """
-    found, defaults = columns.as_written(kind.fields_by_name)
-    return BatchDecoder(
-        columns.arrow_schema, ProtobufPass(kind, found), StrictProtobuf(kind, found), defaults
-    )

@@ -1,0 +1,78 @@
+"""Verdicts on parts of a batch, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.ingest.ports.decoder import Decoded, Deletes
+
+
+def nothing(schema: pa.Schema) -> Decoded:
+    """The verdict on no messages, with the columns of rows."""
+    rows = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+    none, words = pa.array([], pa.int64()), pa.array([], pa.string())
+    return Decoded(rows, none, none, words, words, words)
+
+
+def together(
+    schema: pa.Schema, parts: Sequence[Decoded], key: Sequence[str] | None = None
+) -> Decoded:
+    """One verdict of several, no two of which say of one message more than that it was cut.
+
+    Parts with rows have the columns of `schema`. `key`: the columns of what is deleted;
+    None, if nothing can be.
+    """
+    with_rows = [part for part in parts if part.rows.num_rows] or [nothing(schema)]
+    parts = [nothing(schema), *parts]
+    order, row_index = _in_order([part.row_index for part in with_rows])
+    rows = [pa.RecordBatch.from_arrays(part.rows.columns, schema=schema) for part in with_rows]
+    dead_order, dead_index = _in_order([part.dead_index for part in parts])
+    stages, reasons, details = (
+        pa.concat_arrays([getattr(part, name) for part in parts]).take(dead_order)
+        for name in ("dead_stage", "dead_reason", "dead_detail")
+    )
+    deletes = [part.deletes for part in parts if part.deletes is not None]
+    return Decoded(
+        rows[0] if len(rows) == 1 else pa.concat_batches(rows).take(order),
+        row_index,
+        dead_index,
+        stages,
+        reasons,
+        details,
+        sum(part.dropped for part in parts),
+        sum(part.filtered for part in parts),
+        None if key is None else _deletes(deletes, schema, key),
+        _unavailable(with_rows, order),
+        np.unique(np.concatenate([part.cut for part in parts])),
+    )
+
+
+def _unavailable(parts: Sequence[Decoded], order: pa.Int64Array) -> pa.ListArray | None:
+    if all(part.unavailable is None for part in parts):
+        return None
+    kind = pa.list_(pa.string())
+    each = [
+        pa.array([[]] * part.rows.num_rows, kind) if part.unavailable is None else part.unavailable
+        for part in parts
+    ]
+    return pa.concat_arrays(each).take(order)
+
+
+def _deletes(parts: Sequence[Deletes], schema: pa.Schema, key: Sequence[str]) -> Deletes:
+    none = [pa.array([], schema.field(name).type) for name in key]
+    order, index = _in_order([part.index for part in parts])
+    keys = [
+        pa.concat_arrays([*(part.keys.column(name) for part in parts), n]).take(order)
+        for name, n in zip(key, none, strict=True)
+    ]
+    return Deletes(pa.RecordBatch.from_arrays(keys, list(key)), index)
+
+
+def _in_order(parts: Sequence[pa.Int64Array]) -> tuple[pa.Int64Array, pa.Int64Array]:
+    """How to take what several indices say, so that their messages ascend, and these."""
+    index = np.concatenate([np.zeros(0, np.int64), *(part.to_numpy() for part in parts)])
+    order = np.argsort(index, kind="stable")
+    return pa.array(order), pa.array(index[order])

@@ -1,0 +1,139 @@
+"""One compiled pass from the bytes of many messages into Arrow's arrays.
+
+What a pass isn't certain of is left to the format's strict decoder.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.ingest.formats.shared.batch_decoder import Taken
+from windrow.ingest.formats.shared.buffers import octets_of
+from windrow.ingest.formats.shared.gather import Gathered
+from windrow.ingest.formats.shared.nodes import Node
+
+ENTRIES, SPACES = range(2)
+"""The first numbers of every pass's state: entries of the tape; spaces of the nodes."""
+
+KEPT = 1 << 20
+"""Entries of the tape, and of the table of keys, whose memory stays for the next batch.
+
+What a large message takes is given back.
+"""
+
+
+class OnePass(ABC):
+    """The pass of a format for some columns. Not for several threads at once.
+
+    It keeps numbers in `state`, for a compiled function can't change a number of its
+    caller's: from `items` on it counts the items of each space, then come two more
+    numbers a space for the format.
+    """
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        items: int,
+        copy_texts: Any,
+        *copying: Any,
+        null: int = 0,
+        defaults: Sequence[tuple[int, int]] = (),
+        by_key: bool = False,
+    ) -> None:
+        """Make a pass.
+
+        Args:
+            nodes: those of the columns.
+            items: where the state counts items.
+            copy_texts: copies strings, the compiled function.
+            copying: its arguments behind the messages' bytes, before those of `CopyTexts`.
+            null: the length of a message that isn't there.
+            defaults: as in `Gathered.of`.
+            by_key: as in `Gathered.of`.
+        """
+        self._nodes = nodes
+        self._items = items
+        self._spaces = 1 + max(node.inner for node in nodes)
+        self._copy_texts, self._copying = copy_texts, copying
+        self._null = null
+        self._defaults = defaults
+        self._by_key = by_key
+        self._state = np.zeros(items + 3 * self._spaces, np.int64)
+        self._state[SPACES] = self._spaces
+        self._tape = self._keys = np.zeros(0, np.int64)
+
+    def decode(self, messages: pa.BinaryArray, skip: int = 0) -> Taken:
+        """Decodes the messages that are certainly rows.
+
+        `skip`: bytes to leave out before each. A null is not taken.
+        """
+        data, begins, ends = octets_of(messages, skip, null=self._null)
+        longest = int((ends - begins).max(initial=0))
+        size = int(ends[-1] - begins[0]) if len(ends) else 0
+        # memory that nothing is written to costs nothing
+        entries, keys = (
+            2 * self._most_entries(size, len(messages)),
+            2 * self._room_for_keys(longest),
+        )
+        if len(self._tape) < entries:
+            self._tape = np.empty(entries, np.int64)
+        if len(self._keys) < keys:
+            self._keys = np.zeros(keys, np.int64)
+        mask = np.zeros(len(messages), np.uint8)
+        state, items = self._state, slice(self._items, self._items + self._spaces)
+        state[ENTRIES], state[items] = 0, 0
+        self._scan(data, begins, ends, longest, mask)
+        written = int(state[ENTRIES])
+        gathered = Gathered.of(
+            self._nodes,
+            state[items].copy(),
+            self._tape,
+            written,
+            partial(self._copy_texts, data, *self._copying),
+            self._defaults,
+            by_key=self._by_key,
+        )
+        if written > KEPT:
+            self._tape = np.zeros(0, np.int64)
+        if len(self._keys) > 2 * KEPT:
+            self._keys = np.zeros(0, np.int64)
+        return Taken(
+            mask.view(np.bool_),
+            [gathered.array(node) for node in self._nodes[0].children],
+            gathered.truncated,
+        )
+
+    @abstractmethod
+    def _scan(
+        self,
+        data: npt.NDArray[np.uint8],
+        begins: npt.NDArray[np.int32],
+        ends: npt.NDArray[np.int32],
+        longest: int,
+        mask: npt.NDArray[np.uint8],
+    ) -> None:
+        """Calls the compiled scanner, which writes the tape and says in `mask` what it took."""
+
+    @abstractmethod
+    def _most_entries(self, size: int, messages: int) -> int:
+        """Entries of the tape that so many messages of so many bytes in all may have."""
+
+    def _room_for_keys(self, longest: int) -> int:
+        """Places in the table of keys for a message of so many bytes."""
+        del longest
+        return 0
+
+
+def room_for_keys(length: int) -> int:
+    """Places for the keys in so many bytes: a power of two, at least as many as there are bytes."""
+    room = 64
+    while room < length:
+        room *= 2
+    return room
