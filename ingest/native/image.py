@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import mmap
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -17,6 +20,10 @@ Function = Callable[..., Any]
 
 _LOADED: list[object] = []
 """Keeps what LLVM has loaded: it unloads what nobody refers to."""
+
+
+_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (r(?:.*\n(?![0-9a-f]+-))*)", re.MULTILINE)
+"""A readable stretch of memory in Linux's smaps: where it begins and ends, and the rest."""
 
 
 class DamagedCodeError(ValueError):
@@ -103,12 +110,12 @@ def unpacked(data: bytes) -> Image:
 
 
 def loaded(image: Image) -> dict[str, Function]:
-    """The functions of an object file, loaded by LLVM into this process, where they stay until its end.
+    """Loads an object file with LLVM, for as long as the process lives; its functions.
 
     Raises:
         RuntimeError: they call a function of C that this process doesn't have.
-    """  # noqa: E501
-    import llvmlite.binding as llvm  # forty megabytes, only where code is called
+    """
+    import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -118,6 +125,7 @@ def loaded(image: Image) -> dict[str, Function]:
     jit = llvm.create_lljit_compiler()
     library = builder.link(jit, "windrow")
     _LOADED.append((jit, library))
+    _forget_pages_of("libllvmlite")
     return {name: _function(library[entry.symbol], entry) for name, entry in image.entries.items()}
 
 
@@ -143,3 +151,21 @@ def _function(address: int, entry: EntryPoint) -> Function:
         return given.value if entry.gives else None
 
     return function
+
+
+def _forget_pages_of(library: str) -> None:
+    """Takes a library's pages out of this process's memory; they are read again where needed.
+
+    LLVM runs once through forty megabytes of them, which a worker would hold to its end.
+    """
+    try:
+        maps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return  # another system than Linux
+    for begin, end, about in _MAPPING.findall(maps):
+        # what was never written to is the file's: nothing is lost
+        if library in about and re.search(r"^Private_Dirty: +0 kB$", about, re.MULTILINE):
+            place, size = int(begin, 16), int(end, 16) - int(begin, 16)
+            ctypes.CDLL(None).madvise(
+                ctypes.c_void_p(place), ctypes.c_size_t(size), mmap.MADV_DONTNEED
+            )

@@ -2,7 +2,7 @@
 for each module.
 
 What loops over every byte of the messages is written in the part of Python that numba
-compiles. A module that has such functions imports numba, and so does this one: so both
+compiles. A module that has such functions imports this one, and numba with it: so both
 are imported only where code is made. Who calls the functions does it by
 `calling.Compiled`.
 """
@@ -19,12 +19,37 @@ import llvmlite.binding as llvm
 import numba
 import numba.extending
 import numpy as np
-from numba import types
+from numba import boolean, int32, int64, types, uint8, uint64, void
 from numba.core import cgutils, sigutils
 from numba.core.registry import cpu_target
 from numba.np.arrayobj import populate_array
 
 from windrow.ingest.native.image import EntryPoint, Function, Image, Parameter
+
+__all__ = [
+    "CHECKED",
+    "OCTETS",
+    "below",
+    "boolean",
+    "cgutils",
+    "compiled",
+    "image_of",
+    "inlined",
+    "int32",
+    "int64",
+    "intrinsic",
+    "leading_zeros",
+    "memory",
+    "part",
+    "put_word",
+    "trailing_zeros",
+    "types",
+    "uint8",
+    "uint64",
+    "void",
+    "word_at",
+]
+"""All that modules with compiled functions need; nothing else imports numba."""
 
 _FLAGS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Without Python's lock, a look for zero before each division, and memory management.
@@ -127,6 +152,48 @@ word_at = _put_together if CHECKED else _loaded
 """Eight bytes of `memory`, from a place on, as one number whose lowest byte comes
 first; they must all be there.
 """
+
+
+@intrinsic
+def trailing_zeros(_: Any, value: Any) -> Any:
+    """Bits below the lowest one that is set, of a number that isn't 0."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], _utils.true_bit)
+
+    return uint64(uint64), code
+
+
+@intrinsic
+def leading_zeros(_: Any, value: Any) -> Any:
+    """Bits above the highest one that is set, of a number that isn't 0."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], _utils.true_bit)
+
+    return uint64(uint64), code
+
+
+@intrinsic
+def _stored(_: Any, data: Any, at: Any, value: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = context.get_value_type(types.uint64).as_pointer()
+        builder.store(
+            arguments[2], builder.bitcast(builder.gep(arguments[0], [arguments[1]]), word), align=1
+        )
+        return context.get_dummy_value()
+
+    return types.none(data, int64, uint64), code
+
+
+@part
+def _taken_apart(data: Any, at: Any, word: Any) -> None:
+    for i in range(8):
+        data[at + i] = word >> np.uint64(8 * i) & np.uint64(255)
+
+
+put_word = _taken_apart if CHECKED else _stored
+"""Eight bytes to a place, where there must be room for all of them."""
 
 
 @inlined

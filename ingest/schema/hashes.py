@@ -7,9 +7,19 @@ Compiled.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, types, uint64, void
 
-from windrow.ingest.native.making import OCTETS, below, compiled, inlined, memory, word_at
+from windrow.ingest.native.making import (
+    OCTETS,
+    below,
+    compiled,
+    inlined,
+    int64,
+    memory,
+    types,
+    uint64,
+    void,
+    word_at,
+)
 from windrow.ingest.schema.checksum import GOLDEN
 
 _U = np.uint64

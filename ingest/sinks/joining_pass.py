@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
-from windrow.ingest.native.making import compiled, part
+from windrow.ingest.native.making import compiled, part, types
 from windrow.ingest.native.pointers import copy_bytes, int32_at, int64_at, put_byte_at
 
 Ints = npt.NDArray[np.int64]

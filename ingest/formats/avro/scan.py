@@ -13,7 +13,6 @@ instruction.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, uint8
 
 from windrow.ingest.formats.avro.fit import INT_BYTES, LONG_BYTES
 from windrow.ingest.formats.avro.program import (
@@ -58,7 +57,7 @@ from windrow.ingest.formats.shared.octets import EDGES, is_utf8
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import hash_of, is_first
 from windrow.ingest.formats.shared.spread import put
-from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, part
+from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memory, part, uint8
 
 _LOWEST = -(1 << 63)
 

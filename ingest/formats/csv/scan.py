@@ -11,7 +11,6 @@ isn't taken. Each byte is looked at a bounded number of times.
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int32, int64, uint8
 
 from windrow.ingest.formats.csv.decoder import HIGH, KIND, LOW, REQUIRED, ROWS, WIDTH
 from windrow.ingest.formats.shared.instants import day, epoch, instant
@@ -20,7 +19,17 @@ from windrow.ingest.formats.shared.numbers import decimal, numeric
 from windrow.ingest.formats.shared.octets import EDGES, byte, is_utf8
 from windrow.ingest.formats.shared.onepass import ENTRIES
 from windrow.ingest.formats.shared.spread import copy_octets, put
-from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, part
+from windrow.ingest.native.making import (
+    OCTETS,
+    boolean,
+    compiled,
+    inlined,
+    int32,
+    int64,
+    memory,
+    part,
+    uint8,
+)
 
 _LF, _CR = 10, 13
 _TRUE, _FALSE = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false"))

@@ -23,7 +23,6 @@ keys that are no field's, in pairs with the message that they are of.
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int32, int64, uint8
 
 from windrow.ingest.formats.json.layout import (
     AFTER,
@@ -65,7 +64,17 @@ from windrow.ingest.formats.shared.octets import EDGES, byte
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import is_first
 from windrow.ingest.formats.shared.spread import copy_octets
-from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, part
+from windrow.ingest.native.making import (
+    OCTETS,
+    boolean,
+    compiled,
+    inlined,
+    int32,
+    int64,
+    memory,
+    part,
+    uint8,
+)
 
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windrow.ingest.formats.shared.octets import byte, character_end
-from windrow.ingest.formats.shared.words import first_special
+from windrow.ingest.formats.shared.octets import byte, character_end, first_special
 from windrow.ingest.native.making import below, inlined, part, word_at
 
 QUOTE = ord('"')

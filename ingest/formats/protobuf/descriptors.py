@@ -41,8 +41,11 @@ class TypesFile:
 
     folder: Path
     name: str
-    taken: bytes | None = field(default=None, repr=False)
+    taken: bytes | None = field(default=None, compare=False, repr=False)
     """The types, as they were taken along; None: they are read when they are asked for."""
+
+    digest: str = ""
+    """Of the types, in what `now` gives."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """With its types.
@@ -58,7 +61,8 @@ class TypesFile:
         Raises:
             SpecError: the file can't be read or compiled.
         """
-        return replace(self, taken=self.octets())
+        octets = self.octets()
+        return replace(self, taken=octets, digest=hashlib.sha256(octets).hexdigest())
 
     def octets(self) -> bytes:
         """The types and those that they import, as the bytes of a descriptor set.

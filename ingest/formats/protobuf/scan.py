@@ -13,7 +13,6 @@ Each byte is looked at a bounded number of times.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, uint8
 
 from windrow.ingest.formats.protobuf.scalars import instant, passed_over, raw, sized, tag
 from windrow.ingest.formats.protobuf.tables import (
@@ -74,7 +73,7 @@ from windrow.ingest.formats.shared.octets import EDGES, is_utf8
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import hash_of, is_first
 from windrow.ingest.formats.shared.spread import put
-from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, part
+from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memory, part, uint8
 
 SIGNLESS = (UINT64, FIXED64)
 """Kinds of numbers of which a negative one is a large one here."""

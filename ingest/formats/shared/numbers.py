@@ -13,8 +13,7 @@ import numpy as np
 
 from windrow.ingest.formats.shared.nodes import FLOAT32, FLOAT64, INTEGER
 from windrow.ingest.formats.shared.octets import byte
-from windrow.ingest.formats.shared.words import leading_zeros
-from windrow.ingest.native.making import inlined, part
+from windrow.ingest.native.making import inlined, leading_zeros, part
 
 MOST_DIGITS = 19
 """Any number of so many digits fits into 64 bits without a sign."""

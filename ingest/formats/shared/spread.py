@@ -7,10 +7,18 @@ Compiled.
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64, uint8
 
-from windrow.ingest.formats.shared.words import put_word
-from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, word_at
+from windrow.ingest.native.making import (
+    OCTETS,
+    compiled,
+    inlined,
+    int32,
+    int64,
+    memory,
+    put_word,
+    uint8,
+    word_at,
+)
 
 _LENGTH = 0xFFFF_FFFF
 """The bits of a string's, list's or map's value that hold its length, times two."""

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
-from windrow.ingest.native.making import compiled, part
+from windrow.ingest.native.making import compiled, part, types
 from windrow.ingest.native.pointers import byte_at, call32_at, call_at, int32_at
 
 Ints = npt.NDArray[np.int64]

@@ -11,11 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-
-from windrow.ingest.native.making import compiled, part
+from windrow.ingest.native.making import cgutils, compiled, intrinsic, part, types
 from windrow.ingest.native.pointers import byte_at, call32_at, call_at, int32_at, int64_at
 from windrow.ingest.source.reader.fields import (
     BYTES,

@@ -42,8 +42,8 @@ from windrow.ingest.settings.kinds import section_at
             {"envelope": {"op": "op"}, "key": {"fields": ["op"]}},
             "op: comes from the key or a header already",
         ),
-        ("debezium-json", {"unknown": "dead"}, "Extra inputs"),
-        ("canal-json", {"schema_include": True}, "Extra inputs"),
+        ("debezium-json", {"unknown": "dead"}, "unknown key"),
+        ("canal-json", {"schema_include": True}, "unknown key"),
         (
             "canal-json",
             {"database_include": "("},
