@@ -50,7 +50,7 @@ def run_windows(
     """The windows that are named, or the next micro-batch; with `drain` micro-batches
     until what is stable now is committed.
 
-    `again`: see `run.context.Request`. `engine`: where tasks run; None: a Spark of this
+    `again`: see `runner.context.Request`. `engine`: where tasks run; None: a Spark of this
     process's own. `keep_going`: past refused windows.
     """
     spec = load_spec(path)

@@ -1,6 +1,6 @@
 """A Kafka topic that committed dead letters are published to (`ports.dead_topic.DeadTopic`).
 
-A turn is a transaction (`ingest.kafka.transaction`) whose transactional id is the
+A publish attempt is a transaction (`ingest.kafka.transaction`) whose transactional id is the
 attempt's. The mark that the attempt is published is an offset of a consumer group of
 the same name, sent in the transaction: so it is there exactly if the letters are.
 """
@@ -134,9 +134,11 @@ class KafkaDeadTopic:
         return timedelta(minutes=minutes)
 
     @contextmanager
-    def turn(self, window: Window, attempt: str) -> Generator[KafkaTurn, None, None]:
+    def publishing(
+        self, window: Window, attempt: str
+    ) -> Generator[KafkaPublishAttempt, None, None]:
         self.refuse_unwritable()  # else a producer's first look may make the topic
-        turn = KafkaTurn(
+        publishing = KafkaPublishAttempt(
             self._questions(),
             self._properties,
             self._topic,
@@ -144,10 +146,10 @@ class KafkaDeadTopic:
             f"{PREFIX}{window.pipeline}.{attempt}",
         )
         try:
-            turn.begin()
-            yield turn
+            publishing.begin()
+            yield publishing
         finally:
-            turn.leave()
+            publishing.leave()
 
     def _questions(self) -> Questions:
         return Questions(self._bootstrap, CLIENTS.of(self._properties), self._patience)
@@ -175,8 +177,8 @@ def _kept_minutes(questions: Questions) -> int:
     return int(questions.result(found)["offsets.retention.minutes"].value)
 
 
-class KafkaTurn:
-    """`ports.dead_topic.Turn` in one transaction."""
+class KafkaPublishAttempt:
+    """`ports.dead_topic.PublishAttempt` in one transaction."""
 
     def __init__(
         self,
@@ -199,7 +201,7 @@ class KafkaTurn:
         self._producer = self._transaction.producer
 
     def begin(self) -> None:
-        """Fence whoever had a turn before."""
+        """Fences whoever published this attempt before."""
         with self._explained():
             self._transaction.fence(self._topic)
 

@@ -74,7 +74,7 @@ def open_ledger(url: str) -> SqlLedger:
 
 @dataclass(frozen=True)
 class SqlLedger:
-    """`ports.Ledger` on SQLAlchemy Core.
+    """`ports.ledger.Ledger` on SQLAlchemy Core.
 
     INV: every write reads and writes inside one transaction that excludes the other
     writers of its pipeline, so "if absent" and "between its neighbours" hold at the

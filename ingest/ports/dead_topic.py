@@ -15,18 +15,18 @@ import pyarrow as pa
 from windrow.ingest.model.window import Window
 
 
-class Turn(Protocol):
+class PublishAttempt(Protocol):
     """One try at publishing an attempt's dead letters: a transaction.
 
-    Whoever had a turn at the same attempt before can't commit any more.
+    Whoever published the same attempt before can't commit any more.
 
     Left without a commit, nothing of it is ever read.
     """
 
     def is_published(self) -> bool:
-        """Whether an earlier turn at this attempt has committed.
+        """Whether an earlier publish attempt has committed.
 
-        Asked in a turn, the answer can't be overtaken.
+        Asked within a publish attempt, the answer can't be overtaken.
 
         The topic forgets that after `DeadTopic.remembers`.
 
@@ -39,7 +39,7 @@ class Turn(Protocol):
 
         Raises:
             RefusedError: the topic doesn't take one of them; says which.
-            UnreachableError: it can't be got at, or another turn at the attempt was begun.
+            UnreachableError: it can't be got at, or another publish attempt was begun.
         """
 
     def commit(self, count: int) -> None:
@@ -47,7 +47,7 @@ class Turn(Protocol):
 
         Raises:
             OutcomeUnknownError: that was sent and can't be told to have arrived.
-            UnreachableError: it can't be got at, or another turn at the attempt was
+            UnreachableError: it can't be got at, or another publish attempt was
                 begun; nothing was published.
         """
 
@@ -70,7 +70,7 @@ class DeadTopic(Protocol):
     def remembers(self) -> timedelta:
         """For how long at least it is known which attempts were published."""
 
-    def turn(self, window: Window, attempt: str) -> AbstractContextManager[Turn]:
+    def publishing(self, window: Window, attempt: str) -> AbstractContextManager[PublishAttempt]:
         """The next try at an attempt of a window.
 
         Raises (when entered):

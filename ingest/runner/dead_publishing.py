@@ -78,16 +78,16 @@ def publish_dead_letters(
     window, attempt, count = receipt.window, read_by(receipt), _count(store, receipt)
     begun = store.begin_publication(window, attempt, now())
     crash_point("dead_topic.begun")
-    with topic.turn(window, attempt) as turn:
+    with topic.publishing(window, attempt) as publishing:
         done = (
             not is_unpublished(store, receipt)
-            or turn.is_published()
+            or publishing.is_published()
             or _is_skipped(topic, receipt, now() - begun, doubt)
         )
         if not done:
-            turn.write(dead_letters_of_attempt(store, window, attempt))
+            publishing.write(dead_letters_of_attempt(store, window, attempt))
             crash_point("dead_topic.before")
-            turn.commit(count)
+            publishing.commit(count)
             crash_point("dead_topic.after")
     store.end_publication(window, attempt)
     return None if done else PublishedDeadLetters(topic.name, count)

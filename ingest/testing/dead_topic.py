@@ -26,7 +26,7 @@ class MemoryDeadTopic:
         self.letters: list[dict[str, Any]] = []
         self.marks: set[tuple[Window, str]] = set()
         self.is_there = is_there
-        self.turns = 0
+        self.publish_attempts = 0
         self._name = name
         self._epochs: dict[tuple[Window, str], int] = {}
         self._lock = threading.Lock()
@@ -46,17 +46,19 @@ class MemoryDeadTopic:
         return timedelta(days=7)
 
     @contextmanager
-    def turn(self, window: Window, attempt: str) -> Generator[MemoryTurn, None, None]:
+    def publishing(
+        self, window: Window, attempt: str
+    ) -> Generator[MemoryPublishAttempt, None, None]:
         self.refuse_unwritable()
         with self._lock:
-            self.turns += 1
+            self.publish_attempts += 1
             epoch = self._epochs[window, attempt] = self._epochs.get((window, attempt), 0) + 1
-        yield MemoryTurn(self, (window, attempt), epoch)
+        yield MemoryPublishAttempt(self, (window, attempt), epoch)
 
     def settle(
         self, attempt: tuple[Window, str], epoch: int, letters: list[dict[str, Any]]
     ) -> None:
-        """Take the letters of a turn, with their mark, unless a later one has begun.
+        """Takes the dead letters and their mark, unless a later publish attempt has begun.
 
         Raises:
             UnreachableError: one has.
@@ -72,8 +74,8 @@ class MemoryDeadTopic:
             self.marks.add(attempt)
 
 
-class MemoryTurn:
-    """`ports.dead_topic.Turn` in memory."""
+class MemoryPublishAttempt:
+    """`ports.dead_topic.PublishAttempt` in memory."""
 
     def __init__(self, topic: MemoryDeadTopic, attempt: tuple[Window, str], epoch: int) -> None:
         self._topic, self._attempt, self._epoch = topic, attempt, epoch

@@ -27,7 +27,7 @@ from windrow.ingest.model.receipt import DeadReplay, Receipt
 from windrow.ingest.ports.sink import Capabilities, Outcome
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.pipeline import run
-from windrow.ingest.sinks.conflicts import settled
+from windrow.ingest.sinks.conflicts import already_committed
 
 BEFORE = [
     (p, o, reason)
@@ -694,11 +694,11 @@ def test_a_dead_replay_of_another_attempt_is_refused(light: Ward) -> None:
         RefusedError,
         match="the dead letters to be replayed are of attempt another, and the table holds",
     ):
-        settled(made, held)
+        already_committed(made, held)
     right = msgspec.structs.replace(
         made, dead_replay=DeadReplay(held.receipt.attempt, held.receipt.attempt, 1)
     )
-    assert settled(right, held) is None
+    assert already_committed(right, held) is None
 
 
 def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:

@@ -55,51 +55,51 @@ class DeadTopicContract(ABC):
     @abstractmethod
     def offsets(self, topic: DeadTopic, *, undecided: bool = False) -> list[int]:
         """The original offsets of all letters that a reader of committed messages sees,
-        sorted; `undecided`: while a turn is under way.
+        sorted; `undecided`: while a publish attempt is under way.
         """
 
     def test_letters_and_their_mark_come_together(self, topic: DeadTopic) -> None:
-        """Nobody sees a letter before the commit; then all, and each later turn says
+        """Nobody sees a letter before the commit; then all, and each later attempt says
         that they are published.
         """
-        with topic.turn(window(0), "a1") as turn:
-            assert not turn.is_published()
-            turn.write([letters(1, 2), letters(3)])
+        with topic.publishing(window(0), "a1") as publishing:
+            assert not publishing.is_published()
+            publishing.write([letters(1, 2), letters(3)])
             assert self.offsets(topic, undecided=True) == []
-            turn.commit(3)
+            publishing.commit(3)
         assert self.offsets(topic) == [1, 2, 3]
-        with topic.turn(window(0), "a1") as turn:
-            assert turn.is_published()
+        with topic.publishing(window(0), "a1") as publishing:
+            assert publishing.is_published()
 
     def test_a_turn_that_is_left_leaves_nothing(self, topic: DeadTopic) -> None:
-        """Without a commit no letter is ever seen, and the next turn writes them all."""
-        with topic.turn(window(0), "a1") as turn:
-            turn.write([letters(1, 2)])
-        with topic.turn(window(0), "a1") as turn:
-            assert not turn.is_published()
-            turn.write([letters(1, 2)])
-            turn.commit(2)
+        """Without a commit no letter is ever seen, and the next attempt writes them all."""
+        with topic.publishing(window(0), "a1") as publishing:
+            publishing.write([letters(1, 2)])
+        with topic.publishing(window(0), "a1") as publishing:
+            assert not publishing.is_published()
+            publishing.write([letters(1, 2)])
+            publishing.commit(2)
         assert self.offsets(topic) == [1, 2]
 
     def test_a_later_turn_fences(self, topic: DeadTopic) -> None:
-        """Who had a turn before can't commit any more, whether the later one has
+        """Who published before can't commit any more, whether the later one has
         committed or not.
         """
-        with topic.turn(window(0), "a1") as sleeper:
+        with topic.publishing(window(0), "a1") as sleeper:
             sleeper.write([letters(1)])
-            with topic.turn(window(0), "a1") as turn:
-                assert not turn.is_published()
-                turn.write([letters(1)])
+            with topic.publishing(window(0), "a1") as publishing:
+                assert not publishing.is_published()
+                publishing.write([letters(1)])
                 with pytest.raises(UnreachableError):
                     sleeper.commit(1)
-                turn.commit(1)
+                publishing.commit(1)
         assert self.offsets(topic) == [1]
 
     def test_attempts_are_apart(self, topic: DeadTopic) -> None:
-        """What one attempt's turn did says nothing of another's, and two don't disturb
+        """What one publish attempt did says nothing of another's, and two don't disturb
         each other.
         """
-        with topic.turn(window(0), "a1") as one, topic.turn(window(0), "a2") as other:
+        with topic.publishing(window(0), "a1") as one, topic.publishing(window(0), "a2") as other:
             one.write([letters(1)])
             other.write([letters(1, attempt="a2")])
             one.commit(1)
@@ -108,12 +108,15 @@ class DeadTopicContract(ABC):
         assert self.offsets(topic) == [1, 1]
 
     def test_a_topic_that_is_not_there(self, topic: DeadTopic) -> None:
-        """It is refused, before a turn too, and not made by being asked for."""
+        """It is refused, before a publish attempt too, and not made by being asked for."""
         absent = self.absent(topic)
         for _ in range(2):
             with pytest.raises(SpecError, match="There is no topic"):
                 absent.refuse_unwritable()
-            with pytest.raises(SpecError, match="There is no topic"), absent.turn(window(0), "a1"):
+            with (
+                pytest.raises(SpecError, match="There is no topic"),
+                absent.publishing(window(0), "a1"),
+            ):
                 pass
         topic.refuse_unwritable()
 

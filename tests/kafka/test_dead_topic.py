@@ -71,9 +71,9 @@ def test_a_message_is_the_whole_letter(kafka: str, topic: KafkaDeadTopic) -> Non
         "timestamp_type": "CreateTime",
         "generation": 2,
     }
-    with topic.turn(window(0), "a1") as turn:
-        turn.write([letters(42, **told_of), letters(43, value=None)])
-        turn.commit(2)
+    with topic.publishing(window(0), "a1") as publishing:
+        publishing.write([letters(42, **told_of), letters(43, value=None)])
+        publishing.commit(2)
     first, second = sorted(
         read_topic(kafka, topic.name),
         key=lambda message: told(message, "__connect.errors.offset") or "",
@@ -130,13 +130,13 @@ def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
                 r" .*max.message.bytes"
             ),
         ),
-        topic.turn(window(0), "a1") as turn,
+        topic.publishing(window(0), "a1") as publishing,
     ):
-        turn.write([letters(1), letters(2, value=large)])
+        publishing.write([letters(1), letters(2, value=large)])
     assert read_topic(kafka, name) == []
-    with topic.turn(window(0), "a1") as turn:
-        turn.write([letters(1)])
-        turn.commit(1)
+    with topic.publishing(window(0), "a1") as publishing:
+        publishing.write([letters(1)])
+        publishing.commit(1)
     assert len(read_topic(kafka, name)) == 1
 
 
@@ -148,16 +148,16 @@ def test_who_is_overtaken_while_writing_says_so(kafka: str, topic: KafkaDeadTopi
 
         def overtaken(n: int = n) -> Iterator[pa.RecordBatch]:
             yield letters(*range(100))
-            with topic.turn(window(n), "a1") as other:
+            with topic.publishing(window(n), "a1") as other:
                 other.write([letters(1)])
                 other.commit(1)
             yield letters(*range(100, 200))
 
         with (
             pytest.raises(UnreachableError, match="another run, which began later"),
-            topic.turn(window(n), "a1") as turn,
+            topic.publishing(window(n), "a1") as publishing,
         ):
-            turn.write(overtaken())
+            publishing.write(overtaken())
     assert len(read_topic(kafka, topic.name)) == 5
 
 
@@ -172,7 +172,7 @@ def test_who_is_overtaken_says_so_where_the_client_lost_why(topic: KafkaDeadTopi
 
     def overtaken() -> Iterator[pa.RecordBatch]:
         yield letters(1)
-        with topic.turn(window(0), "a1") as other:
+        with topic.publishing(window(0), "a1") as other:
             other.write([letters(1)])
             other.commit(1)
         raise lost
@@ -183,19 +183,22 @@ def test_who_is_overtaken_says_so_where_the_client_lost_why(topic: KafkaDeadTopi
 
     with (
         pytest.raises(UnreachableError, match="another run, which began later"),
-        topic.turn(window(0), "a1") as turn,
+        topic.publishing(window(0), "a1") as publishing,
     ):
-        turn.write(overtaken())
-    with pytest.raises(SystemError, match="returned NULL"), topic.turn(window(1), "a1") as turn:
-        turn.write(fine())
+        publishing.write(overtaken())
+    with (
+        pytest.raises(SystemError, match="returned NULL"),
+        topic.publishing(window(1), "a1") as publishing,
+    ):
+        publishing.write(fine())
 
 
 def test_a_message_larger_than_the_clients_default(kafka: str) -> None:
     """How large a letter may be the topic alone says."""
     name = create_topic(kafka, config={"max.message.bytes": "4000000"})
-    with KafkaDeadTopic(kafka, {}, name).turn(window(0), "a1") as turn:
-        turn.write([letters(1, value=b"x" * 3_000_000)])
-        turn.commit(1)
+    with KafkaDeadTopic(kafka, {}, name).publishing(window(0), "a1") as publishing:
+        publishing.write([letters(1, value=b"x" * 3_000_000)])
+        publishing.commit(1)
     (message,) = read_topic(kafka, name)
     assert len(message.value() or b"") == 3_000_000
 
@@ -204,9 +207,9 @@ def test_the_mark_is_a_groups_offset(admin: AdminClient, topic: KafkaDeadTopic) 
     """Its group begins as the rights that are asked for; what the cluster keeps such an
     offset for is what the topic remembers.
     """
-    with topic.turn(window(0), "a1") as turn:
-        turn.write([letters(1)])
-        turn.commit(1)
+    with topic.publishing(window(0), "a1") as publishing:
+        publishing.write([letters(1)])
+        publishing.commit(1)
     asked = ConsumerGroupTopicPartitions(f"{PREFIX}orders.a1", [TopicPartition(topic.name, 0)])
     found = list[TopicPartition]()
 

@@ -87,13 +87,13 @@ def test_a_committed_windows_letters_are_published_once(office: Office) -> None:
     published = first.letters
     assert (published.topic, published.letters) == ("things.dead", 2)
     assert again.letters is None
-    assert (office.seen(), office.topic.turns, office.findings()) == (ONCE, 1, [])
+    assert (office.seen(), office.topic.publish_attempts, office.findings()) == (ONCE, 1, [])
 
 
 def test_a_window_without_dead_letters_opens_nothing(office: Office) -> None:
     """No turn at the topic, whether it is run or found committed."""
     assert [office.run(n).letters for n in (0, 1, 2, 0)] == [None] * 4
-    assert office.topic.turns == 0
+    assert office.topic.publish_attempts == 0
 
 
 def test_a_refused_windows_letters_are_not_published(office: Office) -> None:
@@ -103,7 +103,7 @@ def test_a_refused_windows_letters_are_not_published(office: Office) -> None:
     )
     with pytest.raises(RefusedError):
         run(limited, hour(N), Request("plain"))
-    assert office.topic.turns == 0
+    assert office.topic.publish_attempts == 0
     office.run()
     assert office.seen() == ONCE
 
@@ -293,4 +293,4 @@ def test_a_store_that_lost_letters(office: Office, accepted: int) -> None:
     store.count = lambda window, attempt: 1  # type: ignore[method-assign]
     with pytest.raises(RefusedError, match=r"holds 1 of window .*, its receipt counts 2"):
         publish_dead_letters(store, office.topic, receipt, p.now)
-    assert office.topic.turns == 0
+    assert office.topic.publish_attempts == 0

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.runner.test_run import START, Desk, hour
-from windrow.ingest.admin.dead_letters import letters_of
+from windrow.ingest.admin.dead_letters import dead_letters_of
 from windrow.ingest.admin.dead_replay import DeadReplayRequest, replay_dead_letters
 from windrow.ingest.admin.edit import RefusedMessage
 from windrow.ingest.model.boundary import TopicPartition
@@ -45,7 +45,7 @@ class Passing:
     def remembers(self) -> timedelta:
         return timedelta(days=7)
 
-    def turn(self, window: Window, attempt: str) -> AbstractContextManager[Passing]:
+    def publishing(self, window: Window, attempt: str) -> AbstractContextManager[Passing]:
         del window, attempt
         return nullcontext(self)
 
@@ -98,7 +98,7 @@ def _read(pipeline: Pipeline) -> None:
     assert (
         sum(
             b.num_rows
-            for b in letters_of(pipeline.dead_letters, hour(5), committed.receipt.attempt)
+            for b in dead_letters_of(pipeline.dead_letters, hour(5), committed.receipt.attempt)
         )
         == COUNT
     )

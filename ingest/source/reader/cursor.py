@@ -36,7 +36,7 @@ class Cursor:
 
     `check` asks for the topic's identity again when something is missing that should be
     there. `skip`: what to tell of offsets that are not in the log any more; None: they
-    are a data loss. `skipped` counts them. `regrown`: see `ports.ReadSummary`.
+    are a data loss. `skipped` counts them. `regrown`: see `ports.reader.ReadSummary`.
     """
 
     def __init__(
