@@ -232,7 +232,9 @@ def test_an_interrupt_is_raised_where_it_waits(kafka: str, topic: str) -> None:
                 )
             ]
         )
-        threading.Timer(0.3, signal.raise_signal, (signal.SIGUSR1,)).start()
+        # to the thread that waits, as Ctrl-C: a signal to another one doesn't wake it
+        main = threading.main_thread().ident
+        threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGUSR1)).start()
         with pytest.raises(Interrupted):
             send(one, topic, [b"never"])
     finally:

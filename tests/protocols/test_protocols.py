@@ -20,6 +20,7 @@ EVERY = [
 SEEDS = 200
 
 
+@pytest.mark.some(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "scenario"), EVERY)
 def test_every_state_keeps_the_promises(name: str, scenario: str) -> None:

@@ -153,7 +153,7 @@ def test_any_schema_with_any_messages(part: int, dice: random.Random) -> None:
     assert rows > 400
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_byte_outside_its_memory_is_looked_at() -> None:
     """The same code with checks of all bounds, in a process of its own, on schemas and
     messages as above: no index is ever wrong.

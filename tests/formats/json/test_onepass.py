@@ -123,7 +123,7 @@ def test_any_schema_with_any_documents(part: int, dice: random.Random) -> None:
     assert rows > 0.2 * DOCUMENTS
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_byte_outside_its_memory_is_looked_at() -> None:
     """The same code with checks of all bounds, in a process of its own, on schemas and
     documents as above: no index is ever wrong.

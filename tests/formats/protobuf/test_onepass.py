@@ -96,7 +96,7 @@ def test_any_type_with_any_messages(part: int, dice: random.Random) -> None:
     assert fast > 0.4 * rows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_byte_outside_its_memory_is_looked_at() -> None:
     """The same code with checks of all bounds, in a process of its own, on types and
     messages as above: no index is ever wrong.
