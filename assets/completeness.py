@@ -120,6 +120,7 @@ def completeness(pipeline: Pipeline) -> Verdict:
         for r in pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
         if r.window.span is not None
         and pipeline.now() > _patience(in_time(pipeline.spec.window), r.window.span[1])
+        and r.window.key in states  # or it was committed since they were asked
         and states[r.window.key].state == "open"
     ]
     shown: dict[str, Value] = {

@@ -12,18 +12,14 @@
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
     │   ├── DeadLetterLimitError   more dead letters than the limits allow
-    │   ├── UnfitRowsError         rows that the table has no place for: a task makes dead letters
-        of their messages
+    │   ├── UnfitRowsError         rows that the table has no place for: they become dead letters
     │   └── DamagedError           the ledger, or a receipt of the table, can't be read any more
     ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
     │   ├── LostConnectionError    surely nothing was written: the same may be tried again at once
-    │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again, it will
-        look
+    │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again
     ├── NotClosedError       exit 4   the window is not over yet: come back
-    │   └── OpenTransactionError       an open transaction may still bring messages of the window's
-        time
-    └── BugError             exit 70  a mistake of windrow's own, or of what it stands on: report
-                            it, nobody's retry fixes it
+    │   └── OpenTransactionError       an open transaction may still bring messages of its time
+    └── BugError             exit 70  a mistake of windrow or of a library: report it, no retry helps
         └── AccountingError            the counters disagree
 
 Every error names its stage, where possible its topic-partition and offset, and what to

@@ -265,6 +265,7 @@ def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> 
     )
     document, lines = PublishedDead(spec.id, []), list[Text]()
     output.show(document)
+    done = False
     try:
         for receipt in receipts:
             if wanted is not None and receipt.window not in wanted:
@@ -275,5 +276,7 @@ def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> 
             if published is not None:
                 document.windows.append(PublishedWindow(receipt.window.key, published))
                 lines.append(render.published_dead_line(receipt.window, published))
+        done = True
     finally:
-        output.show(document, *(lines or [Text("Nothing was left to publish.")]))
+        nothing = [Text("Nothing was left to publish.")] if done else []
+        output.show(document, *(lines or nothing))

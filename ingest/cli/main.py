@@ -1,7 +1,9 @@
 """The command `windrow`: arguments in, exit code out.
 
-0 done, or already done     1 data refused     2 bad spec or usage     3 something can't
-be reached     4 not yet closed 70 a bug in windrow     130 interrupted
+    0   done, or already done            4     not yet closed
+    1   data refused                     70    a bug in windrow
+    2   bad spec or usage                130   interrupted
+    3   something can't be reached
 
 A command's modules are loaded when it is called, so that help and completion are quick.
 """

@@ -5,13 +5,11 @@ in one transaction of Kafka's. The order is note, fence, look, write (look befor
 fence, and two runs both write); whatever dies, the next run of the window begins at the
 top:
 
-    died                                 the next run finds                      and does
-    before the store has noted it        a committed window, nothing noted       all of it
-    before the transaction's commit      a beginning, no mark in the topic       fences what is
-                            open, and writes again
-    behind it                            a beginning, and the mark               notes the end
-    behind the second note               the end                                 nothing, and asks
-                            the topic nothing
+    died                               the next run finds              and does
+    before the store has noted it      nothing noted                   all of it
+    before the transaction's commit    a beginning, no mark in topic   fences, and writes again
+    behind it                          a beginning, and the mark       notes the end
+    behind the second note             the end                         nothing, without the topic
 
 The mark is kept by Kafka, which forgets it after a while. So the store notes when a try
 began: a try of which nothing was noted was never made, however old the window is. Where

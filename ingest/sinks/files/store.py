@@ -122,7 +122,7 @@ class FilesStore:
         if log.table.format != self.written.format:
             had, mine = log.table.format, self.written.format
             what = f"the table {self.place} was begun with {had} files, not {mine}"
-            do = f"Set sink.format back to {had}, or write to another path."
+            do = f"Set sink.format back to {had}, or begin a pipeline with another id and path."
             raise SpecError(what, "setup", do)
         # A store that ignores the condition would take the newest manifest again.
         self.puts.check(path_of(log.number), log.newest)

@@ -250,6 +250,6 @@ def end_open(target: PublishTarget, names: Iterable[str]) -> None:
 
 
 def in_parallel(call: Callable[[T], R], every: Iterable[T]) -> list[R]:
-    """Call some at the same time; after the first that fails none begins."""
+    """Calls several at the same time; raises the first error once those that have begun end."""
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
         return list(pool.map(call, every))

@@ -5,8 +5,7 @@ They are written in the same transactions as the messages; behind them, where th
 no transactions.
 
     ["owner"]                     whose table it is
-    ["split", window, number]     what was published of one split of a window that isn't committed
-                            yet
+    ["split", window, number]     what was published of one split of a window, until it is committed
     ["receipt", window, part]     a committed window's receipt, with what its splits were; a long
                             one in several parts
 
@@ -43,8 +42,8 @@ from windrow.ingest.kafka.retry import LOOK_SECONDS, POLL_SECONDS, SEEN_SECONDS
 from windrow.ingest.kafka.scan import scanning
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, covered
-from windrow.ingest.model.receipt import Checksum, Receipt
+from windrow.ingest.model.plan import Covered, Plan, covered
+from windrow.ingest.model.receipt import Checksum
 from windrow.ingest.ports.sink import OWNER, Unreadable
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
 from windrow.ingest.sinks.table_store import StoredReceipt
@@ -107,6 +106,10 @@ class _Closed(msgspec.Struct, frozen=True):
     receipt: msgspec.Raw
     splits: tuple[PublishedSplit, ...]
     form: int = FORM
+
+
+class _Planned(msgspec.Struct, frozen=True):
+    plan: Plan
 
 
 class _Numbered(msgspec.Struct, frozen=True):
@@ -259,10 +262,9 @@ class Held:
         if len(found) < parts:
             return
         closed = _read(b"".join(self._parts.pop(by)), _Closed)
-        receipt = from_json(bytes(closed.receipt), Receipt)
-        kept = ClosedWindow(
-            zlib.compress(bytes(closed.receipt), 1), covered(receipt.plan), closed.splits
-        )
+        # Its plan alone: what else a receipt holds is read where it is wanted, with its version.
+        ranges = covered(from_json(bytes(closed.receipt), _Planned).plan)
+        kept = ClosedWindow(zlib.compress(bytes(closed.receipt), 1), ranges, closed.splits)
         self.windows.setdefault(window, kept)
         self.damaged.pop(window, None)
 

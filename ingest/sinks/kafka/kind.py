@@ -186,8 +186,8 @@ class KafkaSection(OnClusterSection):
     ] = Field(
         default=None,
         description=(
-            "The column that names a row's topic. A window with a row of a topic that isn't in"
-            " `topics` is refused."
+            "The column that names a row's topic. A message for a topic that isn't in `topics` is"
+            " a dead letter."
         ),
     )
     control_topic: Annotated[TopicName | None, Values("a name"), LeftOut("`<topic>.windrow`")] = (

@@ -350,7 +350,10 @@ class MessagePump:
         to = np.array([topics[name] for name in names], np.int64)[codes]
         if by_function is not None:
             return by_function, to
-        return np.choose(codes, [chosen(name) for name in names]), to
+        found = np.empty(n, np.int64)
+        for code, name in enumerate(names):
+            found[codes == code] = chosen(name)[codes == code]
+        return found, to
 
 
 def _parts(headers: list[bytes], window: tuple[bytes, bytes]) -> tuple[Ints, list[Any]]:

@@ -416,9 +416,13 @@ class KafkaSink(ReceiptTable):
                 refuse_out_of_order(work, state.held)
             return committed
 
-        change = Publication(work, work.in_order if self.options.atomic_window else (), closes=True)
+        def change(state: KafkaState) -> Publication:
+            # What a run without atomic_window has published stays, and isn't sent again.
+            left = work.left(work.in_order, state.held) if self.options.atomic_window else ()
+            return Publication(work, left, closes=True)
+
         table = self.ids.table(work.receipt.window.pipeline)
-        done = settle(self.behind(table, target), judge, lambda _: change)
+        done = settle(self.behind(table, target), judge, change)
         if isinstance(done, Unanswered):
             return Unknown(done.why)
         if isinstance(done, Written):

@@ -135,7 +135,7 @@ def judged(place: str, work: WindowWork, control: Held | None) -> Committed | No
     """The window's receipt, if the control topic has it. `place`: the table's.
 
     Raises:
-        WindowError: it may not be committed on what the table holds.
+        WindrowError: it may not be committed on what the table holds.
     """
     if control is None or control.is_new:
         raise RefusedError(

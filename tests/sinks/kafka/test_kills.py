@@ -4,6 +4,7 @@ or the checker says so.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -69,6 +70,16 @@ def test_killed_at_each_point(kafka: str, tmp_path: Path, atomic: bool) -> None:
             ALREADY if point == "commit.after" else DONE
         ), point
     assert report(place, range(len(points))).ok, str(report(place, range(len(points))))
+
+
+def test_a_window_that_is_half_published_may_become_atomic(place: str) -> None:
+    """1 A run dies with splits published and no receipt.  2 The pipeline gets `atomic_window`.
+    3 The next run sends only what is missing: every message is there once.
+    """
+    assert ended(started(place, 0, "first", "commit.before:kill")) == -signal.SIGKILL
+    atomic = json.loads(place) | {"more": {"atomic_window": True}}
+    assert ended(started(json.dumps(atomic), 0, "retry")) == DONE
+    assert report(place, range(1)).ok, str(report(place, range(1)))
 
 
 @pytest.mark.some(1)
