@@ -10,7 +10,7 @@ from windrow.assets.names import upstream_keys
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.metadata import fields
+from windrow.ingest.schema.metadata_fields import fields
 
 _PARTS = {
     "header-list": "headers",

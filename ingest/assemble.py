@@ -275,7 +275,7 @@ def _refuse_unfit(sink: Sink, engine: Engine) -> None:
 
 
 def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
-    from windrow.ingest.formats.formats import make_decoder
+    from windrow.ingest.formats.kinds import make_decoder
     from windrow.ingest.ports.schemas import UsesSchemas
 
     key, registry = spec.sink.key, spec.registry

@@ -19,7 +19,7 @@
     │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again
     ├── NotClosedError       exit 4   the window is not over yet: come back
     │   └── OpenTransactionError       an open transaction may still bring messages of its time
-    └── BugError             exit 70  a mistake of windrow or of a library: report it, no retry helps
+    └── BugError             exit 70  a mistake of windrow or a library: report it
         └── AccountingError            the counters disagree
 
 Every error names its stage, where possible its topic-partition and offset, and what to

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.admin.files import iso_instant, payload
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import DeadLetters

@@ -27,7 +27,7 @@ from windrow.ingest.admin.edit import Edit, Mask, with_edits
 from windrow.ingest.admin.verify_contents import Places, differences, summed
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import (
     Checksums,

@@ -25,7 +25,7 @@ from windrow.ingest.admin.findings import (
 )
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Receipt, SplitCounts
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Audit, Capabilities, PublishedAudit, PublishedRows

@@ -33,7 +33,7 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import windows_named
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.dead_publishing import Doubt, PublishedDeadLetters, publish_dead_letters
 from windrow.ingest.runner.pipeline import never, one_by_one, passing_of, refused_last

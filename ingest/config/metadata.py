@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from windrow.ingest.model.metadata import DEFAULT, METADATA
+from windrow.ingest.model.metadata_columns import DEFAULT, METADATA
 from windrow.ingest.settings.document import Place, suggest
 from windrow.ingest.settings.values import refuse, sentence
 

@@ -22,8 +22,8 @@ from windrow.ingest.config.source import SourceSpec
 from windrow.ingest.config.transform import TransformSpec, transform_mistakes
 from windrow.ingest.config.window import WindowSpec, is_cron
 from windrow.ingest.errors import GridError, SpecError
-from windrow.ingest.formats.formats import ASKING, DecodeSection, asks_registry
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.formats.kinds import ASKING, DecodeSection, asks_registry
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
 from windrow.ingest.settings.document import Place

@@ -19,9 +19,9 @@ from windrow.ingest.runner.accounting import refuse_unplaced
 from windrow.ingest.runner.task import rows_beside
 from windrow.ingest.schema.changes import change_schema
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.schema.metadata import TYPES, fields
-from windrow.ingest.schema.metadata_columns import columns as metadata_columns
-from windrow.ingest.schema.metadata_columns import of_message
+from windrow.ingest.schema.metadata_arrays import columns as metadata_columns
+from windrow.ingest.schema.metadata_arrays import of_message
+from windrow.ingest.schema.metadata_fields import TYPES, fields
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoded, Decoder

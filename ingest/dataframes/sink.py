@@ -49,7 +49,7 @@ from windrow.ingest.runner.context import written_by
 from windrow.ingest.runner.spark.outcome import brought_back, tried
 from windrow.ingest.runner.spark.spark import dumped
 from windrow.ingest.schema.checksum import text
-from windrow.ingest.schema.metadata_columns import messages_of
+from windrow.ingest.schema.metadata_arrays import messages_of
 from windrow.ingest.source.enumerator.grid import BATCH
 
 _LEDGER = "dataframe"

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from windrow.ingest.config.pipeline import PipelineId
 from windrow.ingest.config.reading import client_mistakes, refusal, text_of, validated
-from windrow.ingest.model.metadata import ALWAYS
+from windrow.ingest.model.metadata_columns import ALWAYS
 from windrow.ingest.settings.document import Document, Mistake, Place, read_document
 from windrow.ingest.settings.values import Section, section_of
 from windrow.ingest.sinks.kinds import KafkaOfItsKind, sink_kind

@@ -20,7 +20,7 @@ from windrow.ingest.admin.sample import sample_topics
 from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.formats.formats import make_decoder
+from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.infer.candidates import table_refusal
 from windrow.ingest.infer.pipeline_files import (
     EXAMPLE,
@@ -34,7 +34,7 @@ from windrow.ingest.infer.pipeline_files import (
 from windrow.ingest.infer.proposal import Proposal, Setting, without_unusable
 from windrow.ingest.infer.recognise import propose
 from windrow.ingest.infer.request import PipelineRequest
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.schemas import UsesSchemas

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.metadata import names_beyond_spark
+from windrow.ingest.schema.metadata_fields import names_beyond_spark
 
 LONGEST = 300
 """Most characters of a comment, and most values of an enum in one."""

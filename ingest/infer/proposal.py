@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.formats import ASKING
+from windrow.ingest.formats.kinds import ASKING
 from windrow.ingest.infer.candidates import (
     MOST_TYPES,
     Candidate,

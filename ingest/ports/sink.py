@@ -192,7 +192,7 @@ class Audit(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What the table calls its metadata columns, by their names in `ingest.schema.metadata`."""
+        """The names of the table's metadata columns, by those of `ingest.model.metadata_columns`."""
 
     @property
     def keyed(self) -> KeyedAudit | None:

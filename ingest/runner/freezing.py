@@ -18,7 +18,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Progress, ignore
 from windrow.ingest.source.enumerator import grid as grids
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
-from windrow.ingest.source.enumerator.ends import first_boundary
+from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary
 from windrow.ingest.source.enumerator.resolve import resolve
 from windrow.ingest.source.enumerator.tiling import clamped
 

@@ -36,8 +36,8 @@ from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import refuse_other_table, refuse_restored, refuse_wrong_place
 from windrow.ingest.runner.pipeline import preview, refuse_unreadable, run
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
-from windrow.ingest.source.enumerator.ends import first_boundary, next_batch
 from windrow.ingest.source.enumerator.grid import batch_at
+from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary, next_batch
 from windrow.ingest.source.enumerator.splits import make_plan
 from windrow.ingest.source.enumerator.tiling import clamped
 from windrow.ingest.source.enumerator.topics import discover

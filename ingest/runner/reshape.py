@@ -40,8 +40,8 @@ from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import Pipeline, Reshape
 from windrow.ingest.runner.task import SplitTask
 from windrow.ingest.schema.changes import DELETED, change_schema
-from windrow.ingest.schema.metadata import fields
-from windrow.ingest.schema.metadata_columns import columns, messages_of, of_message
+from windrow.ingest.schema.metadata_arrays import columns, messages_of, of_message
+from windrow.ingest.schema.metadata_fields import fields
 
 
 def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshaping:

@@ -132,7 +132,10 @@ def new_columns(
     problems = become.differences if by_position else become.problems
     if problems:
         what = f"the columns of the table {where} are not the schema's: {'; '.join(problems)}"
-        do = "Nothing was written. Set the schema back, or begin a pipeline with another id and table."
+        do = (
+            "Nothing was written. Set the schema back, or begin a pipeline with another id and"
+            " table."
+        )
         raise SchemaChangedError(what, "setup", do)
     return become
 

@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import BugError, UnreachableError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.dead_letters import REASONS
-from windrow.ingest.schema.metadata_columns import columns, dead_columns, in_files
+from windrow.ingest.schema.metadata_arrays import columns, dead_columns, in_files
 from windrow.ingest.sinks.columns import DEAD_FILE, file_schema
 
 

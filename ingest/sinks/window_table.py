@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
@@ -35,7 +35,7 @@ from windrow.ingest.ports.sink import (
     Unreadable,
 )
 from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
-from windrow.ingest.schema.metadata import refuse_wrong
+from windrow.ingest.schema.metadata_fields import refuse_wrong
 from windrow.ingest.sinks.conflicts import TableView, adjacent, decide, is_this
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.settle import gone, settle
@@ -209,7 +209,7 @@ class WindowTable(ReceiptTable):
     Args:
         store: what knows this kind of table.
         rows: the columns of a row without the ones that windrow adds; or what loads them.
-        metadata: the ones that it adds, by name (`ingest.schema.metadata`).
+        metadata: the ones that it adds, by name (`ingest.schema.metadata_fields`).
 
     Raises:
         SpecError: the kind can't store such columns, two of them have one name, or the primary

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.model.boundary import Boundary, TopicPartition
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.source.enumerator.tiling import between

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt

@@ -28,7 +28,7 @@ from windrow.ingest.admin.verify_topics import compare_topic
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ledger.tables import FACTS, RECEIPTS
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Counts
 from windrow.ingest.model.window import Window

@@ -19,7 +19,7 @@ from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.things import window
 from windrow.ingest.admin.verify import Verified
 from windrow.ingest.admin.verify_contents import Summed, differences
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import parquet_files
 

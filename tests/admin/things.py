@@ -14,7 +14,7 @@ from windrow.ingest.admin.verify import Verified, verify
 from windrow.ingest.errors import IdentityError, UnreachableError
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 from windrow.ingest.model.boundary import Mark, TopicPartition, TopicSeen
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt

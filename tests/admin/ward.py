@@ -24,7 +24,7 @@ from windrow.ingest.admin.dead_replay import (
 from windrow.ingest.admin.edit import Edit, RefusedMessage
 from windrow.ingest.admin.verify import Verified, verify
 from windrow.ingest.config.load import parse_spec
-from windrow.ingest.formats.formats import make_decoder
+from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.receipt import Receipt

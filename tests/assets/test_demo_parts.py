@@ -26,8 +26,8 @@ from windrow.assets.demo.poison import POISON
 from windrow.assets.demo.processes import end, note, noted
 from windrow.assets.demo.produce import write_customers
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.formats.formats import make_decoder
 from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.messages import MESSAGES

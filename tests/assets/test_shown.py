@@ -20,7 +20,7 @@ from windrow.assets.factory import kafka_table
 from windrow.assets.metadata import MEANINGS, window_metadata
 from windrow.assets.names import SPARK_KEY, kafka_key
 from windrow.assets.topic import topic_assets
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Committed, Counts
 from windrow.ingest.runner.context import Result
 from windrow.ingest.schema.columns import Columns

@@ -35,7 +35,7 @@ from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth
 from tests.sinks.sqlite.world import sink_at as sqlite_at
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.delta.kind import dead_letters_beside
 

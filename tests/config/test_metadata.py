@@ -11,7 +11,7 @@ from tests.config.test_window import attributes
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 
 
 def spec(folder: Path, metadata: Any) -> PipelineSpec:

@@ -17,7 +17,7 @@ from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.shared import named_cluster
 from windrow.ingest.kafka.properties import DEFAULTS, TUNED
-from windrow.ingest.model.metadata import DEFAULT, METADATA
+from windrow.ingest.model.metadata_columns import DEFAULT, METADATA
 from windrow.ingest.settings.values import LeftOut, Section, Text
 from windrow.ingest.source.reader.reader import BYTES_MAX, ROWS_MAX, STALL_SECONDS
 

@@ -20,8 +20,8 @@ from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec, StageLimits
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.formats import FORMATS
 from windrow.ingest.formats.kind import KEY_FORMATS
+from windrow.ingest.formats.kinds import FORMATS
 from windrow.ingest.model.source import parse_initializer
 from windrow.ingest.ports.decoder import STAGES
 from windrow.ingest.schema.part import WHOLE

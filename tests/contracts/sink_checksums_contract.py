@@ -13,7 +13,7 @@ from tests.contracts.sink_metadata_contract import RENAMED
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import ROWS, plan, stage_split, window
 from windrow.ingest.admin.verify_contents import summed
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Checksums, Receipt
 from windrow.ingest.model.staged import Staging
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.sinks.things import ROWS, produced, receipt, stage, staged_receipt
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.testing.checker import Report, check

@@ -18,8 +18,8 @@ import pytest
 from tests.contracts.values import valued
 from windrow.ingest.assemble import table_columns
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.formats.formats import FORMATS, make_decoder
 from windrow.ingest.formats.kind import KEY_FORMATS
+from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.schemas import UsesSchemas
 from windrow.ingest.registry.embedded import RegistryServer

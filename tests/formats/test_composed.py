@@ -22,9 +22,9 @@ from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.formats.words import WordsDecoder, WordsSection
 from windrow.ingest.errors import BugError, SpecError
 from windrow.ingest.formats.composed import ComposedDecoder
-from windrow.ingest.formats.formats import make_decoder
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.json.kind import JsonSection
+from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.formats.shared.buffers import last_values
 from windrow.ingest.ports.decoder import Decoded, Decoder, Deletes

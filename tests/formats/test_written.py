@@ -15,7 +15,7 @@ from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import FixedRegistry, framed
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
-from windrow.ingest.formats.formats import FORMATS, make_decoder
+from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.settings.kinds import section_at

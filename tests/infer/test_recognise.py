@@ -19,7 +19,7 @@ from windrow.ingest.infer.proposal import KEEP_KEY, Proposal, without_unusable
 from windrow.ingest.infer.recognise import propose
 from windrow.ingest.infer.request import PipelineRequest, SampledFormat
 from windrow.ingest.infer.schema_drift import Subject, compared, of_schema
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.messages import MESSAGES

@@ -18,7 +18,7 @@ ALONE = (
 """Pure modules in other folders."""
 
 MORE = {
-    "ingest/source/enumerator/ends.py": (
+    "ingest/source/enumerator/micro_batch_ends.py": (
         "tests/source/enumerator/test_share.py",
         "tests/source/enumerator/test_witness.py",
     ),
@@ -56,7 +56,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "without begins nobody looks into the cuts: it only saves making them"
         ),
     },
-    "ingest/source/enumerator/ends.py": {
+    "ingest/source/enumerator/micro_batch_ends.py": {
         "- while descending[-1] <= rest // len(descending):\n+ while descending[-1] < rest // len(descending):": (  # noqa: E501
             "who wants just an equal share has it either way, and what can't be divided goes to the"
             " same ones"

@@ -24,7 +24,7 @@ from tests.bench.orders_schema import Order
 from tests.contracts.values import valued
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.columns import Columns

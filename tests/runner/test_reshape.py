@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from windrow.ingest.errors import BugError, RefusedError, SpecError, UnfitRowsError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged import Staged, Staging
@@ -23,8 +23,8 @@ from windrow.ingest.ports.sink import Stager
 from windrow.ingest.runner.reshape import StageTask, _refuse_other_key
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.schema.metadata import TYPES
-from windrow.ingest.schema.metadata_columns import columns, messages_of
+from windrow.ingest.schema.metadata_arrays import columns, messages_of
+from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.transform.chain import Chain
 
 SPLIT = Split("t", 0, 10, 30)

@@ -23,7 +23,7 @@ from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import Reader, ReadPlan

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from tests.contracts.values import valued
 from windrow.ingest.schema.messages import for_rows
-from windrow.ingest.schema.metadata_columns import columns
+from windrow.ingest.schema.metadata_arrays import columns
 
 
 def test_a_value_is_there_once_however_many_rows_it_became() -> None:

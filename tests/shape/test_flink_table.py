@@ -13,7 +13,7 @@ from typer.main import get_command
 from tests.config.test_settings import FIELDS
 from tests.shape.test_modules import PACKAGES, modules
 from windrow.ingest.cli.main import app
-from windrow.ingest.model.metadata import METADATA
+from windrow.ingest.model.metadata_columns import METADATA
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "FLINK.md").read_text(encoding="utf-8")

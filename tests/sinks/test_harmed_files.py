@@ -18,7 +18,7 @@ from tests.sinks.iceberg.world import sink_at as iceberg_at
 from tests.sinks.things import ROWS, plan, stage_split, staged_receipt, window
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.sinks.things import messages
 from windrow.ingest.errors import UnfitRowsError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.iso_times import without_text

@@ -20,11 +20,11 @@ from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths
 from tests.sinks.things import ROWS, TOPIC, staged_receipt, window
 from windrow.ingest.errors import SchemaChangedError
-from windrow.ingest.model.metadata import ALWAYS, DEFAULT
+from windrow.ingest.model.metadata_columns import ALWAYS, DEFAULT
 from windrow.ingest.ports.sink import Done, RowsHeld
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.schema.metadata import TYPES
-from windrow.ingest.schema.metadata_columns import columns, last_headers
+from windrow.ingest.schema.metadata_arrays import columns, last_headers
+from windrow.ingest.schema.metadata_fields import TYPES
 
 pytestmark = pytest.mark.slow  # tables on disk
 

@@ -22,7 +22,7 @@ from tests.sinks.things import (
     window,
 )
 from windrow.ingest.model.boundary import TopicPartition, TopicSeen
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Counts, Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.testing.checker import Report, check

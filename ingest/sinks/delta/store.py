@@ -22,15 +22,15 @@ from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.schema.metadata import fields
+from windrow.ingest.schema.metadata_fields import fields
 from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
 from windrow.ingest.sinks.columns import whole_schema
-from windrow.ingest.sinks.delta import prepare
+from windrow.ingest.sinks.delta import create
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import check_rows, in_files, schema_after
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
@@ -126,7 +126,7 @@ class DeltaStore:
         refuse_unwritable(self.place)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        prepare.ensure(self.files, self.place, columns, owner, self.shape, self.waits)
+        create.ensure(self.files, self.place, columns, owner, self.shape, self.waits)
 
     @contextmanager
     def reading(self) -> Iterator[DeltaState | None]:
@@ -222,7 +222,7 @@ class DeltaState(PagedState):
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         refuse_unsupported(self._store.place, self._table)
-        return prepare.column_changes(self._store.place, self._table, columns, self._store.evolve)
+        return create.column_changes(self._store.place, self._table, columns, self._store.evolve)
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
@@ -274,7 +274,7 @@ class DeltaState(PagedState):
         if change.window is not None:
             refuse_unsupported(store.place, self._table)
             columns = change.columns if change.staged else None
-            become = prepare.evolved(store.place, self._table, columns, store.evolve)
+            become = create.evolved(store.place, self._table, columns, store.evolve)
             if store.primary_key is None:
                 writing = self._appended(change, change.window.key, become)
             elif receipt is not None:

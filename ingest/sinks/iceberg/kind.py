@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.places import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile

@@ -33,8 +33,7 @@ from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, reason
 from windrow.ingest.sinks.iceberg.columns import check_rows
 from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
 from windrow.ingest.sinks.iceberg.contents import rows_of
-from windrow.ingest.sinks.iceberg.place import IcebergPlace, local_path
-from windrow.ingest.sinks.iceberg.prepare import (
+from windrow.ingest.sinks.iceberg.create import (
     column_changes,
     evolution_for,
     evolved,
@@ -43,6 +42,7 @@ from windrow.ingest.sinks.iceberg.prepare import (
     new_schema,
     refuse_strange,
 )
+from windrow.ingest.sinks.iceberg.place import IcebergPlace, local_path
 from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergFile, IcebergStagerFactory
 from windrow.ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
 from windrow.ingest.sinks.kind import Evolve

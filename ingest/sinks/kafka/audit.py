@@ -24,7 +24,7 @@ from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld, Unreadable
 from windrow.ingest.schema.checksum import row_hashes, text
-from windrow.ingest.schema.metadata import TYPES
+from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.sinks.kafka.control import (
     DO_DELETED,
     Held,

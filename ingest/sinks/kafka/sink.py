@@ -28,14 +28,14 @@ from windrow.ingest.errors import LostConnectionError, SpecError, UnreachableErr
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.retry import PATIENCE_SECONDS
 from windrow.ingest.kafka.wire import reachable
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Capabilities, Done, Outcome, Unknown
 from windrow.ingest.schema.load import function_now
-from windrow.ingest.schema.metadata import refuse_wrong
+from windrow.ingest.schema.metadata_fields import refuse_wrong
 from windrow.ingest.sinks.kafka.commit import (
     FencedStore,
     KafkaState,

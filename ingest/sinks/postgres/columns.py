@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.schema.metadata import refuse_wrong
+from windrow.ingest.schema.metadata_fields import refuse_wrong
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.postgres.names import SYSTEM, name_problems
 from windrow.ingest.sinks.schema_evolution import Evolution, evolution

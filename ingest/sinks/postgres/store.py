@@ -22,7 +22,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered
 from windrow.ingest.model.receipt import Receipt
@@ -40,9 +40,7 @@ from windrow.ingest.sinks.postgres.columns import (
     check_rows,
     evolution_of,
 )
-from windrow.ingest.sinks.postgres.form import KeyedForm
-from windrow.ingest.sinks.postgres.merge import merge, refuse_lost_tombstones, tombstones_name
-from windrow.ingest.sinks.postgres.prepare import (
+from windrow.ingest.sinks.postgres.create import (
     WantedTable,
     become_of,
     change_columns,
@@ -51,6 +49,8 @@ from windrow.ingest.sinks.postgres.prepare import (
     refuse_others_rows,
     seen,
 )
+from windrow.ingest.sinks.postgres.form import KeyedForm
+from windrow.ingest.sinks.postgres.merge import merge, refuse_lost_tombstones, tombstones_name
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory, ShownNul, copy_in

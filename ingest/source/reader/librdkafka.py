@@ -33,7 +33,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.source.reader import fields
-from windrow.ingest.source.reader.arrow import (
+from windrow.ingest.source.reader.batches import (
     UNREADABLE_HEADERS,
     HeaderList,
     columns_to_batch,

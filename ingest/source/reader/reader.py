@@ -16,7 +16,7 @@ from windrow.ingest.kafka.properties import Value
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
 from windrow.ingest.settings.secrets import Secret
-from windrow.ingest.source.reader.arrow import Gatherer, byte_ends, first_later, header_ends
+from windrow.ingest.source.reader.batches import Gatherer, byte_ends, first_later, header_ends
 from windrow.ingest.source.reader.cursor import Cursor
 from windrow.ingest.source.reader.fetching import Fetching
 from windrow.ingest.source.reader.gaps import Gaps

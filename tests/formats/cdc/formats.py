@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from windrow.ingest.formats.formats import FORMATS, make_decoder
+from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoder
 from windrow.ingest.settings.kinds import section_at
 

@@ -33,7 +33,7 @@ from tests.formats.cdc.formats import BINLOG, CUSTOMERS, FORMS, HERE, PRODUCTS, 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.cdc.change_metadata import is_called_after
 from windrow.ingest.formats.cdc.unavailable import unavailable
-from windrow.ingest.formats.formats import FORMATS, make_decoder
+from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoder
 from windrow.ingest.settings.kinds import section_at
 

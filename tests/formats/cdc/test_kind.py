@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tests.formats.cdc.formats import made
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.formats import FORMATS
+from windrow.ingest.formats.kinds import FORMATS
 from windrow.ingest.settings.kinds import section_at
 
 

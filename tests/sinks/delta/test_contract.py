@@ -18,7 +18,7 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.hooks import answered
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.table_store import Unanswered
 
 

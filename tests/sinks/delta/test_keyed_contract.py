@@ -17,7 +17,7 @@ from tests.contracts.sink_keyed_contract import SinkKeyedContract
 from tests.sinks.beside import DeltaKeyedBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.hooks import answered
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.table_store import Unanswered
 

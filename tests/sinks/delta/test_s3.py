@@ -18,7 +18,7 @@ from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, produced, staged_receipt, together
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.testing.checker import Report, check
 

@@ -18,7 +18,7 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.files.world import FORMATS, FilesBoth, pieces
 from tests.sinks.hooks import answered
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.table_store import Unanswered
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table

@@ -21,7 +21,7 @@ from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.files.world import pieces as pieces_of
 from tests.sinks.things import ROWS, staged_receipt, together
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks import put_if_absent
 

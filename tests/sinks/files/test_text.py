@@ -18,7 +18,7 @@ import pytest
 from tests.sinks.files.world import FORMATS, FilesBoth
 from tests.sinks.things import ROWS, staged_receipt
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.checksum import row_hashes
 from windrow.ingest.sinks.files.columns import check_rows
 from windrow.ingest.sinks.files.stage import FileFormat, rows_of

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS, produced
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.sinks.files.stage import FileFormat, rows_of
 from windrow.ingest.sinks.files.store import FilesStore

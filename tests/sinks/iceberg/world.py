@@ -14,7 +14,7 @@ import pyarrow as pa
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.dead_letters import DeadLetterTable
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.contents import rows_of

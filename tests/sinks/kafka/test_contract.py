@@ -23,7 +23,7 @@ from tests.sinks.kafka import world
 from tests.sinks.kafka.world import KafkaBoth, options_of
 from windrow.ingest.kafka.transaction import Sender, Sending, Transaction, TransactionError
 from windrow.ingest.kafka.wire_transaction import WireTransaction
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.kafka.options import Reach
 

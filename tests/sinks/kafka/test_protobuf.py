@@ -24,7 +24,7 @@ from tests.sinks.kafka.deserializers import protobuf_class
 from tests.sinks.things import messages
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.changes import DELETED

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sinks.things import messages
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.kafka.encoder import NOW, MessageEncoder, MessagePart
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory

@@ -16,8 +16,8 @@ from tests.kafka.produce import create_topic, until_decided
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
 from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
-from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.schema.metadata import TYPES
+from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.sinks.kafka.control import arrived
 from windrow.ingest.sinks.kafka.options import Options, Reach

@@ -14,7 +14,7 @@ from tests.sinks.keyed_logs import ROWS as KEYED_ROWS
 from tests.sinks.keyed_logs import Keyed
 from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import ROWS
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.postgres.catalog import table_at

@@ -21,7 +21,7 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
 from tests.sinks.postgres.keyed_world import pieces as keyed_pieces
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres import server

@@ -17,7 +17,7 @@ from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import messages, plan, receipt
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import SpecError, UnfitRowsError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.dead_letters import DeadLetterTable
 from windrow.ingest.sinks.kind import Evolve

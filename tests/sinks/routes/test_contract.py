@@ -18,7 +18,7 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.hooks import answered
 from tests.sinks.routes.things import RoutedBoth, in_memory, of_two_kinds, pieces
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.table_store import Unanswered
 

@@ -34,7 +34,7 @@ from tests.sinks.things import (
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import BugError, OverlapError, OwnerError, RefusedError, SpecError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
@@ -369,7 +369,7 @@ ONE_RUN = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from tests.sinks.routes.test_routed import attempt
 from tests.sinks.routes.things import of_two_kinds
 from tests.sinks.things import ROWS

@@ -11,7 +11,7 @@ from typing import Any
 from tests.sinks.routes.things import RoutedBoth, of_two_kinds, pieces
 from tests.sinks.things import ROWS
 from windrow.ingest.crashpoints import CrashPoint, crash_point
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done, Outcome

@@ -17,7 +17,7 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.hooks import answered
 from tests.sinks.sqlite.world import SqliteBoth, pieces
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.table_store import Unanswered
 
 

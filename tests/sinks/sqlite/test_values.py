@@ -16,7 +16,7 @@ import pytest
 
 from tests.sinks.postgres.test_values import VALUES
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.checksum import row_hashes
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
 from windrow.ingest.sinks.sqlite.store import SqliteStore

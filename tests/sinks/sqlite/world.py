@@ -12,7 +12,7 @@ from tests.sinks.beside import WithDeadLetters
 from tests.sinks.hooks import on_put
 from tests.sinks.things import ROWS
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.dead_letters import DeadLetterTable
 from windrow.ingest.sinks.sqlite.store import SqliteStore
 from windrow.ingest.sinks.table_store import Answer, TableChange

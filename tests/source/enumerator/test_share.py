@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.source.enumerator.ends import fair
+from windrow.ingest.source.enumerator.micro_batch_ends import fair
 
 TPS = [TopicPartition("t", i) for i in range(9)]
 WAITING = st.lists(st.integers(0, 40), min_size=1, max_size=9).map(

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from windrow.ingest.kafka.client import LOG
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.source.reader.arrow import (
+from windrow.ingest.source.reader.batches import (
     UNREADABLE_HEADERS,
     HeaderList,
     columns_to_batch,

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.source.reader.arrow import Gatherer
+from windrow.ingest.source.reader.batches import Gatherer
 
 
 @given(

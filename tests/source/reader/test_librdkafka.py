@@ -32,7 +32,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadSummary
 from windrow.ingest.source.reader import fields, librdkafka
-from windrow.ingest.source.reader.arrow import UNREADABLE
+from windrow.ingest.source.reader.batches import UNREADABLE
 from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Hear, Start
 from windrow.ingest.source.reader.librdkafka import LibrdkafkaFetcher, connect, passes
 from windrow.ingest.source.reader.reader import KafkaReader

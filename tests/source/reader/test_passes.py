@@ -21,7 +21,7 @@ from windrow.ingest.kafka.capi import MessageHead
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.source.reader import fields, librdkafka
-from windrow.ingest.source.reader.arrow import UNREADABLE
+from windrow.ingest.source.reader.batches import UNREADABLE
 from windrow.ingest.source.reader.librdkafka import passes
 
 TP = TopicPartition("t", 3)

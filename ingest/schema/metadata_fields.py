@@ -1,4 +1,4 @@
-"""The metadata columns (`ingest.model.metadata`) as Arrow has them, and held against a
+"""The metadata columns (`ingest.model.metadata_columns`) as Arrow has them, and held against a
 schema's own columns.
 
 Pure.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.metadata import ALWAYS, METADATA
+from windrow.ingest.model.metadata_columns import ALWAYS, METADATA
 from windrow.ingest.schema.messages import HEADERS
 
 _ARROW = {

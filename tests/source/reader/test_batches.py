@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.source.reader.confluent import to_batch
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.source.reader.arrow import byte_ends, first_later, header_ends
+from windrow.ingest.source.reader.batches import byte_ends, first_later, header_ends
 
 TP = TopicPartition("t", 3)
 BLOB = st.none() | st.binary(max_size=5)

@@ -24,8 +24,8 @@ from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.formats import FORMATS
 from windrow.ingest.formats.kind import FormatSection
+from windrow.ingest.formats.kinds import FORMATS
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.receipt import RECEIPT_VERSION
 from windrow.ingest.model.window import Window

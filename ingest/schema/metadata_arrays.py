@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.messages import HEADERS, MESSAGES, in_calendar
-from windrow.ingest.schema.metadata import TYPES
+from windrow.ingest.schema.metadata_fields import TYPES
 
 _OF_RUNS = ("attempt", "window")
 """Names that say which run wrote a row, and nothing of its message."""
