@@ -22,8 +22,8 @@ _LOADED: list[object] = []
 """Keeps what LLVM has loaded: it unloads what nobody refers to."""
 
 
-_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (r(?:.*\n(?![0-9a-f]+-))*)", re.MULTILINE)
-"""A readable stretch of memory in Linux's smaps: where it begins and ends, and the rest."""
+_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (r-(?:.*\n(?![0-9a-f]+-))*)", re.MULTILINE)
+"""Memory in Linux's smaps that nobody can write to: where it begins and ends, and the rest."""
 
 
 class DamagedCodeError(ValueError):
@@ -163,8 +163,11 @@ def _forget_pages_of(library: str) -> None:
     except OSError:
         return  # another system than Linux
     for begin, end, about in _MAPPING.findall(maps):
-        # what was never written to is the file's: nothing is lost
-        if library in about and re.search(r"^Private_Dirty: +0 kB$", about, re.MULTILINE):
+        # what was never written to, and isn't in swap, is the file's: nothing is lost
+        if library in about and all(
+            re.search(rf"^{kind}: +0 kB$", about, re.MULTILINE)
+            for kind in ("Private_Dirty", "Swap")
+        ):
             place, size = int(begin, 16), int(end, 16) - int(begin, 16)
             ctypes.CDLL(None).madvise(
                 ctypes.c_void_p(place), ctypes.c_size_t(size), mmap.MADV_DONTNEED

@@ -192,7 +192,7 @@ class Audit(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The names of the table's metadata columns, by those of `ingest.model.metadata_columns`."""
+        """The table's names of metadata columns (`ingest.model.metadata_columns`)."""
 
     @property
     def keyed(self) -> KeyedAudit | None:

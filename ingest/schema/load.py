@@ -214,7 +214,7 @@ def import_pandera() -> ModuleType:
         return importlib.import_module("pandera.polars")
     finally:
         if unwanted:
-            del modules["pyspark.pandas"]
+            modules.pop("pyspark.pandas", None)  # another thread may have been faster
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)

@@ -43,7 +43,7 @@ from windrow.ingest.kafka.scan import scanning
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Plan, covered
-from windrow.ingest.model.receipt import Checksum
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksum, Receipt
 from windrow.ingest.ports.sink import OWNER, Unreadable
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
 from windrow.ingest.sinks.table_store import StoredReceipt
@@ -110,6 +110,7 @@ class _Closed(msgspec.Struct, frozen=True):
 
 class _Planned(msgspec.Struct, frozen=True):
     plan: Plan
+    version: int
 
 
 class _Numbered(msgspec.Struct, frozen=True):
@@ -160,7 +161,8 @@ class Held:
     @property
     def is_new(self) -> bool:
         """Whether no table was bound to it, and none can have been."""
-        return self._bound is None and OWNER not in self.damaged and self.deleted is None
+        found = self.windows or self.splits or self.damaged
+        return self._bound is None and not found and self.deleted is None
 
     @property
     def owner(self) -> TableOwner:
@@ -172,7 +174,8 @@ class Held:
         if self.deleted is not None:
             raise DamagedError(self.deleted, "setup", DO_DELETED)
         if self._bound is None:
-            raise DamagedError(self.damaged[OWNER], "setup", DO_DAMAGED)
+            none = f"the control topic {self._name} has records and doesn't say whose table it is"
+            raise DamagedError(self.damaged.get(OWNER, none), "setup", DO_DAMAGED)
         return self._bound.owner
 
     def committed(self) -> Collection[str]:
@@ -262,9 +265,13 @@ class Held:
         if len(found) < parts:
             return
         closed = _read(b"".join(self._parts.pop(by)), _Closed)
-        # Its plan alone: what else a receipt holds is read where it is wanted, with its version.
-        ranges = covered(from_json(bytes(closed.receipt), _Planned).plan)
-        kept = ClosedWindow(zlib.compress(bytes(closed.receipt), 1), ranges, closed.splits)
+        text = bytes(closed.receipt)
+        planned = from_json(text, _Planned)
+        if planned.version == RECEIPT_VERSION:
+            from_json(
+                text, Receipt
+            )  # one that can't be read is damaged; another form has its words
+        kept = ClosedWindow(zlib.compress(text, 1), covered(planned.plan), closed.splits)
         self.windows.setdefault(window, kept)
         self.damaged.pop(window, None)
 

@@ -235,15 +235,24 @@ class KafkaSink(ReceiptTable):
         """
         work = WindowWork.of(receipt, staged)
         self.by_librdkafka = False
+        unknown: Unknown | None = None
         try:
-            return self._publish(work)
+            outcome = self._publish(work)
+            if not isinstance(outcome, Unknown) or not self._in_batches:
+                return outcome
+            unknown = outcome
         except LostConnectionError:
             raise
         except UnreachableError:
             if not self._in_batches:
                 raise
-            self.by_librdkafka = True  # it has more patience, and names what was not taken
+        self.by_librdkafka = True  # it has more patience, and names what was not taken
+        try:
             return self._publish(work)
+        except UnreachableError:
+            if unknown is None:
+                raise
+            return unknown
 
     def audit(self) -> Audit:
         from windrow.ingest.sinks.kafka.audit import KafkaAudit

@@ -22,7 +22,7 @@ from tests.sinks.kafka.test_publish import staged, table
 from tests.sinks.kafka.world import committed, new_place, pieces, sink_at
 from tests.sinks.things import plan, produced, staged_receipt, window
 from windrow.ingest.admin.verify import compare_rows
-from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
 from windrow.ingest.kafka import transaction
 from windrow.ingest.kafka.transaction import Acks
 from windrow.ingest.model.codec import to_json
@@ -31,6 +31,7 @@ from windrow.ingest.sinks.kafka import control, publish
 from windrow.ingest.sinks.kafka.commit import KafkaState, Publication, put_records
 from windrow.ingest.sinks.kafka.control import (
     Held,
+    PublishedSplit,
     owner_record,
     parts_of,
     receipt_records,
@@ -39,6 +40,7 @@ from windrow.ingest.sinks.kafka.control import (
 from windrow.ingest.sinks.kafka.publish import PublishTarget
 from windrow.ingest.sinks.kafka.send import MessagePump
 from windrow.ingest.sinks.kafka.topics import Topic
+from windrow.ingest.sinks.table_store import Unanswered
 from windrow.ingest.sinks.window_table import committed_by_key
 from windrow.ingest.testing.checker import Report, check
 
@@ -182,6 +184,65 @@ def test_a_table_whose_binding_is_damaged_is_nobodys() -> None:
     held.take(record, value, None)
     held.take(record, b"{}", None)
     assert held.owner == OWNER
+
+
+PUBLISHED = PublishedSplit(window(0).key, 0, "", "t", 0, 0, 1, 1, "", "0" * 16, "a1")
+
+
+def test_a_topic_with_records_and_no_owner_is_nobodys() -> None:
+    """An earlier windrow's control topic is refused: it isn't bound to who comes first."""
+    held = Held()
+    held.take(*split_record(PUBLISHED), None)
+    assert not held.is_new
+    with pytest.raises(DamagedError, match="doesn't say whose table"):
+        held.owner  # noqa: B018
+
+
+def test_a_receipt_that_lacks_a_field_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So `--restore-receipts` writes it anew: one whose plan can be read is no exception."""
+    records, parts = records_of("one", monkeypatch)
+    text = b"".join(value for _, value in records).replace(b'"counts"', b'"kounts"')
+    held = Held()
+    held.take(records[0][0], text, b"1")
+    assert (parts > 1, held.damaged.keys()) == (True, {window(0).key})
+
+
+@broker
+@pytest.mark.slow
+def test_a_broker_that_leaves_between_two_tries_is_librdkafkas_to_wait_for(
+    kafka: str, tmp_path: Path
+) -> None:
+    """1 A commit isn't answered.  2 The next try is refused, as in a rolling restart.  3 librdkafka
+    looks first, and publishes: the outcome isn't unknown.
+    """
+    sink = sink_at(new_place(kafka, str(tmp_path / "staging")))
+    sink.prepare()
+    behind, puts = sink.behind, list[int]()
+
+    def hooked(name: str, target: Any) -> Any:
+        store = behind(name, target)
+        if sink.by_librdkafka:
+            return store
+        made = store.state
+
+        def state(transaction: Any, held: Held) -> Any:
+            found = made(transaction, held)
+
+            def put(_: object) -> Unanswered:
+                puts.append(1)
+                if len(puts) == 1:
+                    return Unanswered("nobody answered")
+                raise UnreachableError("not the leader any more", "commit", "")
+
+            found.put = put
+            return found
+
+        store.state = state
+        return store
+
+    sink.behind = hooked
+    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
+    assert len(puts) > 1
 
 
 @broker
