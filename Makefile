@@ -3,8 +3,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui stop test test-all test-fast soak chaos mutants lint bench bench-quick docs lock clean
 
-# Four for two cores, since tests wait about half of their time; each takes some 2.5 GB.
-WORKERS ?= 4
+# Three for two cores, since tests wait about half of their time; each takes some 3 GB.
+WORKERS ?= 3
 PARALLEL = --numprocesses=$(WORKERS)
 MINUTES ?= 10
 
