@@ -55,6 +55,21 @@ def remove_consumed(store: TableStore, committables: Sequence[str]) -> None:
                 staged.place.remove(file.path)
 
 
+def cutoff_of(older_than: timedelta) -> int:
+    """The instant, in epoch milliseconds, before which staged files may be removed.
+
+    Raises:
+        ValueError: the grace period is shorter than runs take to stage.
+    """
+    if older_than < LEAST_GRACE:
+        msg = (
+            f"a grace period of {older_than} would take the files of runs that are still staging;"
+            f" the least is {LEAST_GRACE}"
+        )
+        raise ValueError(msg)
+    return millis(datetime.now(UTC) - older_than)
+
+
 def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[str]:
     """Remove files that attempts have staged and no commit names; what was, or would be, removed.
 
@@ -67,13 +82,7 @@ def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[st
         ValueError: the grace period is shorter than runs take to stage.
         UnreachableError: what is given up can't be noted in the table; nothing was removed.
     """
-    if older_than < LEAST_GRACE:
-        msg = (
-            f"a grace period of {older_than} would take the files of runs that are still staging;"
-            f" the least is {LEAST_GRACE}"
-        )
-        raise ValueError(msg)
-    staged, cutoff = store.staged, millis(datetime.now(UTC) - older_than)
+    staged, cutoff = store.staged, cutoff_of(older_than)
     if staged is None:
         return []
     gone = _orphans(store, staged, cutoff)

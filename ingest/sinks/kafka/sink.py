@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 
 import pyarrow as pa
@@ -70,11 +70,10 @@ from windrow.ingest.sinks.kafka.work import (
 )
 from windrow.ingest.sinks.settle import Found, settle, unknown_outcome
 from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.sweep import cutoff_of
 from windrow.ingest.sinks.table_store import ReceiptState, Unanswered, Written
 from windrow.ingest.sinks.window_table import ReceiptTable
 from windrow.ingest.sinks.write_check import refuse_unwritable
-
-_LEAST = timedelta(hours=1)
 
 
 class KafkaSink(ReceiptTable):
@@ -270,13 +269,7 @@ class KafkaSink(ReceiptTable):
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """An attempt whose files are gone is refused before it publishes what was in them."""
-        if older_than < _LEAST:
-            raise ValueError(
-                f"a grace period of {older_than} would take the files of runs that are still"
-                f" staging; the least is {_LEAST}"
-            )
-        cutoff = int((datetime.now(UTC) - older_than).timestamp() * 1000)
-        return self.files.sweep(cutoff, dry_run=dry_run)
+        return self.files.sweep(cutoff_of(older_than), dry_run=dry_run)
 
     def bind_again(self, receipt: Receipt) -> None:
         """Put the owner back, which a receipt says too, where the control topic has
