@@ -123,11 +123,8 @@ def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
         if item.get_closest_marker("long") is not None:
             out.append(item)
         elif marker is not None:
-            name = (
-                ""
-                if marker.kwargs.get("of") == "class"
-                else getattr(item, "originalname", item.name)
-            )
+            case = getattr(item, "originalname", item.name)
+            name = {"cases": case, "tests": ""}[marker.kwargs.get("of", "cases")]
             place = item.nodeid.partition("::")[0], name, id(marker)
             cases.setdefault(place, []).append(item)
     for (module, name, _), group in cases.items():

@@ -77,6 +77,15 @@ class TestCases:
 
     def test_more_cases(self, case):
         assert False
+
+
+@pytest.mark.some(1, of="tests")
+class TestShared:
+    def test_this(self):
+        assert False
+
+    def test_that(self):
+        assert False
 """
 """A module with each kind of failure; SPARK is in capitals because this module itself
 needs none.
@@ -122,13 +131,14 @@ def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -
     """A hang and a skip fail, too; Spark's tests share a worker; the printed command
     draws the same numbers without workers.
 
-    A short run leaves out what is long and all cases of a test but those that the seed
-    draws, and says how many these are.
+    A short run leaves out what is long and all but the cases, or the tests, that the
+    seed draws, and says how many these are.
     """
     said = suite(tmp_path, "--numprocesses=2", "--timeout=3", "--seed=7", "--short")
-    assert "left to make test-all: 5 tests" in said
+    assert "left to make test-all: 6 tests" in said
     assert "seed: 7 (the same again: --seed 7)" in said
-    lines = [line for line in again(said) if "TestCases" not in line]
+    assert len([line for line in again(said) if "TestShared" in line]) == 1
+    lines = [line for line in again(said) if not re.search("TestCases|TestShared", line)]
     assert sorted(
         test.partition("[")[0]
         for test in (shlex.split(line)[3] for line in again(said))
