@@ -31,7 +31,7 @@ def _not_zero(value: timedelta) -> timedelta:
 
 
 class ReaderTuning(TypedDict, total=False):
-    """Keyword arguments for the reader; those that are missing keep its defaults."""
+    """Keyword arguments of the reader; one that is left out keeps the reader's default."""
 
     rows_max: int
     bytes_max: int
@@ -39,7 +39,7 @@ class ReaderTuning(TypedDict, total=False):
 
 
 class TuningSpec(Section):
-    """How much is fetched, held and waited for. None: windrow's default."""
+    """Limits of fetching, buffering and waiting. None: windrow's default."""
 
     rack: Annotated[Text | None, Values("a name")] = Field(
         default=None, description="Reads from a replica of this rack, where there is one."
@@ -78,7 +78,7 @@ class TuningSpec(Section):
     )
 
     def over(self, other: TuningSpec) -> TuningSpec:
-        """These settings, with the other's where one is not set."""
+        """Returns these settings, and the other's for those that are not set here."""
         return other.model_copy(update=self.model_dump(exclude_none=True))
 
     def properties(self) -> frozenset[str]:
@@ -90,7 +90,7 @@ class TuningSpec(Section):
         )
 
     def without(self, properties: Collection[str]) -> TuningSpec:
-        """The settings without those that set one of these properties."""
+        """Returns the settings without those that set one of these properties."""
         mine = {field.removesuffix("_ms") for field, name in TUNED.items() if name in properties}
         return self.model_copy(update=dict.fromkeys(mine))
 
@@ -124,8 +124,10 @@ def _milliseconds(value: timedelta | None) -> int | None:
 
 
 class ClusterSpec(Section):
-    """A cluster's address, librdkafka properties of the allow-list in
-    `ingest.kafka.properties`, tuning and schema registry.
+    """A cluster's address, client properties, tuning and schema registry.
+
+    The properties are those of librdkafka in the allow-list of
+    `ingest.kafka.properties`.
     """
 
     bootstrap_servers: Servers = Field(description="The cluster's first addresses.")
@@ -143,8 +145,9 @@ class ClusterSpec(Section):
     )
 
     def under(self, client: ClientProperties, tuning: TuningSpec) -> Self:
-        """The cluster with a pipeline's own settings over it, property by property: each
-        may be set in either of two ways, as `client` or as `tuning`.
+        """Returns the cluster with a pipeline's own settings over it, one by one.
+
+        Each may be set in either of two ways, as `client` or as `tuning`.
         """
         kept = {
             name: value for name, value in self.client.items() if name not in tuning.properties()

@@ -28,7 +28,7 @@ _NOT_WRITTEN = {
         "a cluster of windrow.yaml is named as the cluster of source, sink or dead_letters"
     ),
 }
-"""Fields of a spec that are no settings, each with the reason why."""
+"""Fields of a spec that are no settings, each with the reason for it."""
 
 _NAMING: Mapping[str, tuple[str, ...]] = {
     "source": ("client", "tuning"),
@@ -81,7 +81,7 @@ def _made(document: Document, folder: Path, name: str) -> PipelineSpec:
 
 
 def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, list[Mistake]]:
-    """The spec, or all its mistakes."""
+    """Makes the spec, or lists all its mistakes."""
     if not isinstance(attributes, Mapping):
         return None, [Mistake((), "a spec is a mapping with id, source, window, decode and sink")]
     clusters, wrong = dict[str, ClusterSpec](), list[Mistake]()
@@ -111,14 +111,15 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
 
 
 def _is_on_a_cluster(sink: Mapping[str, Any]) -> bool:
-    """Whether the sink is of a kind that is reached through a Kafka cluster."""
+    """Returns whether the sink's kind is reached through a Kafka cluster."""
     kinds = OfItsKind.of(PipelineSpec.model_fields["sink"])
     return kinds is not None and issubclass(kinds.model(sink), OnClusterSection)
 
 
 def _named(section: Mapping[str, Any], place: str, folder: Path) -> ClusterSpec | Mistake | None:
-    """The cluster that a section names; None if it names none, or if that can't be a
-    name, which its own field reports.
+    """Finds the cluster that a section names.
+
+    None if it names none, or if the value can't be a name, which its own field reports.
     """
     name = section.get("cluster")
     try:

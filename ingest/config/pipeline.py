@@ -67,7 +67,7 @@ PipelineId: TypeAlias = Annotated[
 
 
 def is_beyond_share(dead: int, messages: int, share: float | None) -> bool:
-    """Whether there are more dead letters than a `max_dead_ratio` allows.
+    """Returns whether there are more dead letters than a `max_dead_ratio` allows.
 
     One is always allowed, except by a share of 0.
     """
@@ -75,7 +75,7 @@ def is_beyond_share(dead: int, messages: int, share: float | None) -> bool:
 
 
 class StageLimits(Section):
-    """How many messages of a window one stage may refuse; None: any number."""
+    """Limits on the messages of a window that one stage refuses; None: any number."""
 
     max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
         default=None,
@@ -91,7 +91,7 @@ class StageLimits(Section):
 
 
 class LimitsSpec(Section):
-    """How many dead letters a window may have, in all and by stage; None: any number."""
+    """Limits on the dead letters of a window, in all and by stage; None: any number."""
 
     max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
         default=0.01,
@@ -140,8 +140,9 @@ class LimitsSpec(Section):
 
 
 class DeadLettersSpec(Section):
-    """A topic for dead letters, in addition to their table; of the source's cluster or
-    another one.
+    """A topic for dead letters, in addition to their table.
+
+    It is on the source's cluster, or on another one.
     """
 
     topic: Annotated[TopicName, Values("a name")] = Field(
@@ -168,7 +169,10 @@ class DeadLettersSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """At most one setting says which cluster; the source's has its own properties."""
+        """Refuses two settings that say which cluster, and `client` without either.
+
+        The source's cluster has its properties in `source.client`.
+        """
         stated = [n for n in ("cluster", "bootstrap_servers") if written.get(n) is not None]
         if len(stated) > 1:
             yield (
@@ -242,8 +246,10 @@ class PipelineSpec(Section):
         Values("a path, or a database's URL"),
         LeftOut("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
     ] = Field(
-        default=None, repr=False, description="Where the ledger is: SQLite or PostgreSQL."
-    )  # may hold a password
+        default=None,
+        repr=False,  # it may hold a password
+        description="Where the ledger is: SQLite or PostgreSQL.",
+    )
     folder: Path
     spec_file: SkipJsonSchema[Path | None] = None
     named_clusters: SkipJsonSchema[Mapping[str, ClusterSpec]] = Field(
@@ -304,15 +310,17 @@ class PipelineSpec(Section):
 
     @property
     def keeps(self) -> bool:
-        """Whether a row keeps the columns that a change leaves alone: not if rows are
-        transformed, for a transform sees no value there.
+        """True if a row keeps the columns that a change leaves alone.
+
+        Not if rows are transformed: a transform sees no value there.
         """
         return self.sink.keeps and self.transform is None
 
     @property
     def in_order(self) -> bool:
-        """Whether a refused window holds back those after it: it could not be committed
-        behind them any more.
+        """True if a refused window holds back those after it.
+
+        It could not be committed behind them any more.
         """
         return self.sink.in_order or (
             self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"}
@@ -320,13 +328,22 @@ class PipelineSpec(Section):
 
     @property
     def named_cluster(self) -> ClusterSpec | None:
-        """The cluster of windrow.yaml that the source names; None if it has its own address."""
-        return None if self.source.cluster is None else self.named_clusters[self.source.cluster]
+        """The cluster of windrow.yaml that the source names; None if it names none.
+
+        Raises:
+            SpecError: `named_clusters` lacks it.
+        """
+        name = self.source.cluster
+        return None if name is None else self._found_cluster("source", name)
 
     @property
     def cluster(self) -> ClusterSpec:
-        """The cluster to read from: the source's own, or the named one with the source's
-        settings over it.
+        """The cluster to read from.
+
+        It is the source's own, or the named one with the source's settings over it.
+
+        Raises:
+            SpecError: `named_clusters` lacks the cluster that the source names.
         """
         source = self.source
         if self.named_cluster is not None:
@@ -338,14 +355,17 @@ class PipelineSpec(Section):
 
     @property
     def dead_cluster(self) -> ClusterSpec | None:
-        """The cluster of the dead-letter topic; None: the source's."""
+        """The cluster of the dead-letter topic; None: the source's.
+
+        Raises:
+            SpecError: `named_clusters` lacks the cluster that it names.
+        """
         dead_letters = self.dead_letters
         if dead_letters is None:
             return None
         if dead_letters.cluster is not None:
-            return self.named_clusters[dead_letters.cluster].under(
-                dead_letters.client, TuningSpec()
-            )
+            named = self._found_cluster("dead_letters", dead_letters.cluster)
+            return named.under(dead_letters.client, TuningSpec())
         address = dead_letters.bootstrap_servers
         return (
             None
@@ -355,8 +375,12 @@ class PipelineSpec(Section):
 
     @property
     def reached_sink(self) -> SinkSection:
-        """The sink's section; one on a Kafka cluster has that cluster's address filled in:
-        its own, the named one's, or the source's.
+        """The sink's section, with the address of its Kafka cluster if it is on one.
+
+        The address is the section's own, the named cluster's, or the source's.
+
+        Raises:
+            SpecError: `named_clusters` lacks the cluster that it names.
         """
         sink = self.sink
         if not isinstance(sink, OnClusterSection) or sink.bootstrap_servers is not None:
@@ -365,9 +389,28 @@ class PipelineSpec(Section):
             return sink.reached(
                 self.cluster.bootstrap_servers, self.cluster.client, self._source_registry
             )
-        named = self.named_clusters[sink.cluster]
+        named = self._found_cluster("sink", sink.cluster)
         cluster = named.under(sink.client, TuningSpec())
         return sink.reached(cluster.bootstrap_servers, cluster.client, named.registry)
+
+    def _found_cluster(self, section: str, name: str) -> ClusterSpec:
+        """Returns the cluster that a section names.
+
+        `load_spec` has looked it up; a spec that is made in Python may lack it.
+
+        Raises:
+            SpecError: it does.
+        """
+        found = self.named_clusters.get(name)
+        if found is None:
+            raise SpecError(
+                f"{section}.cluster names the cluster {name}, and named_clusters doesn't have it",
+                "spec",
+                "Load the spec with load_spec, which looks clusters up in windrow.yaml; or give"
+                f" PipelineSpec the cluster as named_clusters={{{name!r}: ...}}, or its address as"
+                f" {section}.bootstrap_servers in place of the name.",
+            )
+        return found
 
     @property
     def registry(self) -> Registry | None:
@@ -383,8 +426,9 @@ class PipelineSpec(Section):
 
     @property
     def stated_registry(self) -> Registry | None:
-        """The schema registry of the topics, whether the formats ask it or not: the
-        source's own, or the named cluster's.
+        """The schema registry of the topics, whether the formats ask it or not.
+
+        It is the source's own, or the named cluster's.
         """
         found = self._source_registry
         return None if found is None else registry_of(found, self.folder)
@@ -400,11 +444,11 @@ class PipelineSpec(Section):
         return self.sink.place(self.folder)
 
     def state_url(self) -> str:
-        """The ledger, a path or a URL: the spec's own, else $WINDROW_STATE, else
-        .windrow/state.db beside the spec.
+        """Returns the ledger, a path or a URL.
 
-        It doesn't depend on the working directory, so that the command and Dagster
-        don't get two ledgers.
+        It is the spec's own, else $WINDROW_STATE, else .windrow/state.db beside the
+        spec. It doesn't depend on the working directory, so that the command and
+        Dagster don't get two ledgers.
 
         Raises:
             SpecError: WINDROW_STATE is not a place.
@@ -423,7 +467,9 @@ class PipelineSpec(Section):
 def _delete_mistakes(
     sink: Mapping[str, Any], decode: Mapping[str, Any]
 ) -> Iterator[tuple[Place, str]]:
-    """A null value that deletes a row can't have `on_null`; a primary key can't come from
+    """Finds settings that conflict with deletes.
+
+    A null value that deletes a row can't have `on_null`; a primary key can't come from
     headers, which a delete may lack.
     """
     key = names_in(sink.get("primary_key"))
@@ -454,8 +500,9 @@ def _loops(
     named_clusters: Mapping[str, Any],
     what: str,
 ) -> Iterator[tuple[Place, str]]:
-    """Refuses to write to a topic that the pipeline reads: messages would come back, again
-    and again.
+    """Refuses to write to a topic that the pipeline reads.
+
+    Its messages would come back, again and again.
     """
     named, pattern = source.get("topic"), source.get("topic_pattern")
     read = (
@@ -472,8 +519,9 @@ def _loops(
 
 
 def _addresses(section: Mapping[str, Any], named_clusters: Mapping[str, Any]) -> set[str]:
-    """The addresses of the cluster that a section names or has; two clusters that share
-    an address are one.
+    """Returns the addresses of the cluster that a section names or has.
+
+    Two clusters that share an address are one.
     """
     named = named_clusters.get(str(section.get("cluster")))
     servers = (
@@ -499,7 +547,9 @@ def _registry_mistakes(
     sink: Mapping[str, Any],
     named_clusters: Mapping[str, Any],
 ) -> Iterator[tuple[Place, str]]:
-    """A format that asks a registry needs one; a registry of this pipeline alone must be
+    """Refuses a missing registry, and one that no format asks.
+
+    A format that asks a registry needs one; a registry of this pipeline alone must be
     asked by some format.
     """
     decoding = [
@@ -550,7 +600,7 @@ def _registry_mistakes(
 def _registry_of(
     named_clusters: Mapping[str, Any], section: Mapping[str, Any]
 ) -> RegistrySpec | None:
-    """The registry of the cluster that a section names."""
+    """Returns the registry of the cluster that a section names."""
     cluster = named_clusters.get(str(section.get("cluster")))
     return cluster.registry if isinstance(cluster, ClusterSpec) else None
 

@@ -23,8 +23,8 @@ M = TypeVar("M", bound=BaseModel)
 _SECRETS = {"password", "key_password", *(name for name, known in ALLOWED.items() if known.secret)}
 """The settings of a client or a registry that are secrets."""
 
-_TOLD_MAX = 50
-"""Most mistakes in one message."""
+_SHOWN_MAX = 50
+"""The most mistakes in one message."""
 
 
 def text_of(path: Path, name: str, do: str) -> str:
@@ -51,12 +51,17 @@ def text_of(path: Path, name: str, do: str) -> str:
 
 
 def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMistakesError:
-    """The error with all mistakes of a file, each with its line. `name`: the file's."""
+    """Makes the error with all mistakes of a file, each with its line.
+
+    `name`: the file's.
+    """
     lines = list(dict.fromkeys(sorted((document.line(m), document.sentence(m)) for m in mistakes)))
     head = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
-    listed = [f"  line {line}: {text}" if line else f"  {text}" for line, text in lines[:_TOLD_MAX]]
-    if len(lines) > _TOLD_MAX:
-        listed.append(f"  and {len(lines) - _TOLD_MAX:,} more")
+    listed = [
+        f"  line {line}: {text}" if line else f"  {text}" for line, text in lines[:_SHOWN_MAX]
+    ]
+    if len(lines) > _SHOWN_MAX:
+        listed.append(f"  and {len(lines) - _SHOWN_MAX:,} more")
     do = "Nothing was read. Fix it and try again."
     return SpecMistakesError(f"{head} in {name}:\n" + "\n".join(listed), "spec", do)
 
@@ -123,7 +128,10 @@ def _at(values: Any, place: Place) -> object:
 
 
 def _is_tuning(name: str, value: object) -> bool:
-    """Whether a setting is right by itself; the section's model reports a wrong one."""
+    """Returns whether a setting is right by itself.
+
+    The section's model reports a wrong one.
+    """
     try:
         TuningSpec.model_validate({name: value})
     except ValidationError:

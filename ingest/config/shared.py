@@ -31,7 +31,7 @@ class SharedSpec(Section):
 
 
 def find_shared(folder: Path) -> tuple[Path | None, Path]:
-    """Finds the windrow.yaml of a folder (None: there is none), and the last folder searched."""
+    """Finds the windrow.yaml of a folder (None: no file), and the last folder searched."""
     here, home = Path(os.path.realpath(folder)), Path(os.path.realpath(Path("~").expanduser()))
     for folder_ in chain([here], here.parents):
         # also if it is no file: the next one above may give the name to another cluster
@@ -47,9 +47,9 @@ def _anybodys(folder: Path) -> bool:
 
 
 def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSpec | Mistake:
-    """Finds a cluster by its name in the windrow.yaml of a spec's folder; else the mistake
-    of the spec's section that names it.
+    """Finds a cluster by its name in the windrow.yaml of a spec's folder.
 
+    If it isn't found, the result is the mistake of the spec's section that names it.
     The file's other clusters are not checked: their templates may need another
     machine's environment.
 
@@ -101,7 +101,10 @@ def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSp
 def _checked(
     name: str, attributes: Mapping[str, Any], clusters: Mapping[str, Any]
 ) -> tuple[ClusterSpec | None, list[Mistake]]:
-    """The cluster of that name, or its mistakes and those outside of `clusters`."""
+    """Makes the cluster of that name, or lists the mistakes.
+
+    These are its own, and those outside of `clusters`.
+    """
     wanted = {name: clusters[name]} if name in clusters else attributes.get("clusters")
     shared, wrong = validated(
         SharedSpec, {**attributes, **({} if wanted is None else {"clusters": wanted})}

@@ -211,7 +211,7 @@ class SourceSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Exactly one setting says which cluster, and one which topics."""
+        """Refuses none or several settings for the cluster, or for the topics."""
         meant = {
             nearest(str(name), tuple(cls.model_fields))
             for name in written
@@ -241,8 +241,9 @@ class SourceSpec(Section):
     def _start_fits(
         cls, start: str | StartSpec | None, info: ValidationInfo
     ) -> str | StartSpec | None:
-        """Refuses offsets of topics that are not read; `info.data` has the earlier fields
-        that are right.
+        """Refuses offsets of topics that are not read.
+
+        `info.data` has the earlier fields that are right.
         """
         chosen = {name: info.data[name] for name in _SELECTING if info.data.get(name) is not None}
         if isinstance(start, StartSpec) and start.offsets is not None and len(chosen) == 1:
@@ -260,7 +261,7 @@ class SourceSpec(Section):
         return _names(self.selection())
 
     def origin(self, grid: str) -> Source:
-        """The source as planning sees it.
+        """Returns the source as planning sees it.
 
         By default windows in time begin where their first label cuts the log,
         micro-batches at the log's start.
@@ -323,7 +324,7 @@ def _names(selection: Selection) -> tuple[str, ...]:
 
 
 def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[Place, str]]:
-    """Mistakes: offsets of topic-partitions that are not read."""
+    """Finds offsets of topic-partitions that are not read, as mistakes."""
     names = _names(selection)
     if None in offsets and len(names) != 1:
         yield (

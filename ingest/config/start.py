@@ -117,8 +117,9 @@ _OFFSETS_SCHEMA = {
 
 
 class StartSpec(Section):
-    """A position to look up: exactly one of `timestamp`, `committed` and `offsets`, with a
-    fallback where there is no answer.
+    """A position to look up: exactly one of `timestamp`, `committed` and `offsets`.
+
+    Each has a fallback for topic-partitions without an answer.
     """
 
     timestamp: (
@@ -159,7 +160,7 @@ class StartSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Exactly one position, and only its own fallback."""
+        """Refuses more or less than one position, and the fallback of another one."""
         forms = [form for form in _FORMS if written.get(form) is not None]
         if not forms:
             yield (
@@ -176,7 +177,10 @@ class StartSpec(Section):
                 yield (companion,), f"belongs to {form}, which isn't there"
 
     def initializer(self, topics: tuple[str, ...]) -> Initializer:
-        """The position as planning sees it. `topics`: those named in the source."""
+        """Returns the position as planning sees it.
+
+        `topics`: those named in the source.
+        """
         if self.timestamp is not None:
             return AtTime(self.timestamp, self.no_match)
         if self.committed is not None:

@@ -36,7 +36,7 @@ class TransformSpec(Section):
 
 
 def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """Settings of a spec that conflict with such a function.
+    """Finds settings of a spec that conflict with such a function.
 
     The sink's capabilities are checked when the pipeline is assembled.
     """

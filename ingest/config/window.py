@@ -60,7 +60,7 @@ def _not_null(value: object) -> object:
 
 
 def is_cron(text: str) -> bool:
-    """Whether a text is a grid in time: a cron expression, or the name of one."""
+    """Returns whether a text is a grid in time: a cron expression, or the name of one."""
     try:
         cron(text)
     except SpecError:
@@ -69,26 +69,32 @@ def is_cron(text: str) -> bool:
 
 
 class _Windows(Section):
-    """Either kind of windows; each refuses the options of the other one."""
+    """Base of both kinds of windows; each refuses the options of the other one."""
 
     is_batch: ClassVar[bool]
     of_other_kind: ClassVar[str]
 
     @classmethod
     def known_keys(cls) -> list[str]:
-        """The options of both kinds: the grid says which, and may be wrong itself."""
+        """Returns the options of both kinds.
+
+        The grid says which kind it is, and may be wrong itself.
+        """
         return list(dict.fromkeys([*TimeWindows.model_fields, *MicroBatches.model_fields]))
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """The options of the other kind."""
+        """Refuses the options of the other kind."""
         for name in cls.known_keys():
             if name in written and name not in cls.model_fields:
                 yield (name,), cls.of_other_kind
 
 
 class TimeWindows(_Windows):
-    """Windows in time, on a grid in UTC. One is closed when `delay` has passed since its end."""
+    """Windows in time, on a grid in UTC.
+
+    One is closed when `delay` has passed since its end.
+    """
 
     is_batch: ClassVar[bool] = False
     of_other_kind: ClassVar[str] = f"is for micro-batches (grid: {BATCH}) only"
@@ -119,7 +125,10 @@ class TimeWindows(_Windows):
 
 
 class MicroBatches(_Windows):
-    """Windows between two sequence numbers: all that is waiting when one is cut."""
+    """Windows between two sequence numbers.
+
+    Each has the messages that are waiting when it is cut.
+    """
 
     is_batch: ClassVar[bool] = True
     of_other_kind: ClassVar[str] = "is for windows in time; micro-batches don't have it"
@@ -149,7 +158,7 @@ _TIME, _BATCH = "~time", "~batch"
 
 
 def _kind_of(written: object) -> str:
-    """The tag of the kind that a section's grid says."""
+    """Returns the tag of the kind that a section's grid names."""
     is_batch = (
         written.get("grid") == BATCH
         if isinstance(written, Mapping)
@@ -159,14 +168,16 @@ def _kind_of(written: object) -> str:
 
 
 class _ByGrid:
-    """Annotation for the JSON schema of either kind: the grid says which."""
+    """Annotation for the JSON schema of either kind, which the grid decides."""
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Conditions instead of pydantic's alternatives, whose errors would say only that
-        none fits. Nothing is known of a grid that is a template.
+        """Makes conditions instead of pydantic's alternatives.
+
+        The errors of alternatives would say only that none fits. Nothing is required
+        with a grid that is a template.
         """
         in_time, batches = handler(schema)["oneOf"]
         return {
@@ -192,7 +203,7 @@ def in_time(window: WindowSpec) -> TimeWindows:
     """Passes on windows in time.
 
     Raises:
-        GridError: they are micro-batches.
+        GridError: the windows are micro-batches.
     """
     if not isinstance(window, TimeWindows):
         raise GridError(
@@ -204,7 +215,7 @@ def in_time(window: WindowSpec) -> TimeWindows:
 
 
 def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
-    """The windows of a pipeline that a text names, in order.
+    """Returns the windows of a pipeline that a text names, in order.
 
     Args:
         spec: the pipeline's.

@@ -1,7 +1,7 @@
-"""The data sources to register: `spark.read.format("windrow")` and
-`df.write.format("windrow-kafka")`.
+"""The data sources to register: `windrow` for reads, `windrow-kafka` for writes.
 
-This module is pickled by value, for workers may have no windrow, and PySpark unpickles
+`spark.read.format("windrow")` and `df.write.format("windrow-kafka")` use them. This
+module is pickled by value, for workers may have no windrow, and PySpark unpickles
 everything before any code runs. So it imports windrow inside functions only, after
 `ingest.runner.spark.worker_bootstrap` has installed the code. The reader and the writer
 behind it are bytes until then.
@@ -50,8 +50,9 @@ def _itself(value: Any) -> Any:
 
 
 class WindrowSource(DataSource):
-    """Register it once in a session: `spark.dataSource.register(windrow.WindrowSource)`.
+    """The data source `windrow`: exact ranges of topics as a DataFrame.
 
+    Register it once in a session: `spark.dataSource.register(windrow.WindrowSource)`.
     The options: `docs/dataframes.md`.
     """
 
@@ -60,11 +61,11 @@ class WindrowSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format`."""
+        """Returns the name for `format`."""
         return "windrow"
 
     def schema(self) -> StructType:
-        """The columns. Pins what is read, once for the DataFrame.
+        """Returns the columns. Pins the offsets that are read, once for the DataFrame.
 
         Raises:
             WindrowError: as `ingest.dataframes.pinned.pin`.
@@ -88,19 +89,23 @@ class WindrowSource(DataSource):
 
 
 class PackedReader(DataSourceReader):
-    """Carries a pickled `ingest.dataframes.source.SplitReader`, and windrow's code (None:
-    workers have it).
+    """Carries a pickled `ingest.dataframes.source.SplitReader`, and windrow's code.
+
+    The code is None if workers have it.
     """
 
     def __init__(self, code: Any, packed: bytes) -> None:
         self._code, self._packed = code, packed
 
     def partitions(self) -> list[InputPartition]:
-        """One per split, with its number; for none, Spark makes an empty one of its own."""
+        """Returns one partition per split, with its number.
+
+        For no split, Spark makes an empty one of its own.
+        """
         return [InputPartition(number) for number in range(len(self._reader().pinned.splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A split's batches.
+        """Yields a split's batches.
 
         Raises:
             WindrowError: as `SplitReader.read`.
@@ -113,8 +118,9 @@ class PackedReader(DataSourceReader):
 
 
 class WindrowKafka(DataSource):
-    """Register it once in a session: `spark.dataSource.register(windrow.WindrowKafka)`.
+    """The data source `windrow-kafka`: rows of a DataFrame into topics.
 
+    Register it once in a session: `spark.dataSource.register(windrow.WindrowKafka)`.
     The options: `docs/dataframes.md`.
     """
 
@@ -122,7 +128,7 @@ class WindrowKafka(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format`."""
+        """Returns the name for `format`."""
         return "windrow-kafka"
 
     def writer(self, schema: StructType, overwrite: bool) -> PackedWriter:
@@ -148,8 +154,9 @@ class StagedRows(WriterCommitMessage):
 
 
 class PackedWriter(DataSourceArrowWriter):
-    """Carries a pickled `ingest.dataframes.sink.BatchWriter`, and windrow's code (None:
-    workers have it).
+    """Carries a pickled `ingest.dataframes.sink.BatchWriter`, and windrow's code.
+
+    The code is None if workers have it.
     """
 
     def __init__(self, code: Any, packed: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("windrow")` and `df.write.format("windrow-kafka")`.
+"""The options of the data sources `windrow` and `windrow-kafka`.
 
 They are checked like a spec: all mistakes are reported at once.
 """
@@ -68,27 +68,27 @@ class ReadOptions(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Options that conflict."""
+        """Refuses options that conflict."""
         if ("spec" in written) == ("bootstrap_servers" in written):
             yield (), "exactly one of spec and bootstrap_servers says which cluster is read"
         if ("window" in written) == ("splits" in written):
             yield (), "exactly one of window and splits says which offsets are read"
         if "spec" in written:
             yield from (
-                ((name,), "is the spec's to say")
+                ((name,), "can't be set with spec, which says it")
                 for name in ("client", "isolation")
                 if name in written
             )
         else:
             if "window" in written:
-                yield ("window",), "is one of a pipeline: it goes with spec"
+                yield ("window",), "is a window of a pipeline: it goes with spec"
             if written.get("columns") == "rows":
                 yield (
                     ("columns",),
                     "without a spec nothing says how messages become rows: there are messages only",
                 )
         if "mode" in written and (written.get("columns") == "messages" or "spec" not in written):
-            yield ("mode",), "is about messages that can't become rows, and none is to become one"
+            yield ("mode",), "is about messages that can't become rows, and these stay messages"
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -156,8 +156,9 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 def _refusing_path(given: Mapping[str, Any], wrong: list[Mistake], says: str) -> list[Mistake]:
-    """Replaces the mistake of a path, which `load` and `save` make an option, by another
-    sentence.
+    """Replaces the mistake of a path by another sentence.
+
+    `load` and `save` make a path an option.
     """
     return (
         [*(m for m in wrong if m.place != ("path",)), Mistake((), says)]

@@ -2,9 +2,9 @@
 
 Spark may read a DataFrame again and again: a retried task, a `count()` before a
 `write()`. So windows and splits become offsets when the DataFrame is made, with the ids
-of the cluster and the topics, and with leader epochs as witnesses. Each later read gives
-the same messages, or fails if they expired, if the log was truncated and has grown
-again, or if the topic was created anew.
+of the cluster and the topics, and with leader epochs as witnesses. Each later read
+gives the same messages, or fails if they expired, if the log was truncated and has
+grown again, or if the topic was created anew.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def pin(options: ReadOptions) -> Pinned:
 
 
 def _planned(pipeline: Pipeline, named: str) -> tuple[tuple[Split, ...], ReadPlan]:
-    """The splits that a run of these windows reads, or has read."""
+    """Returns the splits that a run of these windows reads, or has read."""
     windows = windows_named(pipeline.spec, named)
     for window in windows:
         refuse_open(pipeline, window)
@@ -91,13 +91,15 @@ def _planned(pipeline: Pipeline, named: str) -> tuple[tuple[Split, ...], ReadPla
             f"The windows {named} were planned on different clusters, or on topics of one name that"
             " were made anew between them"
         )
-        raise IdentityError(what, "plan", "Read those of before and after that change one by one.")
+        raise IdentityError(
+            what, "plan", "Read the windows before that change and those after it one by one."
+        )
     splits = [split for plan in plans for split in readable_splits(pipeline, plan, "fail", None)]
     return tuple(splits), ReadPlan(clusters.pop(), ids, "fail")
 
 
 def _given(broker: Broker, asked: Sequence[Split]) -> tuple[tuple[Split, ...], ReadPlan]:
-    """The splits that a user gave, with the leader epochs that they lack."""
+    """Returns the splits that a user gave, with the leader epochs that they lack."""
     names = sorted({split.topic for split in asked})
     topics: dict[str, TopicInfo] = {name: broker.topic(name) for name in names}
     beyond = next(
@@ -108,15 +110,16 @@ def _given(broker: Broker, asked: Sequence[Split]) -> tuple[tuple[Split, ...], R
             f"Topic {beyond.topic} has {topics[beyond.topic].partitions} partitions, and"
             f" {beyond.tp} is none of them"
         )
-        raise SpecError(what, "plan", "Name one that is there; nothing was read.")
+        raise SpecError(what, "plan", "Name one that exists. Nothing was read.")
     return _witnessed(broker, asked), ReadPlan(
         broker.cluster_id(), {name: info.topic_id for name, info in topics.items()}, "fail"
     )
 
 
 def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
-    """Adds the leader epoch of the log's stable end, under which it reached beyond the
-    splits.
+    """Adds the leader epoch of the log's stable end to each split.
+
+    Under that epoch the log reached beyond the split.
     """
     tps = sorted({split.tp for split in asked})
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
@@ -124,23 +127,24 @@ def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
         at = split.topic, split.partition
         if split.start < starts[split.tp]:
             what = (
-                f"Offsets {split.start} to {split.stop} are asked for, and the first one still"
-                f" there is {starts[split.tp]}"
+                f"Offsets {split.start} to {split.stop} are asked for, and the log begins at"
+                f" offset {starts[split.tp]} now"
             )
             raise DataLossError(
                 what,
                 "plan",
-                "Ask for later ones, if it may be fewer; they can't be read any more.",
+                "The offsets before that can't be read any more. Ask for later ones, if you can do"
+                " without them.",
                 *at,
                 split.start,
             )
         if split.stop > ends[split.tp].offset:
             what = (
-                f"Offsets {split.start} to {split.stop} are asked for, and what is decided ends at"
-                f" {ends[split.tp].offset}"
+                f"Offsets {split.start} to {split.stop} are asked for, and the last stable offset"
+                f" is {ends[split.tp].offset}"
             )
             raise NotClosedError(
-                what, "plan", "Ask for fewer, or again when they are there.", *at, split.stop
+                what, "plan", "Ask for fewer offsets, or try again later.", *at, split.stop
             )
     return tuple(
         msgspec.structs.replace(
@@ -157,7 +161,7 @@ def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
 
 
 def _rows(pipeline: Pipeline, splits: Sequence[Split], *, drops: bool) -> AsRows:
-    """The rows that the pipeline would make."""
+    """Returns the rows that the pipeline would make."""
     spec, decoder = pipeline.spec, decoder_for(pipeline, sorted({split.topic for split in splits}))
     transform, key = pipeline.transform(), spec.sink.key
     metadata: Mapping[str, str] = spec.metadata

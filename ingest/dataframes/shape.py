@@ -34,7 +34,7 @@ class AsMessages:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """The columns of the DataFrame."""
         kinds = {"timestamp": TYPES["timestamp"], "timestamp_type": TYPES["timestamp-type"]}
         return pa.schema(
             [pa.field(f.name, kinds.get(f.name, f.type), f.nullable) for f in MESSAGES]
@@ -56,7 +56,7 @@ class AsRows:
 
     `primary_key`: of a table that has one; then the rows are changes, in the order of
     each split's log, and the last column says which are deletes
-    (`ingest.schema.changes`). `drops`: whether messages that can't become rows are left
+    (`ingest.schema.changes`). `drops`: True if messages that can't become rows are left
     out; else they refuse the read.
     """
 
@@ -69,7 +69,7 @@ class AsRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """The columns of the DataFrame."""
         own = change_schema(self.rows, self.primary_key) if self.primary_key else self.rows
         return pa.schema([*own, *fields(self._metadata_columns)])
 
@@ -105,16 +105,16 @@ Shape = AsMessages | AsRows
 
 
 def _undecodable(split: Split, messages: pa.RecordBatch, decoded: Decoded) -> RefusedError:
-    """The error of a batch's first message that can't become a row."""
+    """Makes the error of a batch's first message that can't become a row."""
     offset = messages.column("offset")[decoded.dead_index[0].as_py()].as_py()
     reason, detail = decoded.dead_reason[0].as_py(), decoded.dead_detail[0].as_py()
     others = (
-        f", and {len(decoded.dead_index) - 1} more behind it" if len(decoded.dead_index) > 1 else ""
+        f", and {len(decoded.dead_index) - 1} more after it" if len(decoded.dead_index) > 1 else ""
     )
     return RefusedError(
         f"A message can't become a row: {reason}: {detail}{others}",
         "decode",
-        "Fix the schema, read columns=messages, or say mode=dropmalformed, which leaves such"
+        "Fix the schema, read columns=messages, or set mode=dropmalformed, which leaves such"
         " messages out.",
         split.topic,
         split.partition,

@@ -1,5 +1,6 @@
-"""`df.write.format("windrow-kafka")`: writes a DataFrame's rows as messages, each batch
-once, by the protocol of the Kafka sink.
+"""`df.write.format("windrow-kafka")`: writes rows of a DataFrame as messages.
+
+Each batch is written once, by the protocol of the Kafka sink.
 
 1. `save()` checks the file, makes the control topic if it doesn't exist, and looks the
    batch up: one that is committed writes nothing.
@@ -9,9 +10,9 @@ once, by the protocol of the Kafka sink.
    receipt: fence, look, write.
 
 A batch is identified by its number alone, not by its rows. So its plan is one split
-without offsets, the same however Spark cuts the rows, and the first attempt that commits
-is the batch. A write that is repeated (a driver that died, a rerun of the job) finds it
-committed; a concurrent one is fenced, or finds it behind the fence.
+without offsets, the same however Spark cuts the rows, and the first attempt that
+commits is the batch. A write that is repeated (a driver that died, a rerun of the job)
+finds it committed; a concurrent one is fenced, or finds it behind the fence.
 
 PySpark pickles the writer for the tasks and for the commit, which run in processes of
 their own. It has no secrets: the commit reads the file again.
@@ -86,10 +87,9 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
 
 
 def plan_of(write: str, batch: int, sink: str) -> Plan:
-    """The plan of a batch: one split, of a topic id of its own, so that no two batches
-    overlap.
+    """Makes the plan of a batch: one split, of a topic id of its own.
 
-    `write`, `sink`: their ids.
+    So no two batches overlap. `write`, `sink`: their ids.
     """
     window = Window(write, batch, batch + 1)
     topics = (TopicSeen(write, label_text(window.start), 1),)
@@ -113,8 +113,9 @@ class BatchWriter:
     stager: bytes | None
 
     def write(self, partition: int, batches: Iterator[pa.RecordBatch]) -> str | None:
-        """Stages a partition; returns the outcome, as the tasks of an engine do, or None if
-        the batch is committed already.
+        """Stages a partition; returns the outcome, as the tasks of an engine do.
+
+        None if the batch is committed already.
         """
         if self.stager is None:
             return None
@@ -203,7 +204,7 @@ class StageRows:
             raise
 
     def _places(self, topic: str, first: int, count: int) -> pa.RecordBatch:
-        """The messages that rows come from, as far as the headers need them."""
+        """Makes the messages that rows come from, as far as the headers need them."""
         offsets = pa.array(np.arange(first, first + count))
         return messages_of(
             {

@@ -29,7 +29,7 @@ from windrow.ingest.runner.spark.spark import dumped
 
 
 def pinned(options: Mapping[str, str]) -> tuple[StructType, bytes]:
-    """Pins a DataFrame: its columns, and the pickled `Pinned`.
+    """Pins a DataFrame: returns its columns, and the pickled `Pinned`.
 
     Raises:
         WindrowError: as `ingest.dataframes.pinned.pin`.
@@ -46,9 +46,9 @@ def reader(made: bytes | None, schema: StructType) -> bytes:
         SpecError: the columns were given by `.schema()`.
     """
     if made is None:
-        what = "The columns of a windrow read can't be told by schema()"
+        what = "The columns of a windrow read can't be set by schema()"
         raise SpecError(
-            what, "spec", "Leave it out, and select or cast the columns that load() gives."
+            what, "spec", "Leave it out, and select or cast the columns that load() returns."
         )
     own = pickle.loads(made)  # of `pinned`  # noqa: S301
     return dumped(SplitReader(own, to_arrow_schema(schema, timezone="UTC")))

@@ -1,5 +1,6 @@
-"""The file of `df.write.format("windrow-kafka")`: the writer's id, and a pipeline's `sink`
-section for the topics.
+"""The file of `df.write.format("windrow-kafka")`.
+
+It has the writer's id, and a pipeline's `sink` section for the topics.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ _FIXED: Mapping[str, Any] = {"kind": "kafka", "atomic_window": True, "timestamp"
 METADATA = dict(
     zip(ALWAYS, ("windrow_id", "windrow_partition", "windrow_row", "windrow_batch"), strict=True)
 )
-"""The headers of each message: the writer's id, the partition of the DataFrame, the row in
-it, and the batch.
+"""The headers of each message.
+
+They are the writer's id, the partition of the DataFrame, the row in it, and the batch.
 """
 
 
@@ -41,7 +43,7 @@ class WriteSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Settings of a sink that a write doesn't support."""
+        """Refuses settings of a sink that a write doesn't support."""
         sink = section_of(written, "sink")
         if not sink:
             return
@@ -67,7 +69,7 @@ class WriteSpec(Section):
                     "sink",
                     "mode",
                 ),
-                "must be append: which row comes after which one, a DataFrame doesn't say",
+                "must be append: the rows of a DataFrame have no order",
             )
         if sink.get("timestamp") == "message":
             yield (
@@ -86,7 +88,7 @@ class WriteSpec(Section):
                 ),
             )
         if sink.get("cluster") is not None:
-            yield ("sink", "cluster"), "is for pipelines: say bootstrap_servers here"
+            yield ("sink", "cluster"), "is for pipelines: write bootstrap_servers here"
         elif sink.get("bootstrap_servers") is None:
             yield ("sink", "bootstrap_servers"), "is missing"
 

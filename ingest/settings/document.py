@@ -88,7 +88,10 @@ class Document:
             raise _BoundsError(f"nest deeper than {DEPTH_MAX} levels")
 
     def line(self, mistake: Mistake) -> int:
-        """The line of a mistake's place, or of the nearest place around it; 0 without a file."""
+        """Returns the line of a mistake's place, or of the nearest place around it.
+
+        0 if the values come from no file.
+        """
         if mistake.line is not None:
             return mistake.line
         place = mistake.place
@@ -97,13 +100,16 @@ class Document:
         return self.lines.get(place, 0)
 
     def failed(self, place: Place) -> bool:
-        """Whether the value at a place, or one around it, could not be read."""
+        """Returns whether the value at a place, or one around it, could not be read."""
         return any(
             place[: len(m.place)] == m.place for m in self.mistakes if m.line is None or not m.place
         )
 
     def sentence(self, mistake: Mistake) -> str:
-        """The mistake's text, with values of the environment masked by their templates."""
+        """Returns the mistake's text, with values of the environment masked.
+
+        Each is replaced by its template.
+        """
         text = mistake.text
         for place, given in self.given.items():
             if place[: len(mistake.place)] == mistake.place or mistake.place[: len(place)] == place:
@@ -114,7 +120,7 @@ class Document:
 
 
 class _BoundsError(Exception):
-    """More values, or deeper ones, than a file may have."""
+    """A file has more values, or nests them deeper, than it may."""
 
 
 def read_document(text: str, number: int | None = None, *, envelope: bool = True) -> Document:
@@ -132,12 +138,12 @@ def read_document(text: str, number: int | None = None, *, envelope: bool = True
     except yaml.MarkedYAMLError as error:
         what, line = problem(error)
         bounds = what.startswith(("nested deeper", "more than", "a tag"))
-        told = (
+        sentence = (
             what
             if bounds
             else f"not valid YAML: {what}; look at the indentation, colons and quotes there"
         )
-        document.mistakes.append(Mistake((), told, line))
+        document.mistakes.append(Mistake((), sentence, line))
         return document
     except yaml.YAMLError:
         document.mistakes.append(
@@ -183,7 +189,7 @@ def _take(node: yaml.Node, document: Document) -> None:
 
 
 def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
-    """The attributes' node inside Dagster's envelope, or the root itself."""
+    """Returns the attributes' node inside Dagster's envelope, or the root itself."""
     if not isinstance(root, yaml.MappingNode):
         return root
     keys = {
@@ -200,7 +206,7 @@ def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
 
 
 def _value(node: yaml.Node, place: Place, document: Document, above: tuple[yaml.Node, ...]) -> Any:
-    """The value of a node; the document takes up its lines and mistakes."""
+    """Returns the value of a node; the document takes up its lines and mistakes."""
     if node in above:
         document.mistakes.append(
             Mistake(place, "an alias that contains itself", node.start_mark.line + 1)
@@ -232,9 +238,9 @@ def _value(node: yaml.Node, place: Place, document: Document, above: tuple[yaml.
 def _items(
     node: yaml.MappingNode, place: Place, document: Document
 ) -> Iterator[tuple[str, yaml.Node]]:
-    """The pairs of a mapping.
+    """Yields the pairs of a mapping.
 
-    PyYAML takes the last of equal keys in silence; here the second is a mistake.
+    PyYAML silently takes the last of equal keys; here the second is a mistake.
     """
     seen: dict[str, int] = {}
     for key_node, child in node.value:
@@ -253,7 +259,7 @@ def _items(
 
 
 def _text(text: str, place: Place, document: Document) -> str | None:
-    """A text with its templates filled in; None, and a mistake, if it can't be used."""
+    """Fills in the templates of a text; None, and a mistake, if it can't be used."""
     if not strange(text):  # before templates: no environment variable can have such a name
         found = fill(text)
         if found.given:
@@ -268,13 +274,13 @@ def _text(text: str, place: Place, document: Document) -> str | None:
 
 
 def suggest(key: str, known: Sequence[str]) -> str:
-    """`; did you mean grid?`, or the known keys."""
+    """Returns `; did you mean grid?`, or the list of the known keys."""
     near = nearest(key, known)
     return f"; did you mean {near}?" if near else f"; known are {', '.join(known)}"
 
 
 def nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known key that is most like another one, if any is."""
+    """Returns the known key that is most like a given one, if any is."""
     return next(iter(difflib.get_close_matches(key[:_SHOWN_MAX], known, n=1)), None)
 
 
@@ -283,7 +289,7 @@ def _short(text: str) -> str:
 
 
 def mistake_of(error: ErrorDetails) -> Mistake:
-    """One of pydantic's errors in windrow's words."""
+    """Puts one of pydantic's errors into windrow's words."""
     place = tuple(
         part for part in error["loc"] if not isinstance(part, str) or not _is_branch(part)
     )
@@ -308,14 +314,15 @@ def mistake_of(error: ErrorDetails) -> Mistake:
 
 
 def _is_branch(part: str) -> bool:
-    """Whether a part of pydantic's place is a union's branch or a key's mark, which no
-    file has.
+    """Returns whether a part of pydantic's place is a union's branch or a key's mark.
+
+    No file has such a part.
     """
     return part.startswith("~") or part in {"bool", "int", "float", "str", "[key]"}
 
 
 def is_secret(place: Place) -> bool:
-    """Whether the value of a place is never repeated."""
+    """Returns whether the value at a place must never be shown."""
     return any(
         len(place) >= len(s) and all(part in {"*", at} for part, at in zip(s, place, strict=False))
         for s in SECRET
@@ -323,7 +330,10 @@ def is_secret(place: Place) -> bool:
 
 
 def _shown(place: Place, value: object) -> str:
-    """`, not VALUE` for a short value that is no secret: a URL, or an `@`, may hold one."""
+    """Returns `, not VALUE` for a short value that is no secret.
+
+    A URL, or a text with an `@`, may hold one.
+    """
     if is_secret(place) or not isinstance(value, str | int | float):
         return ""
     if isinstance(value, int) and value.bit_length() > 64:

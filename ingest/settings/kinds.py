@@ -1,7 +1,7 @@
-"""Sections of several kinds: the options of `decode` depend on its `format`, those of
-`sink` on its `kind`.
+"""Sections of several kinds.
 
-A table of kinds has the module of each, which is loaded when a spec names the kind.
+The options of `decode` depend on its `format`, those of `sink` on its `kind`. A table
+of kinds has the module of each, which is loaded when a spec names the kind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def kind_at(place: str) -> Any:
 
 
 def section_at(place: str) -> type[Section]:
-    """The model that stands at a place, or that of the kind there."""
+    """Loads the model at a place, or that of the kind at this place."""
     found = kind_at(place)
     section: type[Section] = found if isinstance(found, type) else found.section
     return section
@@ -36,7 +36,7 @@ class OfItsKind:
     """Annotation of a section of several kinds, for pydantic.
 
     `option`: the setting that names the kind; `default`: the kind of a section that
-    names none; `kinds`: where the model of each kind is, or a kind that has it as its
+    names none; `kinds`: the place of each kind's model, or of a kind that has it as its
     `section`, by name (`package.module:NAME`).
     """
 
@@ -45,12 +45,13 @@ class OfItsKind:
     kinds: Mapping[str, str]
 
     def sections(self) -> dict[str, type[Section]]:
-        """The model of each kind, by its name; loads all of them."""
+        """Loads the models of all kinds, by their names."""
         return {name: section_at(place) for name, place in self.kinds.items()}
 
     def model(self, written: object) -> type[Section]:
-        """The model of a section as it is written; that of the default kind if it names
-        none, or an unknown one.
+        """Returns the model of a section as it is written.
+
+        It is that of the default kind if the section names none, or an unknown one.
         """
         name = written.get(self.option) if isinstance(written, Mapping) else None
         known = name if isinstance(name, str) and name in self.kinds else self.default
@@ -58,7 +59,7 @@ class OfItsKind:
 
     @classmethod
     def of(cls, field: FieldInfo) -> OfItsKind | None:
-        """The annotation of a model's field; None if the field has no kinds."""
+        """Returns the annotation of a model's field; None if the field has no kinds."""
         return next((each for each in field.metadata if isinstance(each, cls)), None)
 
     def __get_pydantic_core_schema__(
@@ -70,7 +71,7 @@ class OfItsKind:
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """The JSON schema: the names of all kinds, and the options of each."""
+        """Makes the JSON schema: the names of all kinds, and the options of each."""
         cases = []
         for name, section in self.sections().items():
             named = {"properties": {self.option: {"const": name}}}

@@ -13,7 +13,7 @@ TCP = {
     # milliseconds: a dead server is noticed also while something is sent to it
     "tcp_user_timeout": "30000",
 }
-"""Connection parameters where the URL has none."""
+"""Connection parameters for those that the URL leaves out."""
 
 _AUTHORITY = (
     "`sslrootcert` in the URL (or PGSSLROOTCERT) names the file with the certificate of the"
@@ -34,13 +34,13 @@ _CURES = {
         "Set ssl=on at the server, with a certificate. With sslmode=disable all would go in clear."
     ),
 }
-"""What to do, by words in the errors of libpq and OpenSSL, which have no SQLSTATE."""
+"""Remedies, by words in the errors of libpq and OpenSSL, which have no SQLSTATE."""
 
 
 def tls_cure(text: str) -> str | None:
-    """What to do if an error of libpq is a TLS failure that another try wouldn't cure;
-    None for other errors.
+    """Returns the remedy for an error of libpq that is a TLS failure.
 
-    One untrusted host among several is enough: it must be repaired before it is needed.
+    None for other errors. Another try wouldn't cure a TLS failure: one untrusted host
+    among several is enough, and must be repaired before it is needed.
     """
     return next((cure for words, cure in _CURES.items() if words in text), None)

@@ -26,12 +26,12 @@ _CREDENTIALS = re.compile(r"(?<=://)(?:[^@]*:.*@|[^/@?#]*@)", re.DOTALL)
 
 
 def is_url(place: str) -> bool:
-    """Whether a place is a URL; else it is a path."""
+    """Returns whether a place is a URL; else it is a path."""
     return "://" in place
 
 
 def secret_part(place: str) -> str | None:
-    """Words for the part of a URL that may be secret; None if it has none, or is a path."""
+    """Names the part of a URL that may be secret; None if it has none, or is a path."""
     scheme, _, rest = place.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if _USER.match(rest) or ("@" in authority and scheme not in _USER_IS_NO_SECRET):
@@ -40,7 +40,7 @@ def secret_part(place: str) -> str | None:
 
 
 def without_secrets(place: str) -> str:
-    """The place without the parts that may be secret."""
+    """Returns the place without the parts that may be secret."""
     if not is_url(place) or secret_part(place) is None:
         return place
     return re.split(r"[?#]", _CREDENTIALS.sub("", place, count=1), maxsplit=1)[0]
@@ -59,7 +59,7 @@ def home(place: str) -> Path:
     """Expands ~ in a path.
 
     Raises:
-        ValueError: there is no such home.
+        ValueError: the home can't be found.
     """
     try:
         return Path(place).expanduser()

@@ -1,8 +1,8 @@
-"""Secrets by reference: `{env: NAME}` or `{file: PATH}`, read by each process that needs
-the secret.
+"""Secrets by reference: `{env: NAME}` or `{file: PATH}`.
 
-Tasks are pickled on their way to workers, and Spark may keep pickles on disk: they hold
-references, never secrets. Workers import this module, so it loads no model of a spec.
+Each process that needs the secret reads it. Tasks are pickled on their way to workers,
+and Spark may keep pickles on disk: they hold references, never secrets. Workers import
+this module, so it loads no model of a spec.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class InFile(msgspec.Struct, frozen=True):
 Secret = InEnvironment | InFile
 
 FORMS = "{env: NAME} or {file: PATH}"
-"""How a reference is written."""
+"""The two ways to write a reference."""
 
 _EVERYWHERE = (
     "Have it there, readable, on every machine that windrow runs on: Spark's workers read it"
@@ -73,7 +73,7 @@ def read(secret: Secret, setting: str) -> str:
         value = os.environ.get(secret.variable)
         if not value:
             what = (
-                f"the environment variable {secret.variable}, by which {setting} is told, isn't set"
+                f"the environment variable {secret.variable}, which {setting} refers to, isn't set"
                 " in this process"
             )
             raise SpecError(
@@ -87,12 +87,12 @@ def read(secret: Secret, setting: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise SpecError(
-            f"the file {secret.path}, by which {setting} is told, can't be read here: {why}",
+            f"the file {secret.path}, which {setting} refers to, can't be read here: {why}",
             "spec",
             _EVERYWHERE,
         ) from None
     if not value:
         raise SpecError(
-            f"the file {secret.path}, by which {setting} is told, is empty", "spec", _EVERYWHERE
+            f"the file {secret.path}, which {setting} refers to, is empty", "spec", _EVERYWHERE
         )
     return value

@@ -33,7 +33,10 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 def has_template(text: str) -> bool:
-    """Whether a text has a template, good or wrong: a spec can't mean such a text itself."""
+    """Returns whether a text has a template, right or wrong.
+
+    A spec can't mean such a text itself.
+    """
     return "{{" in text or "{%" in text
 
 

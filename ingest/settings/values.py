@@ -35,10 +35,10 @@ from windrow.ingest.settings.secrets import FORMS, Secret, reference, written
 
 PARTITION_MAX = 2**31 - 1
 COUNT_MAX = 2**63 - 1
-"""Kafka's offsets go no further."""
+"""The largest of Kafka's offsets."""
 
 DURATION_MAX = timedelta(days=3650)
-"""No window waits for longer; more would leave the calendar."""
+"""The longest wait of a window; a longer one would leave the calendar."""
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,12})(ms|[smhd])")
@@ -61,16 +61,18 @@ class Values:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Annotation: the default of a setting that is no value of its own, in words for
-    `docs/settings.md`.
+    """Annotation: the default of a setting, in words for `docs/settings.md`.
+
+    It is for defaults that are no value of the setting's own.
     """
 
     words: str
 
 
 class Section(BaseModel):
-    """Base of all sections: immutable, no unknown keys, no values in errors (one may be
-    a secret).
+    """Base of all sections: immutable, without unknown keys.
+
+    Errors show no values: one may be a secret.
     """
 
     model_config = ConfigDict(
@@ -79,13 +81,14 @@ class Section(BaseModel):
 
     @classmethod
     def known_keys(cls) -> list[str]:
-        """The keys that a file may have in this section."""
+        """Returns the keys that a file may have in this section."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Mistakes between the options of this section as they were written, each with
-        its place in the section.
+        """Finds mistakes between the options of this section as they were written.
+
+        Each comes with its place in the section.
         """
         del written
         yield from ()
@@ -122,9 +125,9 @@ def refuse(mistakes: Iterable[tuple[Place, str]]) -> NoReturn:
 
 
 def sentence(what: str, value: object = None) -> PydanticCustomError:
-    """An error for pydantic to collect, in windrow's words.
+    """Makes an error for pydantic to collect, in windrow's words.
 
-    `value`: the wrong value, which is shown after them where it can't be a secret.
+    `value`: the wrong value, which is shown behind them unless it may be a secret.
     """
     return PydanticCustomError(SENTENCE, "{what}", {"what": what, "value": value})
 
@@ -146,7 +149,7 @@ def _again(error: ErrorDetails) -> InitErrorDetails:
 
 
 def _duration(value: object) -> object:
-    """`5m`, `1h30m`, `100ms`, or seconds."""
+    """Validates `5m`, `1h30m`, `100ms`, or a number of seconds."""
     text = (
         str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     )
@@ -184,7 +187,7 @@ def _size(value: object) -> object:
 
 
 def as_instant(value: object) -> datetime:
-    """An ISO instant, turned to UTC.
+    """Reads an ISO instant, and turns it to UTC.
 
     Raises:
         ValueError: it is none, or has no offset.
@@ -199,8 +202,9 @@ def as_instant(value: object) -> datetime:
 
 
 def off_grid(written: object, start: datetime, error: GridError) -> str:
-    """The message for an instant that is not on the grid; also in UTC, if it was written
-    with another offset.
+    """Words the message for an instant that is not on the grid.
+
+    It has the instant in UTC, too, if it was written with another offset.
     """
     elsewhere = isinstance(written, str) and datetime.fromisoformat(
         written.strip()
@@ -237,7 +241,7 @@ def scalar(value: object) -> object:
 
 
 def _scalar_or_secret(value: object) -> object:
-    """A scalar, or a reference to a secret."""
+    """Validates a scalar, or a reference to a secret."""
     return _or_reference(value, scalar, "a text, a number, true or false")
 
 
@@ -270,8 +274,9 @@ def _none(value: object) -> object:
 
 
 def _written(value: object) -> object:
-    """A text; also a whole number, which YAML keeps as written. Not 1.10: it would
-    become 1.1.
+    """Validates a text, or a whole number, which YAML keeps as written.
+
+    Not 1.10: it would become 1.1.
     """
     if isinstance(value, bool | float):
         raise sentence("must be a text: put it in quotes", value)
@@ -350,7 +355,7 @@ Written = Annotated[
 Text = Annotated[Written, Field(min_length=1)]
 
 CODE_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
-"""Python code of the user's: `FILE.py:Name`, or `package.module:Name`."""
+"""A reference to a user's Python code: `FILE.py:Name`, or `package.module:Name`."""
 
 
 def _function(value: str) -> str:
@@ -393,19 +398,22 @@ Servers = Annotated[Written, AfterValidator(_servers), Values("`host:port,...`")
 ClusterName = Annotated[Text, AfterValidator(cluster_name), Values("a name")]
 TopicName = Annotated[Written, AfterValidator(topic_name)]
 OrNone = BeforeValidator(_none)
-"""`none` is written for None."""
+"""Reads `none` as None."""
 
 CountOrNone = Annotated[Count | None, OrNone, Values("a number from 1 on, `none`")]
 
 
 def section_of(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A section as it was written; an empty one if it is missing or no mapping."""
+    """Returns a section as it was written; an empty one if it is missing or no mapping."""
     section = attributes.get(name)
     return section if isinstance(section, Mapping) else {}
 
 
 def names_in(written: object) -> list[str]:
-    """The texts of a list as it was written; other mistakes are found by its own type."""
+    """Returns the texts of a list as it was written.
+
+    The list's own type reports other values.
+    """
     return (
         [name for name in written if isinstance(name, str)]
         if isinstance(written, list | tuple)

@@ -27,7 +27,7 @@ QUIET = 5.0
 """Seconds of silence after which the server is asked."""
 
 ANSWER = 10
-"""Seconds that it has to answer; libpq takes whole ones."""
+"""Seconds that the server has to answer; libpq takes whole ones."""
 
 UNANSWERED = 3
 """Questions in a row without a sign of work, after which the session is given up.
@@ -37,8 +37,9 @@ accepted slowly and stays silent.
 """
 
 LONGEST = 86_400.0
-"""Seconds of silence after which a session is given up, whatever the server answers:
-the session's own process may be stopped.
+"""Seconds of silence after which a session is given up, whatever the server answers.
+
+The session's own process may be stopped.
 """
 
 _DOES = """
@@ -54,22 +55,23 @@ _LOG = logging.getLogger("windrow.postgres")
 class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose statements may raise OperationalError, which leaves it closed.
 
-    `session`: the server's process for it, where a pooler in between hides that; None:
-    the one that the connection names. `said`: whether a wait was announced already.
+    `session`: the process id of the server's backend, if a pooler hides it; None: the
+    one that the connection names. `said`: True once a wait was announced.
     """
 
     session: int | None = None
     said: bool = False
 
     def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
-        """Overrides `psycopg.Connection.wait`, through which every wait for the server goes;
-        it wakes up ten times a second.
+        """Overrides `psycopg.Connection.wait`, by which psycopg waits for the server.
+
+        It wakes up ten times a second.
         """
         return super().wait(self._limited(gen), *args, **options)
 
     def _limited(self, gen: PQGen[RV]) -> Generator[Any, Any, RV]:
         heard = asked = time.monotonic()
-        unanswered, told = 0, False
+        unanswered, warned = 0, False
         try:
             state = next(gen)
             while True:
@@ -84,9 +86,9 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
                 elif now - asked > QUIET:
                     at_work, lock = self._ask()
                     unanswered = 0 if at_work else unanswered + 1
-                    if lock is not None and not told:
+                    if lock is not None and not warned:
                         _LOG.warning("The server %s is waited for: %s", self.info.host, lock)
-                        told = True
+                        warned = True
                     asked = time.monotonic()
                 if unanswered == UNANSWERED or now - heard > LONGEST:
                     self.pgconn.finish()  # else its end would be waited for, too
@@ -97,7 +99,10 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
             return result
 
     def _ask(self) -> tuple[bool, str | None]:
-        """Whether an answer may still come; and the holder of the lock it waits for, if any."""
+        """Asks a second connection whether an answer may still come.
+
+        Also returns the holder of the lock that the session waits for, if any.
+        """
         mine = {
             option.keyword.decode(): option.val.decode()
             for option in self.pgconn.info

@@ -12,13 +12,13 @@ from typing import Any
 import yaml
 
 SIZE_MAX = 256 * 1024
-"""Most bytes of a file."""
+"""The most bytes of a file."""
 
 DEPTH_MAX = 20
 """Deepest nesting of collections; a spec needs five levels."""
 
 VALUES_MAX = 20_000
-"""Most values of a file, those that aliases repeat among them."""
+"""The most values of a file, with those that aliases repeat."""
 
 _STRING = "tag:yaml.org,2002:str"
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,18}")
@@ -75,8 +75,10 @@ def _problem(what: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def problem(error: yaml.MarkedYAMLError) -> tuple[str, int]:
-    """The message of a parse error, and its line; never a word of the text: an unknown
-    alias may be a password that begins with `*`.
+    """Returns the message of a parse error, and its line.
+
+    It never has a word of the text: an unknown alias may be a password that begins with
+    `*`.
     """
     mark = error.problem_mark or error.context_mark
     what = str(error.problem or error.context)
@@ -91,12 +93,15 @@ def problem(error: yaml.MarkedYAMLError) -> tuple[str, int]:
 
 
 def strange(text: str) -> bool:
-    """Whether a text has control characters or lone surrogates, which no setting has."""
+    """Returns whether a text has control characters or lone surrogates.
+
+    No setting has them.
+    """
     return _BARE.search(text) is not None
 
 
 def scalar(node: yaml.ScalarNode, *, secret: bool = False) -> str | int | float | bool | None:
-    """The value of a scalar as it is written: plain digits are a number, a date is a text.
+    """Reads a scalar as it is written: plain digits are a number, a date is a text.
 
     Raises:
         ValueError: YAML 1.1 would read another value; the message has it, unless it is
@@ -131,7 +136,7 @@ def _ambiguous(text: str, read: str, do: str, *, secret: bool) -> str:
 
 
 def _number(node: yaml.ScalarNode) -> str:
-    """What YAML reads in digits that aren't plain, as 0x10."""
+    """Words the number that YAML reads in digits that aren't plain, such as 0x10."""
     if len(node.value) > 40:
         return f"a number of {len(node.value):,} digits"
     try:

@@ -135,6 +135,44 @@ def test_dead_letters_name_their_cluster(folder: Path) -> None:
     assert "dead_letters.client.acks: is not among the properties" in message
 
 
+@pytest.mark.parametrize("section", ["source", "sink", "dead_letters"])
+def test_a_spec_made_in_python_needs_the_cluster_that_it_names(
+    tmp_path: Path, section: str
+) -> None:
+    """`PipelineSpec` looks into no windrow.yaml: the error says how the cluster comes in."""
+    known = ClusterSpec(bootstrap_servers="other:9092")
+    address: dict[str, object] = {"bootstrap_servers": "one:9092"}
+    named: dict[str, object] = {"cluster": "prod"}
+    where = {s: named if s == section else address for s in ("source", "sink", "dead_letters")}
+    made = {
+        "id": "orders",
+        "source": {"topic": "t", **where["source"]},
+        "window": {"grid": "batch"},
+        "decode": {"schema": "my.schemas:Order"},
+        "sink": {"kind": "kafka", "topic": "into", "staging": "staged", **where["sink"]},
+        "dead_letters": {"topic": "dead", **where["dead_letters"]},
+        "folder": tmp_path,
+    }
+
+    def addresses(spec: PipelineSpec) -> list[object]:
+        dead = spec.dead_cluster
+        return [
+            spec.cluster.bootstrap_servers,
+            getattr(spec.reached_sink, "bootstrap_servers", None),
+            None if dead is None else dead.bootstrap_servers,
+        ]
+
+    with pytest.raises(SpecError) as lacking:
+        addresses(PipelineSpec.model_validate(made))
+    assert lacking.value.what.startswith(f"{section}.cluster names the cluster prod, and")
+    assert "load_spec" in lacking.value.do
+    assert "named_clusters={'prod': ...}" in lacking.value.do
+    assert f"{section}.bootstrap_servers" in lacking.value.do
+
+    whole = PipelineSpec.model_validate({**made, "named_clusters": {"prod": known}})
+    assert addresses(whole).count("other:9092") == 1
+
+
 def test_what_the_spec_says_wins(folder: Path) -> None:
     """Property by property, in whichever of both ways each is set; what it doesn't say
     is the cluster's.

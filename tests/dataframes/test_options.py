@@ -43,7 +43,7 @@ def test_a_mode_is_written_as_sparks_own_are() -> None:
         ({"spec": "s.yaml", "window": "7", "splits": SPLITS}, "exactly one of window and splits"),
         (
             {"bootstrap_servers": "k:9092", "window": "7"},
-            "window: is one of a pipeline: it goes with spec",
+            "window: is a window of a pipeline: it goes with spec",
         ),
         (
             {"bootstrap_servers": "k:9092", "splits": SPLITS, "columns": "rows"},
@@ -60,11 +60,11 @@ def test_a_mode_is_written_as_sparks_own_are() -> None:
         ({"spec": "s.yaml", "window": "7", "mode": "permissive"}, "mode: "),
         (
             {"spec": "s.yaml", "window": "7", "isolation": "read_uncommitted"},
-            "isolation: is the spec's to say",
+            "isolation: can't be set with spec, which says it",
         ),
         (
             {"spec": "s.yaml", "window": "7", "client.sasl.password": "hush"},
-            "client: is the spec's to say",
+            "client: can't be set with spec, which says it",
         ),
         (
             {"bootstrap_servers": "k:9092", "splits": SPLITS, "client.group.id": "x"},

@@ -164,9 +164,9 @@ def test_what_is_gone_or_not_there_yet_is_refused(kafka: str, reading: Any) -> N
     delete_records(kafka, topic, 0, 4)
     with pytest.raises(Exception, match=rf"{topic}\[0\]"):
         frame.count()
-    with pytest.raises(Exception, match="the first one still there is 4"):
+    with pytest.raises(Exception, match="the log begins at offset 4 now"):
         reading(Split(topic, 0, 3, 10))
-    with pytest.raises(Exception, match="what is decided ends at 10"):
+    with pytest.raises(Exception, match="the last stable offset is 10"):
         reading(Split(topic, 0, 5, 11))
     with pytest.raises(Exception, match="has 1 partitions"):
         reading(Split(topic, 1, 0, 1))
@@ -248,7 +248,7 @@ def test_columns_are_not_the_users_to_tell(spark: SparkSession, kafka: str, read
     """
     topic = create_topic(kafka)
     reader = spark.read.format("windrow").schema("value binary").option("bootstrap_servers", kafka)
-    with pytest.raises(Exception, match="can't be told by schema"):
+    with pytest.raises(Exception, match="can't be set by schema"):
         reader.option(
             "splits", msgspec.json.encode([Split(topic, 0, 0, 1)]).decode()
         ).load().count()

@@ -250,6 +250,10 @@ def end_open(target: PublishTarget, names: Iterable[str]) -> None:
 
 
 def in_parallel(call: Callable[[T], R], every: Iterable[T]) -> list[R]:
-    """Calls several at the same time; raises the first error once those that have begun end."""
+    """Calls a function with each item, several at the same time.
+
+    Returns the results in the order of the items. An error of a call is raised once the
+    calls that are running have ended; those that haven't begun are left out.
+    """
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
         return list(pool.map(call, every))
