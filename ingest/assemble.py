@@ -1,7 +1,7 @@
-"""A spec becomes a pipeline: the only place where interfaces meet their implementations.
+"""Makes a pipeline from a spec: the only module where interfaces meet implementations.
 
-Each part is loaded by who needs it: the schema, with pandera, polars and what these
-bring, takes longer than a look at a pipeline.
+Each part is loaded when it is needed: loading the schema, with pandera and polars,
+takes longer than a look at a pipeline.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ if TYPE_CHECKING:
 
 
 Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
-"""What planning asks a cluster, and what tasks read it with."""
+"""A broker that planning asks, and a function that makes readers for tasks."""
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What a pipeline stands on besides its spec and schema.
+    """Everything that a pipeline needs besides its spec and schema.
 
-    `table` is told the columns of the rows, without the metadata's.
-
-    `dead_topic`: of a spec that has one.
+    `table` takes the columns of the rows, without the metadata columns. `dead_topic` is
+    None if the spec has none.
     """
 
     connection: Connection
@@ -56,25 +55,27 @@ class Dependencies:
 def assemble(
     spec: PipelineSpec, engine: Engine | None = None, transform: Transform | None = None
 ) -> Pipeline:
-    """Everything a pipeline stands on, untouched yet.
+    """Makes a pipeline from a spec. Nothing is asked or written yet.
 
     Args:
-        spec: what a user wrote.
-        engine: where tasks run; None: a local Spark session, started when there is
-            something to read.
-        transform: what becomes of decoded rows, in the place of the rules of the spec's
-            schema. The table has the columns that it gives.
+        spec: the pipeline's spec.
+        engine: the engine that runs the tasks; None: a local Spark session, started
+            when there is something to read.
+        transform: takes the place of the rules of the spec's schema. The table has the
+            columns of its result.
 
     Raises:
-        SpecError: the schema can't be loaded or stored, or the ledger's or the table's
-            place makes no sense.
+        SpecError: the schema can't be loaded or stored, or the place of the ledger or
+            of the table is invalid.
     """
     columns = table_columns(spec, transform)
-    return _pipeline(spec, lambda: columns, columns.arrow_schema, _named(spec, engine), transform)
+    return _pipeline(
+        spec, lambda: columns, columns.arrow_schema, _dependencies_of(spec, engine), transform
+    )
 
 
 def assemble_on(spec: PipelineSpec, on: Dependencies) -> Pipeline:
-    """The same on other foundations than those that the spec names.
+    """Makes a pipeline with dependencies other than those that the spec names.
 
     Raises:
         SpecError: the schema can't be loaded or stored.
@@ -84,18 +85,19 @@ def assemble_on(spec: PipelineSpec, on: Dependencies) -> Pipeline:
 
 
 def assemble_to_look(spec: PipelineSpec) -> Pipeline:
-    """The same for who looks and writes nothing: the schema is loaded at the first
-    write, and so is what is wrong with it told then.
+    """Makes a pipeline for a caller that only reads.
+
+    The schema is loaded at the first write, and its errors are raised then.
 
     Raises:
-        SpecError: the ledger's or the table's place makes no sense.
+        SpecError: the place of the ledger or of the table is invalid.
     """
     columns = cache(lambda: table_columns(spec))
-    return _pipeline(spec, columns, lambda: columns().arrow_schema, _named(spec, None))
+    return _pipeline(spec, columns, lambda: columns().arrow_schema, _dependencies_of(spec, None))
 
 
 def connect(spec: PipelineSpec) -> Connection:
-    """The pipeline's cluster, and readers of its topics: all that a look at them needs."""
+    """The pipeline's cluster, and readers of its topics: enough to look at the topics."""
     return reach(spec.cluster, spec.source.isolation)
 
 
@@ -103,7 +105,8 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
     """A cluster at an isolation level. Nothing is asked yet.
 
     Raises:
-        SpecError: the client properties can't be used, or a secret isn't where its reference says.
+        SpecError: the client properties can't be used, or a secret doesn't exist at its
+            reference.
     """
     from windrow.ingest.kafka.broker import KafkaBroker
     from windrow.ingest.kafka.client import consumer_recipe
@@ -120,7 +123,7 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
 
 
 def dead_topic(cluster: ClusterSpec, topic: str) -> DeadTopic:
-    """A topic of a cluster that dead letters are published to. Nothing is asked yet.
+    """A topic of a cluster for dead letters. Nothing is asked yet.
 
     Raises:
         SpecError: the client properties can't be used.
@@ -133,11 +136,13 @@ def dead_topic(cluster: ClusterSpec, topic: str) -> DeadTopic:
 
 
 def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
-    """The pipeline's table and its dead letters, for who reads them: that takes neither ledger nor schema.
+    """The pipeline's table and its dead letters, for reading.
+
+    Neither the ledger nor the schema is needed.
 
     Raises:
-        SpecError: no table can lie there.
-    """  # noqa: E501
+        SpecError: the table's place is invalid.
+    """
     return make_table(
         spec.reached_sink, lambda: table_columns(spec).arrow_schema, spec.metadata, spec.folder
     )
@@ -149,13 +154,13 @@ def make_table(
     """The table of a spec's section, and its dead letters.
 
     Args:
-        section: what the spec says of it.
-        rows: the columns of the rows without the metadata columns.
-        metadata: these, name -> column.
-        folder: what a relative path is relative to.
+        section: the spec's section of the table.
+        rows: the columns of the rows, without the metadata columns.
+        metadata: the metadata columns, name -> column.
+        folder: the folder that relative paths are resolved against.
 
     Raises:
-        SpecError: no table can lie there, or hold such columns.
+        SpecError: the table's place is invalid, or the table can't hold such columns.
     """
     from windrow.ingest.sinks.kinds import sink_kind
 
@@ -164,12 +169,11 @@ def make_table(
 
 
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
-    """The columns of the pipeline's table, but for the metadata columns: what becomes
-    of the decoded ones.
+    """The columns of the pipeline's table, without the metadata columns.
 
-    `transform`: see `assemble`.
-
-    Where the spec's own transform says a schema, they are that one's.
+    If the spec's own transform has a schema, they are that schema's. Else they are the
+    decoded columns, changed by `transform`, or by the rules of the spec's schema if
+    that is None.
 
     Raises:
         SpecError: the schema can't be loaded.
@@ -183,8 +187,8 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     )
 
 
-def _named(spec: PipelineSpec, engine: Engine | None) -> Dependencies:
-    """Those that the spec names."""
+def _dependencies_of(spec: PipelineSpec, engine: Engine | None) -> Dependencies:
+    """The dependencies that the spec names."""
     from windrow.ingest.ledger.sql import open_ledger
     from windrow.ingest.runner.spark.local import local_session
     from windrow.ingest.runner.spark.spark import SparkEngine
@@ -213,7 +217,7 @@ def _pipeline(
     sink, dead_letters = on.table(rows)
     reshape = _reshape(spec, transform)
     if reshape is not None:
-        _refuse_unfit(sink, on.engine)
+        _check_reshape(sink, on.engine)
     return Pipeline(
         spec=spec,
         columns=columns,
@@ -231,8 +235,10 @@ def _pipeline(
 
 
 def _reshape(spec: PipelineSpec, transform: Transform | None) -> Reshape | None:
-    """The function of Spark's, and what its rows are held to: the rules of its own
-    schema, else of that by which they were decoded.
+    """The function of DataFrames, and the rules that check its rows.
+
+    They are the rules of its own schema, else of the schema that the rows were decoded
+    by.
     """
     if spec.transform is None:
         return None
@@ -247,31 +253,25 @@ def _reshape(spec: PipelineSpec, transform: Transform | None) -> Reshape | None:
     return Reshape(function, _rules(spec) if transform is None else Chain())
 
 
-def _refuse_unfit(sink: Sink, engine: Engine) -> None:
-    """What a function of Spark's needs of table and engine.
+def _check_reshape(sink: Sink, engine: Engine) -> None:
+    """Checks that table and engine can be used with a function of DataFrames.
 
     Raises:
         SpecError: says what is missing.
     """
     if sink.capabilities.atomic != "window":
+        part = sink.capabilities.atomic
         what = (
             f"transform.spark needs a table that shows a window as a whole, and {sink.identity}"
-            f" shows it {sink.capabilities.atomic} by "
+            f" shows it {part} by {part}: a second run after a crash would need exactly the same"
+            " rows from the function"
         )
-        what += (
-            f"{sink.capabilities.atomic}: a run that dies halfway would have to get the very"
-            " same rows of the function again"
-        )
-        raise SpecError(
-            what,
-            "spec",
-            "Take another kind of table; a Kafka topic can with sink.atomic_window: true.",
-        )
+        do = "Use another kind of table, or for a Kafka topic sink.atomic_window: true."
+        raise SpecError(what, "spec", do)
     if not isinstance(engine, ReshapingEngine):
         what = f"transform.spark needs Spark, and {type(engine).__name__} has no DataFrames"
-        raise SpecError(
-            what, "spec", "Run the pipeline on Spark, or take transform out of the spec."
-        )
+        do = "Run the pipeline on Spark, or remove transform from the spec."
+        raise SpecError(what, "spec", do)
 
 
 def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
@@ -293,7 +293,7 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
 
 
 def _rules(spec: PipelineSpec) -> Transform:
-    """The rules of the spec's schema; none, where its format takes a spec without one."""
+    """The rules of the spec's schema; none if the format works without a schema."""
     from windrow.ingest.transform.chain import Chain
     from windrow.ingest.transform.validate import Validate
 

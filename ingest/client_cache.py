@@ -1,10 +1,9 @@
-"""What is dear to open and waits for the next split: clients, while a worker takes the
-splits of one job one after the other.
+"""Clients that are expensive to open, kept for the next split.
 
-Each try at a split has a task of its own, which keeps nothing. So what may outlive a
-try is kept here, by the thread that runs the tasks, and no longer than until the last
-of them. Whoever takes something has it alone, and who keeps it vouches that it is
-whole.
+A worker takes the splits of a job one after the other. Each try at a split has a task
+of its own, which keeps nothing. So a client that may outlive a try is kept here, by the
+thread that runs the tasks, until the last of them. Whoever takes a client is its only
+user, and keeps only a client that is in order.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Protocol
 
 
 class Closeable(Protocol):
-    """What can be kept."""
+    """A client that can be kept."""
 
     def close(self) -> None:
-        """Give everything back; nobody will ask for it again."""
+        """Releases everything; the client isn't used again."""
 
 
 class _Thread(threading.local):
-    shelf: dict[Hashable, Closeable] | None = None
+    kept: dict[Hashable, Closeable] | None = None
 
 
 _thread = _Thread()
@@ -31,34 +30,36 @@ _thread = _Thread()
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """While this lasts, what is kept waits to be taken; what waits at the end is closed."""
-    before, shelf = _thread.shelf, dict[Hashable, Closeable]()
-    _thread.shelf = shelf
+    """Turns keeping on for this thread. Clients that are still kept at the end are closed."""
+    before, kept = _thread.kept, dict[Hashable, Closeable]()
+    _thread.kept = kept
     try:
         yield
     finally:
-        _thread.shelf = before
+        _thread.kept = before
         with ExitStack() as closing:
-            for thing in shelf.values():
-                closing.callback(thing.close)
+            for client in kept.values():
+                closing.callback(client.close)
 
 
 def is_keeping() -> bool:
-    """Whether what is kept now waits for anybody."""
-    return _thread.shelf is not None
+    """True if a client that is kept now can be taken later."""
+    return _thread.kept is not None
 
 
-def keep(key: Hashable, thing: Closeable) -> None:
-    """Let a thing wait under a key, in the place of what waits there; that, or without
-    `keeping` the thing itself, is closed.
+def keep(key: Hashable, client: Closeable) -> None:
+    """Keeps a client under a key.
+
+    A client that is kept there already is closed. Outside of `keeping`, the client
+    itself is closed.
     """
-    left = thing if _thread.shelf is None else _thread.shelf.pop(key, None)
-    if _thread.shelf is not None:
-        _thread.shelf[key] = thing
+    left = client if _thread.kept is None else _thread.kept.pop(key, None)
+    if _thread.kept is not None:
+        _thread.kept[key] = client
     if left is not None:
         left.close()
 
 
 def taken(key: Hashable) -> Closeable | None:
-    """What waits under a key, which waits there no longer; None if there is nothing."""
-    return None if _thread.shelf is None else _thread.shelf.pop(key, None)
+    """Takes the client that is kept under a key; None if there is none."""
+    return None if _thread.kept is None else _thread.kept.pop(key, None)

@@ -1,29 +1,29 @@
-"""What can go wrong, as a tree whose branches are reactions.
+"""The errors of windrow: a tree whose branches are the reactions to them.
 
     WindrowError
     ├── SpecError            exit 2   the spec, the schema or the command line is wrong: fix it
-    │   └── SpecMistakesError      all that is wrong with one spec
+    │   └── SpecMistakesError      all mistakes of one spec
     ├── RefusedError         exit 1   the data was refused, nothing became visible: a person decides
     │   ├── DataLossError          retention or truncation removed what the window needs
-    │   │   └── CutOffError            a log ends below where a window ended before
+    │   │   └── CutOffError            a log ends below the end of an earlier window
     │   ├── IdentityError          another cluster, a recreated topic
     │   │   └── OwnerError       pipeline, ledger, table and registry don't belong together
     │   ├── OverlapError           the range is already committed under another window
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
     │   ├── DeadLetterLimitError   more dead letters than the limits allow
-    │   ├── UnfitRowsError         rows that the table has no place for: they become dead letters
-    │   └── DamagedError           the ledger, or a receipt of the table, can't be read any more
+    │   ├── UnfitRowsError         rows that the table can't hold: they become dead letters
+    │   └── DamagedError           the ledger, or a receipt of the table, can't be read
     ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
-    │   ├── LostConnectionError    surely nothing was written: the same may be tried again at once
+    │   ├── LostConnectionError    surely nothing was written: try again at once
     │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again
-    ├── NotClosedError       exit 4   the window is not over yet: come back
-    │   └── OpenTransactionError       an open transaction may still bring messages of its time
+    ├── NotClosedError       exit 4   the window is not over yet: run it later
+    │   └── OpenTransactionError       an open transaction may still bring messages of it
     └── BugError             exit 70  a mistake of windrow or a library: report it
         └── AccountingError            the counters disagree
 
-Every error names its stage, where possible its topic-partition and offset, and what to
-do. No error carries a payload or a secret.
+Every error names its stage, if known the topic-partition and offset, and what to do. No
+error carries a payload or a secret.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ Stage = Literal[
 
 
 def with_spec(text: str, spec: Path | None) -> str:
-    """The text with a pipeline's file in the commands that it advises, `windrow verify
-    SPEC`, where the file is known.
+    """Puts the path of a pipeline's file into the commands that a text advises.
+
+    `windrow verify SPEC` becomes `windrow verify orders.yaml`; without a path the text
+    stays as it is.
     """
     return (
         text
@@ -67,16 +69,17 @@ def with_spec(text: str, spec: Path | None) -> str:
 
 
 class WindrowError(Exception):
-    """The root.
+    """The root of all errors.
 
-    All fields go to `Exception.__init__`, so that every error survives pickling on its
-    way from a Spark worker.
+    All fields are passed to `Exception.__init__`, so that an error survives pickling on
+    its way from a Spark worker.
     """
 
     exit_code: ClassVar[int] = 70
-    """What the command ends with.
+    """The exit code of the command.
 
-    Each branch says its own; an error of no branch would be a mistake of ours.
+    Each branch of the tree has its own; an error of no branch would be a bug of
+    windrow.
     """
 
     def __init__(
@@ -88,9 +91,7 @@ class WindrowError(Exception):
         partition: int | None = None,
         offset: int | None = None,
     ) -> None:
-        """`what` happened in which `stage`, and what the reader should `do`;
-        coordinates where there are any.
-        """
+        """Takes what happened, the stage, what to do, and the place in the log, if any."""
         super().__init__(what, stage, do, topic, partition, offset)
         self.what = what
         self.stage = stage
@@ -100,9 +101,9 @@ class WindrowError(Exception):
         self.offset = offset
 
     def __str__(self) -> str:
-        """One clear paragraph: what happened, where, what to do.
+        """One paragraph: what happened, where, and what to do.
 
-        Of a spec the stage goes without saying.
+        The stage "spec" is left out.
         """
         stage = "" if self.stage == "spec" else self.stage
         where = ", ".join(part for part in (stage, self.place) if part)
@@ -110,7 +111,7 @@ class WindrowError(Exception):
 
     @property
     def place(self) -> str:
-        """Where in the log, as far as that is known: `topic[0]@7`, or nothing."""
+        """The place in the log as far as it is known: `topic[0]@7`, or an empty text."""
         partition = "" if self.partition is None else f"[{self.partition}]"
         return f"{self.topic or ''}{partition}{'' if self.offset is None else f'@{self.offset}'}"
 
@@ -122,7 +123,7 @@ class SpecError(WindrowError):
 
 
 class SpecMistakesError(SpecError):
-    """Everything that is wrong with one spec; one line each."""
+    """All mistakes of one spec, one line each."""
 
     def __str__(self) -> str:
         """The mistakes as a list, then what to do."""
@@ -132,10 +133,10 @@ class SpecMistakesError(SpecError):
 class RefusedError(WindrowError):
     """The window was refused; nothing of it became visible.
 
-    `of_setting`: it is how the pipeline is set up that is wrong, not the window's data.
-    Every window is refused until that is fixed, and then this one can be run like any
-    other. Most classes say it of all their errors; of others it depends on where they
-    are raised.
+    `of_setting`: the pipeline's setup is wrong, not the data of this window. Every
+    window is refused until that is fixed; then this window can be run like any other.
+    Most classes set it for all their errors; for the others it depends on the place
+    that raises.
     """
 
     exit_code = 1
@@ -144,7 +145,7 @@ class RefusedError(WindrowError):
 
 @contextmanager
 def refusing_all(sure: bool = True) -> Iterator[None]:
-    """Say of what is refused inside that every window is, if that is sure."""
+    """Sets `of_setting` on a RefusedError that is raised inside, if `sure`."""
     try:
         yield
     except RefusedError as error:
@@ -157,8 +158,9 @@ class DataLossError(RefusedError):
 
 
 class CutOffError(DataLossError):
-    """A log ends below an offset that it had reached before: right after an election a
-    broker may say so for a moment.
+    """A log ends below an offset that it had reached before.
+
+    Right after the election of a leader a broker may say so for a moment.
     """
 
 
@@ -167,16 +169,15 @@ class IdentityError(RefusedError):
 
 
 class OwnerError(IdentityError):
-    """The pipeline doesn't belong together with its ledger, the table that its sink
-    names, or the schema registry.
-    """
+    """The pipeline doesn't belong to this ledger, this table, or this schema registry."""
 
     of_setting = True
 
 
 class OverlapError(RefusedError):
-    """A range of the plan is already committed under another window: the plan was made
-    by another ledger than the table's.
+    """A range of the plan is already committed under another window.
+
+    The plan was made by another ledger than the table's.
     """
 
     of_setting = True
@@ -189,7 +190,7 @@ class GridError(RefusedError):
 
 
 class SchemaChangedError(RefusedError):
-    """The schema and the table's columns differ in a way that windrow does not apply by itself."""
+    """The schema differs from the table's columns in a way that windrow doesn't apply."""
 
     of_setting = True
 
@@ -199,9 +200,9 @@ class DeadLetterLimitError(RefusedError):
 
 
 class UnfitRowsError(RefusedError):
-    """Rows that a table has no place for, raised by a stager that has taken none of their batch.
+    """A table can't hold some rows; the stager has taken none of their batch.
 
-    `offset` is that of the first of them.
+    `offset` is that of the first of these rows.
     """
 
     def __init__(
@@ -214,14 +215,15 @@ class UnfitRowsError(RefusedError):
         offset: int | None = None,
         rows: Sequence[int] = (),
     ) -> None:
-        """As `WindrowError`; `rows`: which they are, by their positions in the batch."""
+        """Takes the fields of `WindrowError`, and the rows' positions in their batch."""
         super().__init__(what, stage, do, topic, partition, offset)
         self.rows = rows
 
 
 class DamagedError(RefusedError):
-    """The ledger, or a receipt that the table names, is missing, damaged or of a later
-    form: to be fixed before any window can be run.
+    """The ledger or a receipt of the table is missing, damaged or of a later form.
+
+    No window can be run until that is fixed.
     """
 
     of_setting = True
@@ -234,13 +236,17 @@ class UnreachableError(WindrowError):
 
 
 class LostConnectionError(UnreachableError):
-    """The way to a table was lost before a change was sent, or its server took the
-    change back by itself.
+    """The connection to a table was lost, and surely nothing was changed.
+
+    Either the change had not been sent, or the server rolled it back.
     """
 
 
 class OutcomeUnknownError(UnreachableError):
-    """A commit was sent and not answered. Nothing may be deleted; the next run looks first."""
+    """A commit was sent and not answered.
+
+    Nothing may be deleted; the next run looks first if the commit arrived.
+    """
 
 
 class NotClosedError(WindrowError):
@@ -250,15 +256,16 @@ class NotClosedError(WindrowError):
 
 
 class OpenTransactionError(NotClosedError):
-    """An open transaction holds the end of a topic-partition back, and may still bring
-    messages from before the label.
+    """An open transaction holds back the end of a topic-partition.
+
+    It may still bring messages from before the label.
     """
 
 
 class BugError(WindrowError):
-    """A mistake of windrow's own, or of what it stands on: report it.
+    """A bug of windrow, or of a library.
 
-    Nothing became visible; trying again fixes nothing.
+    Nothing became visible, and another try fixes nothing.
     """
 
     exit_code = 70
@@ -272,15 +279,15 @@ class BugError(WindrowError):
         partition: int | None = None,
         offset: int | None = None,
     ) -> BugError:
-        """The bug that an exception shows which nobody foresaw.
+        """Makes the error for an unexpected exception.
 
-        It carries the exception's type and the places in the code, never the text:
-        Arrow, polars and others quote values in theirs. How it came there is a note,
-        which a stack trace shows and nothing else does.
+        It carries the exception's type and place in the code, never its text: Arrow,
+        polars and other libraries quote values in their texts. The stack is in a note,
+        which only a stack trace shows.
         """
-        kind, came = type(error).__qualname__, list(traceback.walk_tb(error.__traceback__))
+        kind, frames = type(error).__qualname__, list(traceback.walk_tb(error.__traceback__))
         place = "".join(
-            f", at {frame.f_globals.get('__name__', '?')}:{line}" for frame, line in came[-1:]
+            f", at {frame.f_globals.get('__name__', '?')}:{line}" for frame, line in frames[-1:]
         )
         what = f"{kind}: this is a bug in windrow{place}"
         do = (
@@ -288,14 +295,12 @@ class BugError(WindrowError):
             " --debug."
         )
         bug = cls(what, stage, do, topic, partition, offset)
-        bug.add_note(
-            "".join(["How it came there:\n", *traceback.format_tb(error.__traceback__), kind])
-        )
+        bug.add_note("".join(["Stack trace:\n", *traceback.format_tb(error.__traceback__), kind]))
         return bug
 
 
 class AccountingError(BugError):
     """Independent counters disagree.
 
-    The data is not refused: whichever counter is wrong, no setting and no decision fixes it.
+    The data is not refused: no setting and no decision fixes a wrong counter.
     """

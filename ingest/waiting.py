@@ -1,6 +1,4 @@
-"""What takes long says what it is: who waits at a terminal would else take the silence
-for a hang.
-"""
+"""Messages about long waits, so that nobody at a terminal takes the silence for a hang."""
 
 from __future__ import annotations
 
@@ -11,34 +9,34 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SECONDS = 2.0
-"""So long nobody wonders."""
+"""How long a wait may be silent."""
 
 _LOG = logging.getLogger("windrow.waiting")
 
 
 def say(what: str) -> None:
-    """Say what is waited for, where it is known already that it takes long."""
+    """Logs what is waited for, if it is already known that the wait is long."""
     _LOG.warning("Waiting for %s", what)
 
 
 @contextmanager
 def waiting_for(what: str | Callable[[], str]) -> Iterator[None]:
-    """Say what is waited for, if the block takes longer than `SECONDS`: by Python's
-    logging, which has it on stderr unless told.
+    """Logs what is waited for, if the block takes longer than `SECONDS`.
 
-    `what`: asked only then, if it is to be asked.
+    Python's logging writes it to stderr unless configured otherwise. A function `what`
+    is called only then.
     """
-    said = threading.Timer(SECONDS, lambda: say(what if isinstance(what, str) else what()))
-    said.daemon = True
-    said.start()
+    timer = threading.Timer(SECONDS, lambda: say(what if isinstance(what, str) else what()))
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        said.cancel()
+        timer.cancel()
 
 
 def lock_holder(*paths: str) -> str:
-    """Who holds a lock of one of these files that keeps writers out, as far as Linux says."""
+    """Names the process that holds a write lock on one of these files, if Linux says so."""
     inodes = set()
     for path in paths:
         with suppress(OSError):

@@ -1,6 +1,4 @@
-"""Boundaries: per topic-partition the offsets at which a label cuts the log, how each
-was found, and its witness.
-"""
+"""Boundaries: the offsets at which a label cuts the logs of all topic-partitions."""
 
 from __future__ import annotations
 
@@ -13,14 +11,19 @@ import msgspec
 from windrow.ingest.model.label import Label, label_text, require_label
 
 How = Literal["settled", "end", "open", "clamped", "log_start", "position", "batch", "removed"]
-"""How a boundary's offset was found.
+"""How the offset of a mark was determined.
 
-settled: the settled message. end: nothing at or after the label, so the last stable
-offset. open: the last stable offset, behind which a transaction was still open after
-all the patience that was asked for. clamped: moved to a frozen neighbour. log_start:
-the log's own start above 0, which proves nothing about what was there before. position:
-where the spec's `start` says. batch: where a micro-batch ends. removed: carried on from
-the lower neighbour, for a topic that is not there, or not asked for, any more.
+- settled: by the settled rule (`ingest.source.enumerator.settled_rule`).
+- end: the last stable offset, because no message lies at or after the label.
+- open: the last stable offset, although a transaction was still open behind it when the
+  wait for it was over.
+- clamped: moved to a frozen neighbour.
+- log_start: the first offset of a log that begins above 0. It proves nothing about the
+  messages that were before it.
+- position: resolved from the spec's `start`.
+- batch: the end of a micro-batch.
+- removed: copied from the lower neighbour, because the topic was deleted or isn't
+  selected any more.
 """
 
 
@@ -29,7 +32,7 @@ def _ascending(values: Sequence[tuple[str, int]] | Sequence[str]) -> bool:
 
 
 class TopicPartition(msgspec.Struct, frozen=True, order=True):
-    """A Kafka topic-partition."""
+    """One partition of a Kafka topic."""
 
     topic: str
     partition: int
@@ -40,8 +43,9 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
 
 
 class TopicSeen(msgspec.Struct, frozen=True, order=True):
-    """A topic as a boundary saw it: which one it is (made anew it has the same name and
-    another id), and how many partitions it had.
+    """A topic as it was when a boundary was resolved: its id and its number of partitions.
+
+    A topic that is deleted and created again keeps its name and gets another id.
     """
 
     topic: str
@@ -50,13 +54,14 @@ class TopicSeen(msgspec.Struct, frozen=True, order=True):
 
 
 class Mark(msgspec.Struct, frozen=True, order=True):
-    """Where a boundary cuts one topic-partition, and how that was found.
+    """The offset at which a boundary cuts one topic-partition.
 
-    `leader_epoch` is the witness that the log was whole up to here: when the mark was
-    cut, the messages of this epoch and of those before it reached up to the offset or
-    beyond, and none below the offset had a later epoch. A log that is cut off below the
-    offset grows again under a later epoch only, so the cluster can tell ever after.
-    None where the cluster named no epoch, or an older version cut the mark.
+    `how` says how the offset was determined. `leader_epoch` is its witness: it proves
+    that the log was whole up to here. When the mark was made, the messages of this
+    epoch and of earlier ones reached at least to the offset, and no message below the
+    offset had a later epoch. A log that is truncated below the offset grows again only
+    under a later epoch, so the cluster can tell for ever. None if the cluster named no
+    epoch, or if an older version made the mark.
     """
 
     topic: str
@@ -66,24 +71,25 @@ class Mark(msgspec.Struct, frozen=True, order=True):
     leader_epoch: int | None = None
 
     def __post_init__(self) -> None:
-        """An offset is never negative: sentinels are resolved before a mark exists."""
+        """Checks that the offset isn't negative: sentinels are resolved before."""
         if self.offset < 0:
-            msg = f"offset {self.offset} of {self.topic}[{self.partition}] is negative"
+            msg = f"offset {self.offset} of {self.tp} is negative"
             raise ValueError(msg)
 
     @property
     def tp(self) -> TopicPartition:
-        """The topic-partition it cuts."""
+        """The topic-partition that is cut."""
         return TopicPartition(self.topic, self.partition)
 
 
 class Boundary(msgspec.Struct, frozen=True):
-    """Per topic-partition offsets under one label, of one cluster and known topics.
+    """The offsets at which one label cuts all topic-partitions of one cluster.
 
-    Total: a partition that was added to a known topic later is cut at 0 here. A
-    topic-partition that is not read yet (a topic that is new to the pattern or the
-    spec) is in no mark; the first boundary that has it says in `begins` where its first
-    window begins, should that window start at a boundary that doesn't know it.
+    A boundary knows the topics in `topics`. A partition that was added to one of them
+    later is cut at 0. A topic-partition that isn't read yet, because its topic is new
+    to the pattern or to the spec, has no mark. The first boundary that has a mark for
+    it also has a mark in `begins`: there its first window begins, if that window starts
+    at a boundary that doesn't know it.
     """
 
     label: Label
@@ -93,7 +99,7 @@ class Boundary(msgspec.Struct, frozen=True):
     begins: tuple[Mark, ...] = ()
 
     def __post_init__(self) -> None:
-        """Marks are sorted, each topic-partition is cut once and begins at or before its cut."""
+        """Checks that marks are sorted and unique, and that no begin lies above its mark."""
         require_label("label", self.label)
         if not (
             _ascending([(m.topic, m.partition) for m in self.marks])
@@ -107,7 +113,7 @@ class Boundary(msgspec.Struct, frozen=True):
             raise ValueError(msg)
         cuts = self.by_tp() if self.begins else {}
         if any(b.tp not in cuts or b.offset > cuts[b.tp].offset for b in self.begins):
-            msg = f"a begin of boundary {label_text(self.label)} lies behind its cut, or has none"
+            msg = f"a begin of boundary {label_text(self.label)} lies above its mark, or has none"
             raise ValueError(msg)
 
     @classmethod
@@ -119,7 +125,7 @@ class Boundary(msgspec.Struct, frozen=True):
         marks: Iterable[Mark],
         begins: Iterable[Mark] = (),
     ) -> Boundary:
-        """A boundary from topics and marks in any order."""
+        """Makes a boundary from topics and marks in any order."""
         return cls(
             label, cluster_id, tuple(sorted(topics)), tuple(sorted(marks)), tuple(sorted(begins))
         )
@@ -129,16 +135,18 @@ class Boundary(msgspec.Struct, frozen=True):
         return {m.tp: m for m in self.marks}
 
     def by_topic(self) -> dict[str, TopicSeen]:
-        """The topics it knows, by name."""
+        """Its topics by name."""
         return {t.topic: t for t in self.topics}
 
     def cut(self, tp: TopicPartition) -> Mark | None:
-        """Where it cuts: its mark; offset 0 for a partition that was added to one of
-        its topics later; None for what it doesn't know.
-        """
-        return next((m for m in self.marks if m.tp == tp), self._later(tp))
+        """Its mark in a topic-partition, or None if it doesn't know that one.
 
-    def _later(self, tp: TopicPartition) -> Mark | None:
+        A partition that was added to one of its topics later is cut at offset 0.
+        """
+        return next((m for m in self.marks if m.tp == tp), self._added(tp))
+
+    def _added(self, tp: TopicPartition) -> Mark | None:
+        """The mark of a partition that was added to one of its topics later, or None."""
         seen = next((t for t in self.topics if t.topic == tp.topic), None)
         return (
             None
@@ -147,7 +155,7 @@ class Boundary(msgspec.Struct, frozen=True):
         )
 
     def cuts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Mark]:
-        """Where it cuts each of these; what it doesn't know is left out."""
+        """The marks that `cut` gives for these topic-partitions, without unknown ones."""
         known = self.by_tp()
-        cuts = {tp: known.get(tp) or self._later(tp) for tp in tps}
+        cuts = {tp: known.get(tp) or self._added(tp) for tp in tps}
         return {tp: mark for tp, mark in cuts.items() if mark is not None}

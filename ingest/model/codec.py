@@ -1,4 +1,4 @@
-"""JSON both ways for the nouns of `ingest.model`."""
+"""Conversion of the values in `ingest.model` to JSON and back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ T = TypeVar("T")
 
 
 def to_json(value: msgspec.Struct) -> str:
-    """Canonical JSON: the fields in their declared order, no spaces."""
+    """Canonical JSON: the fields in their declared order, without spaces."""
     return msgspec.json.encode(value).decode()
 
 
 def from_json(text: str | bytes, kind: type[T]) -> T:
-    """The value back.
+    """Reads a value back from its JSON.
 
     Raises:
-        msgspec.ValidationError: if the text is not of this kind or breaks one of its invariants.
+        msgspec.ValidationError: the text is not of this kind, or breaks one of its
+            invariants.
     """
     return msgspec.json.decode(text, type=kind)

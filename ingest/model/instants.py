@@ -10,21 +10,23 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class InstantError(ValueError):
-    """What was written is no instant."""
+    """A text or a datetime that can't be used as an instant."""
 
     def __init__(self, what: str, do: str) -> None:
-        """`what` it is instead, to be read after it; what to `do`."""
+        """Takes the problem, in words that follow the value, and what to do."""
         super().__init__(f"{what}: {do}")
         self.what = what
         self.do = do
 
 
 def parse_instant(text: str) -> datetime:
-    """The instant, in UTC. One without a time zone is refused: whoever wrote it may
-    have meant another clock than whoever reads it.
+    """Reads an instant in ISO form, and returns it in UTC.
+
+    An instant without a time zone is refused: its writer and its reader may have
+    different clocks in mind.
 
     Raises:
-        InstantError: it is none.
+        InstantError: the text is no instant, or has no time zone.
     """
     written = text.strip()
     try:
@@ -38,7 +40,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def is_zone(name: object) -> bool:
-    """Whether it is the name of a time zone that is the same on every machine."""
+    """True if this is the name of a time zone that is the same on every machine."""
     if (
         not isinstance(name, str)
         or name in {"localtime", "posixrules"}
@@ -52,10 +54,10 @@ def is_zone(name: object) -> bool:
 
 
 def to_utc(moment: datetime) -> datetime:
-    """The same instant on the clock of UTC.
+    """Converts an aware datetime to UTC.
 
     Raises:
-        InstantError: it has no time zone, or lies outside the years 1 to 9999 there.
+        InstantError: it has no time zone, or lies outside the years 1 to 9999 in UTC.
     """
     if moment.tzinfo is None:
         raise InstantError("has no time zone", "give the datetime a tzinfo, such as datetime.UTC")

@@ -1,31 +1,28 @@
-"""What a boundary is frozen under: an instant of the grid, or the sequence number of a
-micro-batch.
-"""
+"""Labels: the names under which boundaries are frozen."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 Label = datetime | int
-"""What a boundary is frozen under: an instant of the grid, or, between micro-batches, a
-sequence number.
-"""
+"""An instant of the pipeline's grid, or the sequence number of a micro-batch."""
 
 
 def instant(moment: datetime) -> str:
-    """The one text form of an instant: `2026-01-02T03:00:00Z`."""
+    """The only text form of an instant: `2026-01-02T03:00:00Z`."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def label_text(label: Label) -> str:
-    """The one text form of a label: an instant, or `batch-000000007`, which sorts as
-    the numbers do.
+    """The only text form of a label: an instant, or `batch-000000007`.
+
+    Texts of sequence numbers sort as the numbers do.
     """
     return instant(label) if isinstance(label, datetime) else f"batch-{label:09d}"
 
 
 def number_of(label: Label) -> int:
-    """The sequence number that a label is.
+    """Returns a label that is a sequence number.
 
     Raises:
         TypeError: it is an instant.
@@ -37,9 +34,9 @@ def number_of(label: Label) -> int:
 
 
 def is_later(one: Label, other: Label) -> bool:
-    """Whether a label comes after another one of its pipeline.
+    """True if one label comes after another label of the same pipeline.
 
-    An instant and a number are in no order: neither comes after the other.
+    An instant and a sequence number are in no order: neither comes after the other.
     """
     if isinstance(one, datetime) or isinstance(other, datetime):
         return isinstance(one, datetime) and isinstance(other, datetime) and one > other
@@ -47,7 +44,7 @@ def is_later(one: Label, other: Label) -> bool:
 
 
 def require_label(name: str, label: Label) -> None:
-    """Hold a label against its invariants; `name` is the field it stands in."""
+    """Checks the invariants of a label; `name` is the field that holds it."""
     if isinstance(label, int):
         if label < 0:
             msg = f"{name} must not be negative: {label}"

@@ -1,8 +1,8 @@
-"""The metadata columns: what a row says of the message it came from, beside its own columns.
+"""The metadata columns: what a row says about the message that it came from.
 
-This is the only list of them. A spec's `metadata` chooses among the names, those of
-Flink's Kafka table with a few of windrow's own, and says what the column is called.
-Everything that names these columns takes that mapping, name -> column.
+This is the only list of them. A spec's `metadata` chooses some by name and says what
+each column is called; the names are those of Flink's Kafka table and a few of windrow's
+own. Every function that needs these columns takes that mapping, name -> column.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Literal, NamedTuple
 
 
 class MetadataColumn(NamedTuple):
-    """A metadata column: its type, what it holds (for `docs/settings.md`), and why a
-    table can't go without it, where that is so.
+    """A metadata column: its type and its content, as `docs/settings.md` describes it.
+
+    `needed` says why every table must have the column; None if a table can do without
+    it.
     """
 
     type: Literal["string", "binary", "int32", "int64", "timestamp", "map", "headers"]
@@ -50,19 +52,19 @@ METADATA: Mapping[str, MetadataColumn] = {
         "windows are verified and replaced by it",
     ),
 }
-"""All metadata columns by name, in the order in which they stand in a table.
+"""All metadata columns by name, in the order of a table's columns.
 
-The window's is not in the files themselves.
+The window's column is not in the files themselves.
 """
 
 ALWAYS = tuple(name for name, column in METADATA.items() if column.needed)
-"""No table goes without these.
+"""The metadata columns that every table has.
 
-They alone are never null in the table's own words: a table that is there already can
-take any other one later, and its older rows have nulls then.
+Only these are declared as not nullable: any other one can be added to an existing
+table, and is null in its older rows.
 """
 
 DEFAULT: Mapping[str, str] = {
     name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp", "window")
 }
-"""The columns where a spec says nothing."""
+"""The metadata columns of a spec that doesn't choose any."""

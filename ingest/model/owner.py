@@ -1,4 +1,4 @@
-"""What a table is bound to from its first moment on, and the one comparison with who comes to it.
+"""The owner of a table, and the comparison with a pipeline that wants to write to it.
 
 Pure.
 """
@@ -10,15 +10,17 @@ import msgspec
 from windrow.ingest.errors import GridError, OwnerError
 
 OTHER_LEDGER = (
-    "Set state (or WINDROW_STATE) to the ledger that the table was begun with. If that one is lost,"
-    " name a state that isn't there yet, or move the one that was left behind away, and run windrow"
-    " doctor SPEC --rebuild-ledger: everything in it comes back from the table."
+    "Set state (or WINDROW_STATE) to the ledger that the table was begun with. If that ledger is"
+    " lost, set state to a ledger that doesn't exist yet, or move the wrong one away, and run"
+    " windrow doctor SPEC --rebuild-ledger: it rebuilds the ledger from the table."
 )
 
 
 class TableOwner(msgspec.Struct, frozen=True):
-    """The one pipeline whose windows a table takes, the id of the ledger that freezes
-    their boundaries, and the grid they lie on.
+    """The pipeline, the ledger and the grid that a table belongs to.
+
+    A table takes the windows of this pipeline only, with the boundaries that this
+    ledger froze, on this grid.
     """
 
     pipeline: str
@@ -27,22 +29,22 @@ class TableOwner(msgspec.Struct, frozen=True):
 
 
 def refuse_other_owner(table: str, bound: TableOwner, mine: TableOwner) -> None:
-    """Compare what a table is bound to with who comes. The same for every sink.
+    """Checks that a table belongs to the pipeline that wants to use it.
 
     Args:
-        table: where the table lies, for the sentence.
-        bound: what the table says.
-        mine: the pipeline that comes.
+        table: the table's place, for the message.
+        bound: the owner that is recorded in the table.
+        mine: the owner that the pipeline has.
 
     Raises:
         OwnerError: the table belongs to another pipeline, or to another ledger.
-        GridError: it was begun on another grid.
+        GridError: the table was begun on another grid.
     """
     if bound.pipeline != mine.pipeline:
         what = f"the table {table} belongs to pipeline {bound.pipeline!r}, not {mine.pipeline!r}"
         do = (
-            "One table takes one pipeline: a replacement would take the other's rows of the window"
-            " with it. Use another path."
+            "A table takes one pipeline: replacing a window would also remove the other pipeline's"
+            " rows. Use another path."
         )
         raise OwnerError(what, "setup", do)
     if bound.grid != mine.grid:

@@ -1,4 +1,4 @@
-"""Plans and their splits: what was decided for a window, in integers only."""
+"""Plans and their splits: the offset ranges that a window reads."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from windrow.ingest.model.window import Window
 
 
 class Split(msgspec.Struct, frozen=True, order=True):
-    """One offset range of one topic-partition: the unit of reading, one Spark task.
+    """One offset range of one topic-partition; one Spark task reads it.
 
-    Integers only: every sentinel was resolved before.
-
-    `leader_epoch` and `stop_epoch` are witnesses as a mark's is, for the start and for
-    the stop: no message of the split may have a later epoch than `stop_epoch`.
+    All fields are resolved offsets, no sentinels. `leader_epoch` and `stop_epoch` are
+    the witnesses (`Mark`) of the start and of the stop: no message of the split may
+    have a later epoch than `stop_epoch`.
     """
 
     topic: str
@@ -27,7 +26,7 @@ class Split(msgspec.Struct, frozen=True, order=True):
     stop_epoch: int | None = None
 
     def __post_init__(self) -> None:
-        """Never negative, never empty: an empty range needs no task."""
+        """Checks that the range isn't empty: an empty range needs no task."""
         if not 0 <= self.start < self.stop:
             msg = (
                 f"a split of {self.topic}[{self.partition}] must hold 0 <= start < stop, not"
@@ -37,12 +36,12 @@ class Split(msgspec.Struct, frozen=True, order=True):
 
     @property
     def tp(self) -> TopicPartition:
-        """The topic-partition it reads."""
+        """The topic-partition that is read."""
         return TopicPartition(self.topic, self.partition)
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What was decided for a window: integers only, frozen before anything is written."""
+    """The boundaries and the splits of a window, frozen before anything is written."""
 
     window: Window
     start: Boundary
@@ -52,8 +51,9 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Covers source ranges and sink, not code or schema: after a refusal the usual
-        cure is to fix the schema and try again.
+        """SHA-256 of the source ranges and the sink, without code and schema.
+
+        After a refusal the usual fix is another schema, and the plan stays valid.
         """
         ids = {t.topic: t.topic_id for t in self.stop.topics}
         ranges = [(ids.get(s.topic), s.topic, s.partition, s.start, s.stop) for s in self.splits]
@@ -61,18 +61,13 @@ class Plan(msgspec.Struct, frozen=True):
             [(m.topic, m.partition, m.offset) for m in boundary.marks]
             for boundary in (self.start, self.stop)
         ]
-        named = [
-            self.window,
-            self.stop.cluster_id,
-            ranges,
-            cuts,
-            self.sink,
-        ]  # named one by one: a field that a later version adds is not in it
-        return hashlib.sha256(msgspec.json.encode(named)).hexdigest()
+        # listed one by one, so that a field that a later version adds doesn't change the digest
+        content = [self.window, self.stop.cluster_id, ranges, cuts, self.sink]
+        return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 
 
 class Covered(msgspec.Struct, frozen=True, order=True):
-    """A committed range under the identity that offsets have: topic id, not name."""
+    """A committed offset range, with the topic's id in the place of its name."""
 
     topic_id: str
     partition: int
@@ -80,12 +75,12 @@ class Covered(msgspec.Struct, frozen=True, order=True):
     stop: int
 
     def overlaps(self, other: Covered) -> bool:
-        """Whether both hold an offset of the same topic-partition."""
+        """True if both hold an offset of the same topic-partition."""
         same = (self.topic_id, self.partition) == (other.topic_id, other.partition)
         return same and self.start < other.stop and other.start < self.stop
 
 
 def covered(plan: Plan) -> tuple[Covered, ...]:
-    """The ranges of a plan by topic id."""
+    """The ranges of a plan's splits, by topic id."""
     ids = {t.topic: t.topic_id for t in plan.stop.topics}
     return tuple(Covered(ids[s.topic], s.partition, s.start, s.stop) for s in plan.splits)

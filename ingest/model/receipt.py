@@ -1,7 +1,6 @@
-"""Receipts: what the sink itself says happened to a window, and the counts and
-checksums that it is made of.
+"""Receipts of committed windows, with the counts and checksums that they consist of.
 
-Kept for ever.
+A table keeps its receipts for ever.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.window import Window
 
 RECEIPT_VERSION = 4
-"""The form of receipts, which alone is written and read."""
+"""The form of receipts. Only this form is written and read."""
 
-
-# of the sum that `ingest.schema.checksum` defines
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+"""A checksum in hexadecimal, as `ingest.schema.checksum` defines it."""
 
 
 class Checksums(msgspec.Struct, frozen=True):
-    """Of one split's rows and dead letters, every column of each as it stands in a
-    staged file; of nothing it is 0.
+    """Checksums of the rows and the dead letters of one split.
+
+    Each covers all columns as they are in a staged file; without rows it is 0.
     """
 
     rows: Checksum = "0" * 16
@@ -33,10 +32,9 @@ class Checksums(msgspec.Struct, frozen=True):
 
 
 class Tombstones(msgspec.Struct, frozen=True):
-    """Which keys a window's last changes took out of the table: a file of the sink's,
-    by its place, its SHA-256, and how many they are.
+    """A file of the sink with the keys that a window's last changes took out of the table.
 
-    An older window that is committed later must not bring them back.
+    An older window that is committed later must not bring these rows back.
     """
 
     path: str
@@ -45,8 +43,9 @@ class Tombstones(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """How many rows the commits of a window brought to a table and took from it, and
-    the sums of their checksums, modulo 2**64.
+    """The rows that the commits of a window added to a table and removed from it.
+
+    The checksums are sums modulo 2**64.
     """
 
     rows_added: int = 0
@@ -56,16 +55,17 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Merged(Changed, frozen=True):
-    """What the commits of a window did to a table with a primary key, those of all its
-    generations together.
+    """What the commits of all generations of a window did to a table with a primary key.
 
-    The rows of the table are the sum over its windows of rows added less rows removed,
-    and so is their checksum (every column but the bucket's). The keys that were taken
-    out are kept in one of two ways: `tombstones` is the file of this generation; None if
-    it took nothing out, or marks the rows that it takes out. `buried` is for a sink that
-    keeps the tombstones of all windows in one table: they are the sum over windows as the
-    rows are. `kept`: the number of keys of which the window's last change left some
-    columns as they were before.
+    Summed over all windows, rows added less rows removed are the rows of the table, and
+    so are their checksums (of all columns but the bucket's).
+
+    The keys that were taken out are recorded in one of two ways. `tombstones` is this
+    generation's file; None if it took out nothing, or if the table marks such rows
+    itself. `buried` is for a sink that keeps the tombstones of all windows in one
+    table: their sum over the windows is that table, as with the rows.
+
+    `kept` counts the keys whose last change in the window left some columns unchanged.
     """
 
     tombstones: Tombstones | None = None
@@ -74,28 +74,29 @@ class Merged(Changed, frozen=True):
 
 
 class SplitCounts(msgspec.Struct, frozen=True):
-    """The counts of one task: the reader counts messages and bytes, the task verdicts and
-    rows, the stager what it staged.
+    """The counts of one task.
 
-    Each message that was `read` is counted once: `valid` messages became `rows` and
-    `deletes`, at least one each; `dead` ones were refused; `dropped` ones had no value,
-    and the spec says to pass over these; `filtered` ones were fine and became no row. Of
-    the rows and deletes that the stager was given it counted `rows_staged` by itself, and
-    of the dead letters `dead_staged`. `deletes` took rows out of the table by their keys,
-    or would have if these had been there. `truncated` messages lost the part of a
-    timestamp below a microsecond.
+    Each message that was `read` is counted once more: `valid` messages became at least
+    one of `rows` and `deletes`; `dead` ones were refused; `dropped` ones had no value,
+    and the spec says to pass over those; `filtered` ones were fine and became no row.
+    The stager counts by itself the rows and deletes (`rows_staged`) and the dead
+    letters (`dead_staged`) that it was given. `deletes` take rows out of the table by
+    their keys, also if the table has no such row. `truncated` messages lost the part of
+    a timestamp below a microsecond.
 
-    `next_offset` is the reader's position at the end; `missing` offsets of the range held
-    no visible message, `aborted` of them were messages of aborted transactions, the rest
-    are transaction markers or were compacted away. `skipped` offsets were not in the log
-    any more (retention, truncation, a topic that is gone). `reasons` counts dead letters
-    by stage and reason, `first_dead` gives offset and reason of the first few. `late` and
-    `early` messages are stamped before and after the window's hours; `late_by` counts the
-    late ones by the window whose hours they are stamped in (its key; the earliest counts
-    all before it too). `regrown`: the log was cut off below `start` after that was frozen,
-    and grew again before `stop` was: the new messages below `start` are in no window.
+    `next_offset` is the reader's position at the end. `missing` offsets of the range
+    held no visible message: `aborted` of them were messages of aborted transactions,
+    the others are transaction markers or were compacted away. `skipped` offsets were
+    gone from the log (by retention, truncation, or a deleted topic). `regrown`: the log
+    was truncated below `start` after that was frozen, and grew again before `stop` was
+    frozen; the new messages below `start` are in no window.
+
+    `reasons` counts the dead letters by stage and reason, and `first_dead` holds offset
+    and reason of the first few. `late` and `early` messages have timestamps before and
+    after the window's hours; `late_by` counts the late ones by the key of the window in
+    whose hours they are stamped, and the earliest key counts all before it too.
     `checksums` are the stager's. `schemas`: id and digest of each writer's schema that
-    messages were decoded by.
+    was used.
     """
 
     topic: str
@@ -134,7 +135,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The window's totals, as in `SplitCounts`.
+    """The totals of a window, with the meanings of `SplitCounts`.
 
     `read = valid + dead + dropped + filtered`, and `read + invisible + skipped` is the
     length of the ranges.
@@ -167,13 +168,13 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class DeadReplay(msgspec.Struct, frozen=True):
-    """A generation made by a dead-letter replay: the rows of the one before stay, and rows
-    of its dead letters are added.
+    """Says that a generation was made by a dead-letter replay.
 
-    `of`: the attempt that it stands on, whose open dead letters it took. `read_by`: the
-    attempt that read the log, whose dead letters are all that was refused then. Since
-    that, `messages` of them were accepted, by this generation and those before it;
-    `edited` of these are not as they are in the log.
+    The rows of the generation before stay, and rows of its dead letters are added.
+    `of`: the attempt of the generation before, whose open dead letters were replayed.
+    `read_by`: the attempt that read the log and left all dead letters of the window. Of
+    those, `messages` have been accepted by this generation and the ones before it;
+    `edited` of these were changed before they were decoded.
     """
 
     of: str
@@ -183,9 +184,7 @@ class DeadReplay(msgspec.Struct, frozen=True):
 
 
 class Routed(msgspec.Struct, frozen=True):
-    """How many of a window's rows lie in another table than the one with the receipt,
-    and the sum of their checksums.
-    """
+    """A window's rows in another table than the one with the receipt, and their checksum."""
 
     table: str
     rows: int
@@ -193,16 +192,17 @@ class Routed(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What the sink itself says happened to a window.
+    """The sink's record of a committed window: its plan, counts and checksums.
 
-    Written with the data, in one commit; enough to rebuild the ledger from.
+    It is written with the data, in one commit, and is enough to rebuild the ledger
+    from.
 
-    `seconds`: from when the first of the window's tasks began until the last one ended;
-    of a dead-letter replay, how long that took. `partial`: what the window has lost,
-    or may have lost, one sentence each; empty for a whole window. `merged` is filled in by
-    the sink, which alone knows what its table held; None where rows are only appended.
-    `dead_replay`: only of a dead-letter replay. `routed`: filled in by a sink of
-    several tables, one for each but this one.
+    `seconds`: from the begin of the window's first task to the end of its last one; for
+    a dead-letter replay, how long that took. `partial`: one sentence for each loss that
+    the window has or may have; empty for a complete window. `merged` is filled in by
+    the sink, because only the sink knows what its table held; None if rows are only
+    appended. `dead_replay` is set for a dead-letter replay only. `routed` is filled in
+    by a sink of several tables, with one entry for each of the other tables.
     """
 
     plan: Plan
@@ -226,20 +226,21 @@ class Receipt(msgspec.Struct, frozen=True):
     routed: tuple[Routed, ...] = ()
 
     def __post_init__(self) -> None:
-        """The digest is the plan's."""
+        """Checks that the digest is the plan's."""
         if self.digest != self.plan.digest:
-            msg = f"receipt of window {self.plan.window.key}: its digest is not its plan's"
+            msg = f"the digest in the receipt of window {self.plan.window.key} is not its plan's"
             raise ValueError(msg)
 
     @property
     def window(self) -> Window:
-        """The window it is of."""
+        """The window that was committed."""
         return self.plan.window
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """A receipt as the sink holds it: with the sink's own version of the commit where
-    that is still known.
+    """A receipt that was read from the sink, with the sink's version of its commit.
+
+    `version` is None if the sink doesn't know it any more.
     """
 
     receipt: Receipt

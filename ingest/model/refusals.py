@@ -1,6 +1,6 @@
-"""Dead letters by what was wrong with them, in words for the person who must fix it.
+"""Summaries of dead letters: kinds of problems in words, with counts and offsets.
 
-Pure, bounded, and never with a value.
+Pure and bounded; no text holds a value of a message.
 """
 
 from __future__ import annotations
@@ -11,30 +11,28 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-KINDS = 10
-"""How many kinds of one split are told apart; whatever else there is counts as `OTHERS`."""
+KINDS_MAX = 10
+"""How many kinds are kept for a stage of one split; the rest counts as `OTHERS`."""
 
-TOLD = 5
-"""How many kinds one sentence names."""
+KINDS_SHOWN = 5
+"""How many kinds an error's sentence names."""
 
-FIRST = 3
-"""So many of a stage's dead letters are told by their offsets."""
+OFFSETS_MAX = 3
+"""How many offsets of dead letters are kept for each stage."""
 
 OTHERS = "other reasons"
 
-_COUNTED = 200
-_LONGEST = 200
+_DIFFERENT_MAX = 200
+_LENGTH_MAX = 200
 _PLACE = re.compile(r" \((?:character|byte) \d+\)$")
 _INDEX = re.compile(r"\[\d+\]")
 
 Kinds = tuple[tuple[str, int], ...]
-"""What was wrong, and how often; the most frequent first."""
+"""Kinds of problems with their counts, the most frequent first."""
 
 
 class RefusedAt(msgspec.Struct, frozen=True):
-    """The dead letters of one stage in one split: how many, what was wrong with them,
-    and the offsets of the first few.
-    """
+    """The dead letters of one stage in one split: their number, kinds, and first offsets."""
 
     stage: str
     count: int
@@ -43,11 +41,12 @@ class RefusedAt(msgspec.Struct, frozen=True):
 
 
 def in_words(reason: str, detail: str | None) -> str:
-    """`Expected int, got float - at $.items[3].amount` as `$.items[].amount expected int, got float`.
+    """The kind of a problem, in words that are the same for all messages that have it.
 
-    Where in the document is a part of it. Where in the text, and at which index, is
-    not: that differs from message to message.
-    """  # noqa: E501
+    `Expected int, got float - at $.items[3].amount` becomes `$.items[].amount expected
+    int, got float`. The path in the document is kept. The position in the text and the
+    index in a list are left out, since they differ from message to message.
+    """
     what, _, path = (detail or reason).rpartition(" - at ")
     if not what:
         what, path = path, ""
@@ -58,13 +57,13 @@ def in_words(reason: str, detail: str | None) -> str:
     else:
         text = f"{path}: {what}"
     text = _INDEX.sub("[]", text) if path else what
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _LENGTH_MAX else text[: _LENGTH_MAX - 3] + "..."
 
 
 class Refusals:
-    """Counts the dead letters of one split, stage by stage.
+    """Counts the dead letters of one split by stage and kind.
 
-    Its memory is bounded, however many kinds there are.
+    Its memory is bounded, for any number of kinds.
     """
 
     def __init__(self) -> None:
@@ -78,32 +77,31 @@ class Refusals:
         details: Iterable[str | None],
         offsets: Sequence[int],
     ) -> None:
-        """Count dead letters: the stage, reason, detail and offset of each."""
+        """Counts dead letters: the stage, reason, detail and offset of each."""
         for (stage, reason, detail), count in Counter(
             zip(stages, reasons, details, strict=True)
         ).items():
             kinds = self._kinds.setdefault(stage, Counter())
             what = in_words(reason, detail)
-            known = what in kinds or len(kinds) < _COUNTED
+            known = what in kinds or len(kinds) < _DIFFERENT_MAX
             kinds[what if known else OTHERS] += count
         for stage, offset in zip(stages, offsets, strict=True):
             first = self._first.setdefault(stage, [])
-            if len(first) < FIRST:
+            if len(first) < OFFSETS_MAX:
                 first.append(offset)
 
     def by_stage(self) -> tuple[RefusedAt, ...]:
-        """Each stage that refused any: the most frequent kinds, at most `KINDS`, and
-        all others together.
-        """
+        """The summary of each stage that refused messages, with at most `KINDS_MAX` kinds."""
         return tuple(
-            RefusedAt(stage, kinds.total(), bounded(kinds, KINDS), tuple(self._first[stage]))
+            RefusedAt(stage, kinds.total(), bounded(kinds, KINDS_MAX), tuple(self._first[stage]))
             for stage, kinds in sorted(self._kinds.items())
         )
 
 
 def bounded(counts: Counter[str], most: int) -> Kinds:
-    """The most frequent, at most `most`, then all others together; equal ones in the
-    order of their names.
+    """The `most` most frequent kinds, then the sum of all others as `OTHERS`.
+
+    Kinds with equal counts are sorted by name.
     """
     named = sorted(
         ((what, n) for what, n in counts.items() if what != OTHERS),

@@ -1,11 +1,9 @@
-"""What a source can be told: which topics, where to begin, what to do about loss.
+"""The settings of a source: which topics, where to start, what to do on loss.
 
-Values only, the words of Flink's Kafka source.
-
-An `Initializer` is Flink's OffsetsInitializer (`earliest()`, `latest()`, `timestamp()`,
-`committedOffsets()`, `offsets()`), with what Flink leaves to chance made explicit: no
-message at or after an instant, no committed offset, a partition that no offset is given
-for.
+The words are those of Flink's Kafka source. An `Initializer` is Flink's
+OffsetsInitializer (`earliest()`, `latest()`, `timestamp()`, `committedOffsets()`,
+`offsets()`), and says also what to do in the cases that Flink leaves open: no message
+at or after an instant, no committed offset, no offset given for a partition.
 """
 
 from __future__ import annotations
@@ -25,29 +23,30 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 OnLoss = Literal["fail", "skip"]
 OnRemoved = Literal["fail", "drop"]
 Reset = Literal["fail", "earliest", "latest"]
-"""Where there is no answer: an error, the log's start, or its (stable) end."""
+"""What to do without an answer: fail, or start at the log's start or its stable end."""
 
 # --------------------------------------------------------------------------------------------------
 
 
 class Topics(msgspec.Struct, frozen=True, tag="topics"):
-    """These topics with all their partitions, also those that are added later.
+    """Topics by name, with all their partitions, also those that are added later.
 
-    Each must be there.
+    Each of them must exist.
     """
 
     names: tuple[str, ...]
 
 
 class Pattern(msgspec.Struct, frozen=True, tag="pattern"):
-    """Every topic whose whole name matches the regular expression, also one that is
-    made later; never Kafka's internal ones.
+    """Every topic whose whole name matches the regular expression.
+
+    Topics that are created later are included, Kafka's internal ones are not.
     """
 
     expression: str
 
     def matches(self, topic: str) -> bool:
-        """Whether the topic is among them."""
+        """True if the pattern selects the topic."""
         return re.fullmatch(self.expression, topic) is not None
 
 
@@ -61,7 +60,7 @@ Selection = Topics | Pattern | Partitions
 
 
 def selects(selection: Selection, tp: TopicPartition) -> bool:
-    """Whether a topic-partition is selected."""
+    """True if the selection contains a topic-partition."""
     if isinstance(selection, Partitions):
         return tp in selection.tps
     return (
@@ -86,22 +85,27 @@ def selection_text(selection: Selection) -> str:
 
 
 class AtLabel(msgspec.Struct, frozen=True, tag="label"):
-    """Where the label itself cuts the log (the settled rule): what belongs to the first
-    window by its time, and nothing before.
+    """Start where the first window's label cuts the log, by the settled rule.
+
+    The first window then holds what belongs to it by time, and nothing earlier.
     """
 
 
 class Earliest(msgspec.Struct, frozen=True, tag="earliest"):
-    """The log's start."""
+    """Start at the log's first offset."""
 
 
 class Latest(msgspec.Struct, frozen=True, tag="latest"):
-    """The log's end: the last stable offset, under read_uncommitted the high watermark."""
+    """Start at the log's end.
+
+    That is the last stable offset, or with read_uncommitted the high watermark.
+    """
 
 
 class AtTime(msgspec.Struct, frozen=True, tag="timestamp"):
-    """Kafka's own answer: the first offset at or after the instant; `no_match`: what if
-    there is none.
+    """Start at the first offset at or after an instant, by Kafka's own answer.
+
+    `no_match` says what to do if the log has no such offset.
     """
 
     moment: datetime
@@ -109,14 +113,17 @@ class AtTime(msgspec.Struct, frozen=True, tag="timestamp"):
 
 
 class GroupOffsets(msgspec.Struct, frozen=True, tag="committed"):
-    """What a consumer group has committed; `reset`: what if it has not, for some partition."""
+    """Start at the offsets that a consumer group has committed.
+
+    `reset` says what to do for a partition without a committed offset.
+    """
 
     group: str
     reset: Reset = "fail"
 
 
 class Given(msgspec.Struct, frozen=True, tag="offsets"):
-    """These offsets; `others`: what of a topic-partition that isn't among them."""
+    """Start at these offsets; `others` says what to do for all other topic-partitions."""
 
     offsets: tuple[tuple[TopicPartition, int], ...]
     others: Reset = "fail"
@@ -128,35 +135,36 @@ _PAIR = re.compile(r"partition:(\d{1,19}),offset:(\d{1,19})")
 
 
 def flink_offsets(text: str) -> dict[int, int]:
-    """Flink's grammar of specific offsets,
-    `partition:0,offset:42;partition:1,offset:300`: offsets by partition.
+    """Reads offsets by partition in Flink's form.
+
+    `partition:0,offset:42;partition:1,offset:300` is an example.
 
     Raises:
         ValueError: says what is wrong.
     """
-    found: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     for number, part in enumerate(text.strip().rstrip(";").split(";"), start=1):
         match = _PAIR.fullmatch(re.sub(r"\s", "", part))
         if match is None:
             raise ValueError(f"part {number} is not of the form partition:0,offset:42")
-        if int(match[1]) in found:
-            raise ValueError(f"partition {int(match[1])} stands there twice")
-        found[int(match[1])] = int(match[2])
-    return found
+        if int(match[1]) in offsets:
+            raise ValueError(f"partition {int(match[1])} is given twice")
+        offsets[int(match[1])] = int(match[2])
+    return offsets
 
 
 def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
-    """A position as it is written on a command line.
+    """Reads a position as it is written on a command line.
 
-    `earliest`, `latest`, `timestamp:2026-01-02T03:00:00Z` or `timestamp:1767322800000`
-    (epoch milliseconds), `committed:GROUP`, or Flink's
-    `partition:0,offset:42;partition:1,offset:300`. After a `?` what to do where there
-    is no answer: `timestamp:...?fail`, `committed:GROUP?earliest`,
-    `partition:0,offset:42?latest`.
+    It is `earliest`, `latest`, `timestamp:2026-01-02T03:00:00Z` or
+    `timestamp:1767322800000` (epoch milliseconds), `committed:GROUP`, or Flink's
+    `partition:0,offset:42;partition:1,offset:300`. A `?` and `fail`, `earliest` or
+    `latest` may follow, for the case that the position has no answer:
+    `timestamp:...?fail`, `committed:GROUP?earliest`, `partition:0,offset:42?latest`.
 
     Args:
         text: the position.
-        topics: those that are read; specific offsets need exactly one.
+        topics: the topics that are read; offsets by partition need exactly one.
 
     Raises:
         SpecError: it is none of these.
@@ -166,7 +174,7 @@ def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
     if reset and (reset not in {"fail", "earliest", "latest"} or kind in {"earliest", "latest"}):
         raise _wrong(
             text,
-            "after the ? comes fail, earliest or latest, and not after earliest or latest"
+            "write fail, earliest or latest after the ?, and no ? after earliest or latest"
             " themselves",
         )
     more = {} if not reset else {_RESETS.get(kind, "others"): reset}
@@ -192,7 +200,7 @@ _RESETS = {"timestamp": "no_match", "committed": "reset"}
 
 
 def given(offsets: dict[int, int], topics: Iterable[str]) -> Given:
-    """Offsets by partition, of the one topic that is read.
+    """Offsets by partition, for the only topic that is read.
 
     Raises:
         ValueError: not exactly one topic is read.
@@ -204,24 +212,24 @@ def given(offsets: dict[int, int], topics: Iterable[str]) -> Given:
 
 
 def moment(text: str) -> datetime:
-    """An ISO instant, or epoch milliseconds.
+    """Reads an ISO instant or epoch milliseconds.
 
     Raises:
-        ValueError: it is neither, or an instant without an offset.
+        ValueError: it is neither, or an instant without a time zone.
     """
     if not text.strip().isdecimal():
         return parse_instant(text)
     try:
         return datetime.fromtimestamp(int(text) / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        raise ValueError("epoch milliseconds of that size are no instant") from None
+        raise ValueError("these epoch milliseconds lie outside the calendar") from None
 
 
 def _wrong(text: str, why: str) -> SpecError:
     return SpecError(
         f"{text!r} is not a position: {why}",
         "spec",
-        "See windrow peek --help for what a position can be.",
+        "windrow peek --help lists the forms of a position.",
     )
 
 
@@ -229,7 +237,7 @@ def _wrong(text: str, why: str) -> SpecError:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """What planning needs to know of where the messages come from."""
+    """The settings of the source that planning needs."""
 
     selection: Selection
     start: Initializer = AtLabel()

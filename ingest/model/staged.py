@@ -1,4 +1,4 @@
-"""What one task brings back of the split that it staged."""
+"""The result of a task that has staged one split."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from windrow.ingest.model.writer_schema import WriterSchema
 
 
 class Staging(msgspec.Struct, frozen=True):
-    """What one stager wrote, counted by its own hand.
+    """The result of one stager: its own count and checksum, and what to commit.
 
-    `checksum` is of every column that was staged (`ingest.schema.checksum`; the
-    window's column is not among them). `committables` are what to commit, in the words
-    of the sink or dead-letter store that staged it: names and sizes of files, or the
-    rows themselves. They are small, travel as text, and are safe to lose.
+    `checksum` covers every column that was staged (`ingest.schema.checksum`), so not
+    the window's column. `committables` are texts that only the sink, or the dead-letter
+    store, that staged them reads: names and sizes of files, or the rows themselves.
+    They are small, and losing them does no harm.
     """
 
     rows: int = 0
@@ -25,14 +25,14 @@ class Staging(msgspec.Struct, frozen=True):
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What one task staged: the committables of its rows and of its dead letters, none
-    of which is visible yet.
+    """The result of one task: its counts, and what to commit.
 
-    `refused` says by stage how many dead letters there are, and what was wrong with
-    them. Limits are held against it, and it is for the error of a window that is
-    refused, so it is no part of the counts, which the receipt keeps for ever.
-    `schemas`: the writers' schemas that the task had to ask for. `ran`: from when until
-    when it ran, in epoch seconds by its machine's clock.
+    `rows` and `dead` are the committables of its rows and of its dead letters; nobody
+    sees these yet. `refused` holds the number, kinds and first offsets of the dead
+    letters of each stage: limits are checked against it, and the error of a refused
+    window shows it. It isn't in the counts, because the receipt keeps those for ever.
+    `schemas`: the writers' schemas that the task asked the registry for. `ran`: begin
+    and end of the task, in epoch seconds of its machine's clock.
     """
 
     split: Split

@@ -1,4 +1,4 @@
-"""Windows: what was asked."""
+"""Windows: the unit that is planned, committed and replaced."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from windrow.ingest.model.label import Label, label_text, require_label
 
 
 class Window(msgspec.Struct, frozen=True, order=True):
-    """What was asked: of one pipeline the time from `start` to `end`, on its grid; or
-    the micro-batch between two sequence numbers.
+    """The messages of one pipeline between two labels.
+
+    The labels are two instants of the grid, or the two consecutive sequence numbers of
+    a micro-batch. Which offsets lie between them, the boundaries under these labels
+    say.
     """
 
     pipeline: str
@@ -19,7 +22,7 @@ class Window(msgspec.Struct, frozen=True, order=True):
     end: Label
 
     def __post_init__(self) -> None:
-        """A window has a length; a micro-batch's is 1."""
+        """Checks that the window has a length, and a micro-batch the length 1."""
         require_label("start", self.start)
         require_label("end", self.end)
         batch = (
@@ -39,12 +42,12 @@ class Window(msgspec.Struct, frozen=True, order=True):
 
     @property
     def key(self) -> str:
-        """The window's text in its column of the table: its start, for the grid gives the end."""
+        """The window's value in the window column: its start; the grid gives the end."""
         return label_text(self.start)
 
     @property
     def span(self) -> tuple[datetime, datetime] | None:
-        """From when until when, half-open; None for a micro-batch."""
+        """Start and end in time, half-open; None for a micro-batch."""
         return (
             (self.start, self.end)
             if isinstance(self.start, datetime) and isinstance(self.end, datetime)

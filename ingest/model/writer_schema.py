@@ -1,4 +1,4 @@
-"""A schema as a registry has it: what the writer of some messages wrote them with."""
+"""A schema of a registry, with which the writer of some messages wrote them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import hashlib
 import msgspec
 
 MOST_CHARACTERS = 1 << 20
-"""Of a schema with all that it refers to; a larger one is not taken."""
+"""The largest size of a schema with all its references; a larger one is refused."""
 
 
 class WriterSchema(msgspec.Struct, frozen=True):
-    """A schema with all that it refers to. An id means one schema for ever.
+    """A schema with all schemas that it refers to. An id means the same schema for ever.
 
-    `id`: what messages name it by, a number of the registry's or a GUID. `kind`:
-    `AVRO`, `PROTOBUF` or `JSON`. `references`: the names that it has for other schemas,
-    and their texts, each behind those that it refers to itself.
+    `id`: what messages name it by, a number or a GUID of the registry. `kind`: `AVRO`,
+    `PROTOBUF` or `JSON`. `references`: name and text of each schema that it refers to;
+    each comes after those that it refers to itself.
     """
 
     id: str
@@ -25,12 +25,12 @@ class WriterSchema(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How long it is, in characters."""
+        """Its length in characters, with its references."""
         return len(self.text) + sum(len(name) + len(text) for name, text in self.references)
 
     @property
     def digest(self) -> str:
-        """Of all of it: what a receipt tells it by."""
+        """SHA-256 of kind, text and references, by which a receipt names the schema."""
         return hashlib.sha256(
             msgspec.json.encode([self.kind, self.text, self.references])
         ).hexdigest()

@@ -1,5 +1,6 @@
-"""The interfaces between windrow and what it stands on; each has a contract suite in
-tests/contracts that every implementation passes.
+"""The interfaces between the runner and its surroundings, one file each.
 
-`ingest.runner` knows these and the values of `ingest.model`; it never sees a client.
+Each has a contract suite in tests/contracts that every implementation passes.
+`ingest.runner` knows these interfaces and the values of `ingest.model`, and never a
+client.
 """

@@ -1,11 +1,12 @@
-"""What is asked of a cluster, on the driver only.
+"""Questions to a Kafka cluster, asked on the driver only.
 
-An implementation has one isolation level, which every answer but `Broker.ends` goes by:
-under read_committed, the default, "stable" means the last stable offset and "visible" a
-committed message; under read_uncommitted they are the high watermark and any message.
+An implementation has one isolation level, which holds for every answer but that of
+`Broker.ends`. With read_committed, the default, "stable" means the last stable offset
+and "visible" a committed message; with read_uncommitted they are the high watermark and
+any message.
 
-All questions raise UnreachableError if the cluster doesn't answer within their bounded
-retries.
+All questions raise UnreachableError if the cluster doesn't answer within a bounded
+number of retries.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from windrow.ingest.model.boundary import Mark, TopicPartition
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """What the cluster says of a topic.
+    """The cluster's description of a topic.
 
-    `retention_ms` is None where nothing expires by time; `append_time`: the broker stamps messages.
+    `retention_ms` is None if nothing expires by time. `append_time`: the broker sets
+    the timestamps of messages (LogAppendTime).
     """
 
     topic: str
@@ -36,15 +38,17 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 class OffsetAndEpoch(msgspec.Struct, frozen=True):
-    """An offset that the cluster named, with the leader epoch where it knows one."""
+    """An offset that the cluster returned, with its leader epoch if the cluster knows it."""
 
     offset: int
     leader_epoch: int | None
 
 
 class Stamps(msgspec.Struct, frozen=True):
-    """Visible messages of a piece of log: ascending offsets, timestamps in epoch
-    milliseconds (-1: none), leader epochs (-1: none).
+    """Offsets, timestamps and leader epochs of the visible messages of a part of a log.
+
+    Offsets ascend. Timestamps are epoch milliseconds; -1 stands for no timestamp, or
+    for no epoch.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -59,74 +63,77 @@ class Broker(Protocol):
         """The cluster's id."""
 
     def topic(self, name: str) -> TopicInfo:
-        """What the cluster says of a topic now.
+        """The cluster's description of a topic now.
 
         Raises:
-            SpecError: if there is no such topic, or the client may not see it.
+            SpecError: the topic doesn't exist, or the client may not see it.
         """
 
     def names(self) -> list[str]:
-        """The names of all topics that the client may see, sorted, without Kafka's
-        internal ones.
-        """
+        """The sorted names of all topics that the client may see, without internal ones."""
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """What the cluster says of several topics now, in few questions; those that aren't there are left out.
+        """The cluster's descriptions of several topics now, asked in few requests.
+
+        Topics that don't exist are left out.
 
         Raises:
-            SpecError: one may not be seen.
-        """  # noqa: E501
+            SpecError: the client may not see one of them.
+        """
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that is still there; above 0 after retention or a deletion
-        of records.
+        """The first offset that each log still holds.
+
+        It is above 0 after retention or a deletion of records.
         """
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
-        """The stable ends: everything below is decided."""
+        """The stable ends: every message below is committed or aborted."""
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The high watermarks, whatever the isolation level: above the last stable
-        offset while a transaction is open.
+        """The high watermarks, independent of the isolation level.
+
+        While a transaction is open, its log's high watermark is above the last stable
+        offset.
         """
 
     def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
-        """The marks below which the log was cut off since they were frozen, whatever has
-        grown since, by what the cluster says of their leader epochs.
+        """The marks below which the log was truncated since they were frozen.
 
-        A mark without one is never among them; one answer is no proof
+        The log may have grown again since: the cluster tells by the leader epochs. A
+        mark without an epoch is never returned. One answer is no proof
         (`source.enumerator.cutoff.surely_cut_off`).
         """
 
     def committed(
         self, group: str, tps: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """The next offsets that a consumer group has committed; None where it has
-        committed none.
-        """
+        """The next offsets that a consumer group has committed; None where it has none."""
 
     def first_at_or_after(
         self, tps: Sequence[TopicPartition], moment: datetime
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        """Kafka's own answer: the first offset whose timestamp is at or after the moment, or None.
+        """Kafka's own answer: the first offset with a timestamp at or after an instant.
 
-        The offset may be a transaction marker (stamped by the broker's clock) or an
-        aborted message, and may lie beyond the last stable offset asked before.
+        None if the log has no such offset. The offset may be that of a transaction
+        marker (stamped by the broker's clock) or of an aborted message, and may lie
+        beyond a last stable offset that was asked before.
         """
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """The visible messages of [start, stop) in chunks of at most a few thousand,
-        lazily: the caller may close the iterator early.
+        """The visible messages of [start, stop), in chunks of at most a few thousand.
+
+        The iterator is lazy, and the caller may close it early.
 
         Raises:
-            DataLossError: if `start` lies below the log start.
+            DataLossError: `start` lies below the log's start.
         """
 
     def publish(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, str | None]:
-        """Commit offsets to a consumer group, for the tools that watch groups; per
-        topic-partition None, or why it did not work.
+        """Commits offsets to a consumer group, for tools that monitor groups.
 
-        Never raises for what the cluster answers or doesn't: nothing depends on it.
+        Returns for each topic-partition None, or why it failed. Never raises for the
+        cluster's answers or for a missing answer: nothing depends on these commits.
         """

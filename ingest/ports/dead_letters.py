@@ -1,6 +1,6 @@
-"""What keeps refused messages: whole, with what refused them.
+"""A store of dead letters: refused messages, complete, with the reason of each refusal.
 
-Apart from the sink, so that any sink can have any store of these.
+It is separate from the sink, so that each sink can be combined with each store.
 """
 
 from __future__ import annotations
@@ -25,92 +25,108 @@ REASONS = pa.schema(
         pa.field("schema_id", pa.string()),
     ]
 )
-"""The rows that are staged beside refused messages: which stage refused each, a reason
-to count by, a detail without payload, and the registry's id of the schema that the
-message named, null if its format names none.
+"""The columns that are staged beside the refused messages.
+
+They are the stage that refused the message, a short reason to count by, a detail
+without payload, and the registry's id of the schema that the message named; null if its
+format names none.
 """
 
 
 class Publication(NamedTuple):
-    """That dead letters were about to be published, since when; and whether they are."""
+    """The publication of an attempt's dead letters: when it was begun, and if it is done."""
 
     begun: datetime
     done: bool
 
 
 class DeadLetters(Protocol):
-    """A store of dead letters, each of which says by which attempt it was refused.
+    """A store of dead letters, each with the attempt that refused it.
 
-    An attempt's dead letters are committed before its window's data, so that a refusal
-    can be looked into. Which attempt counts, the sink's receipt says: what another one
-    left is never shown as the window's. So a crash between the two commits, or a retry
-    with a corrected schema, shows no message on both sides.
+    An attempt's dead letters are committed before its window's data, so that a refused
+    window can be examined. The sink's receipt says which attempt counts; dead letters
+    of other attempts are never shown as the window's. So after a crash between the two
+    commits, or a retry with a corrected schema, no message is shown both as a row and
+    as a dead letter.
     """
 
     def refuse_unwritable(self) -> None:
-        """Try whether the store could be made, or written, where it lies.
+        """Tries if the store could be created, or written, at its place.
 
         Raises:
             SpecError: it can't; says why, and what to do.
         """
 
     def prepare(self, owner: TableOwner) -> None:
-        """Create the store if it isn't there and bind it, or compare. Idempotent, safe to race.
+        """Creates the store and binds it to its owner, or compares the owner if it exists.
+
+        Idempotent, and safe under concurrent calls.
 
         Raises:
-            GridError, OwnerError: it is bound to something else.
+            GridError, OwnerError: it is bound to another owner.
         """
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
-        """What executors stage dead letters with: `REASONS` beside the messages."""
+        """Returns what stages dead letters: `REASONS` beside the messages."""
 
     def commit(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        """Make an attempt's dead letters durable. Idempotent.
+        """Makes an attempt's dead letters durable. Idempotent.
 
         Raises:
-            OutcomeUnknownError: that was sent and can't be told to have arrived.
+            OutcomeUnknownError: the commit was sent, and it is unknown if it arrived.
         """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
-        """An attempt's dead letters of a window, at most `limit`: the columns of
-        `ingest.sinks.columns.DEAD_FILE`, and the window's.
+        """An attempt's dead letters of a window, at most `limit`.
+
+        They have the columns of `ingest.sinks.columns.DEAD_FILE`, and the window's.
         """
 
     def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
-        """Of the windows whose keys are wanted, and that any attempt left dead letters
-        of: the newest such attempt.
+        """The newest attempt that left dead letters of a window, by the window's key.
+
+        Only windows whose keys are `wanted` are returned.
         """
 
     def count(self, window: Window, attempt: str) -> int:
-        """How many an attempt left of a window.
+        """The number of dead letters that an attempt left of a window.
 
         Raises:
-            UnreachableError: they can't be got at.
+            UnreachableError: they can't be reached.
             RefusedError: they are gone or damaged.
         """
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
-        """All dead letters of a window, of every attempt, in batches of bounded size;
-        raises as `count` does.
+        """All dead letters of a window, of every attempt, in batches of bounded size.
+
+        Raises the errors of `count`.
         """
 
     def publication(self, window: Window, attempt: str) -> Publication | None:
-        """What is noted of the publication of an attempt's dead letters to a topic; None if nothing is.
+        """The record of the publication of an attempt's dead letters to a topic, or None.
 
         Raises:
-            UnreachableError: that can't be told.
-        """  # noqa: E501
+            UnreachableError: it can't be read.
+        """
 
     def begin_publication(self, window: Window, attempt: str, now: datetime) -> datetime:
-        """Note that they are about to be published, if it isn't noted; when that was
-        noted first, to the millisecond.
+        """Records that the publication of an attempt's dead letters begins.
+
+        Returns when that was first recorded, to the millisecond.
 
         Raises:
             OutcomeUnknownError, UnreachableError: as `commit`.
         """
 
     def end_publication(self, window: Window, attempt: str) -> None:
-        """Note that they are published. Idempotent; raises as `begin_publication`."""
+        """Records that they are published. Idempotent.
+
+        Raises:
+            OutcomeUnknownError, UnreachableError: as `commit`.
+        """
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        """See `ports.sink.Sink.sweep`."""
+        """Removes staged files that no commit names.
+
+        The promises are those of `ports.sink.Sink.sweep`.
+        """

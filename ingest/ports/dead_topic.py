@@ -1,6 +1,7 @@
-"""A topic that the dead letters of committed windows are published to.
+"""A topic to which the dead letters of committed windows are published.
 
-Their store stays the truth; see `runner.dead_publishing` for the order.
+Their store stays the source of truth; `runner.dead_publishing` has the order of the
+steps.
 """
 
 from __future__ import annotations
@@ -18,60 +19,59 @@ from windrow.ingest.model.window import Window
 class PublishAttempt(Protocol):
     """One try at publishing an attempt's dead letters: a transaction.
 
-    Whoever published the same attempt before can't commit any more.
-
-    Left without a commit, nothing of it is ever read.
+    Once it has begun, an earlier publish attempt for the same dead letters can't commit
+    any more. If it doesn't commit, consumers never see anything of it.
     """
 
     def is_published(self) -> bool:
-        """Whether an earlier publish attempt has committed.
+        """True if an earlier publish attempt has committed.
 
-        Asked within a publish attempt, the answer can't be overtaken.
-
-        The topic forgets that after `DeadTopic.remembers`.
+        The topic remembers that for at least `DeadTopic.remembers`. Within a publish
+        attempt the answer stays true: no earlier one can commit any more.
 
         Raises:
-            UnreachableError: that can't be told now.
+            UnreachableError: it can't be determined now.
         """
 
     def write(self, dead_letters: Iterable[pa.RecordBatch]) -> None:
-        """Write dead letters, as their store gives them. Nobody sees them yet.
+        """Writes dead letters, as their store returns them. Consumers don't see them yet.
 
         Raises:
-            RefusedError: the topic doesn't take one of them; says which.
-            UnreachableError: it can't be got at, or another publish attempt was begun.
+            RefusedError: the topic doesn't accept one of them; says which.
+            UnreachableError: the topic can't be reached, or another publish attempt was
+                begun.
         """
 
     def commit(self, count: int) -> None:
-        """Have all that was written seen, and remembered as published, in one step.
+        """Makes all that was written visible, and marks it as published, atomically.
 
         Raises:
-            OutcomeUnknownError: that was sent and can't be told to have arrived.
-            UnreachableError: it can't be got at, or another publish attempt was
+            OutcomeUnknownError: the commit was sent, and it is unknown if it arrived.
+            UnreachableError: the topic can't be reached, or another publish attempt was
                 begun; nothing was published.
         """
 
 
 class DeadTopic(Protocol):
-    """The topic."""
+    """A topic for dead letters."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The topic's name."""
 
     def refuse_unwritable(self) -> None:
-        """Look whether it is there and may be written. Makes nothing.
+        """Checks that the topic exists and may be written. Creates nothing.
 
         Raises:
-            SpecError: it isn't, or mayn't; says what to do.
-            UnreachableError: that can't be told now.
+            SpecError: it doesn't exist, or may not be written; says what to do.
+            UnreachableError: it can't be determined now.
         """
 
     def remembers(self) -> timedelta:
-        """For how long at least it is known which attempts were published."""
+        """The shortest time for which the topic remembers published attempts."""
 
     def publishing(self, window: Window, attempt: str) -> AbstractContextManager[PublishAttempt]:
-        """The next try at an attempt of a window.
+        """Begins the next publish attempt for an attempt of a window.
 
         Raises (when entered):
             SpecError, UnreachableError: as `refuse_unwritable`.

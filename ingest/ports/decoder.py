@@ -1,6 +1,4 @@
-"""What makes rows of messages, and the verdict on each message that decoders and
-transforms share.
-"""
+"""Decoders, and the result that they share with transforms: a verdict on each message."""
 
 from __future__ import annotations
 
@@ -17,17 +15,21 @@ if TYPE_CHECKING:
 
 
 KEY, HEADER, VALUE, SCHEMA, RULES = STAGES = ("key", "header", "value", "schema", "rules")
-"""What refuses a message, which its dead letter says: its key; a header that is a
-column; its value, whose bytes aren't of its format; the schema, where the value is of
-its format and doesn't fit the columns; or a rule of the schema, or any other transform.
+"""The stages that can refuse a message, as its dead letter names them.
+
+- key: its key.
+- header: a header that is a column.
+- value: its bytes are not of its format.
+- schema: its value is of its format, and doesn't fit the columns.
+- rules: a rule of the schema, or any other transform.
 """
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Rows (by position) that fail for one reason.
+    """Rows, by position, that are refused for one reason.
 
-    `detail`: the reason in words and where in the message, free of payload.
+    `detail`: the reason in words and the place in the message, without payload.
     """
 
     rows: npt.NDArray[np.intp]
@@ -39,24 +41,27 @@ class Refusal:
 class Deletes:
     """Rows that messages take out of a table with a primary key.
 
-    `keys` has the columns of the primary key alone; `index` (int64, ascending) says for
-    each of its rows the message that it came from.
+    `keys` has only the columns of the primary key. `index` (int64, ascending) is the
+    number of the message that each of its rows came from.
     """
 
     keys: pa.RecordBatch
     index: pa.Int64Array
 
     def kept(self, mask: npt.NDArray[np.bool_]) -> Deletes:
-        """Some of them."""
+        """The deletes that a mask selects."""
         chosen = pa.array(mask)
         return Deletes(self.keys.filter(chosen), self.index.filter(chosen))
 
     def numbered(self, numbers: pa.Int64Array) -> Deletes:
-        """The same with other numbers for the messages."""
+        """These deletes with other numbers for the messages."""
         return replace(self, index=numbers.take(self.index))
 
     def with_those(self, other: Deletes) -> Deletes:
-        """Both, in the order of the messages; of one message these come first."""
+        """The deletes of both, in the order of the messages.
+
+        Of one message these deletes come before the other ones.
+        """
         order = pa.array(
             np.argsort(
                 np.concatenate([self.index.to_numpy(), other.index.to_numpy()]), kind="stable"
@@ -74,27 +79,27 @@ class Deletes:
 
 @dataclass(frozen=True)
 class Decoded:
-    """What became of a batch of messages. Each of them is in exactly one place.
+    """The result of decoding a batch of messages, with a verdict on each message.
 
-    - it has rows: in `row_index` (int64, ascending), which says for each of `rows` the
-      message that it came from, once or several times;
-    - it takes rows out of the table, in `deletes`, and may have rows besides: in one
-      message deletes count before rows;
-    - it was refused: in `dead_index` (int64, ascending, each once), with the stage that
-      refused it (one of `STAGES`), a short reason to count by, and a detail free of
-      payload;
-    - it has no value, and the spec says that such messages are only counted: in
-      `dropped`;
-    - it is fine and stands for no row: in `filtered`.
+    Each message is in exactly one of five places:
 
-    `cut`: the messages (ascending, each once) that had a timestamp finer than a
-    microsecond, which lost that; some may have been refused.
+    - It has rows: `row_index` (int64, ascending) has the number of the message that
+      each of `rows` came from; a message may have several rows.
+    - It takes rows out of the table: `deletes` has them. It may have rows too; within a
+      message, deletes come before rows.
+    - It was refused: `dead_index` (int64, ascending, no duplicates) has its number,
+      with the stage that refused it (one of `STAGES`), a short reason to count by, and
+      a detail without payload.
+    - It has no value, and the spec says that such messages are only counted: `dropped`.
+    - It is fine and becomes no row: `filtered`.
 
-    `rows` has the Arrow schema of the columns that whoever made this promises.
-    `deletes` is None where nobody asked for any (`TellsDeletes`): the table has no
-    primary key. `unavailable` says of each row the columns that its message left alone,
-    and which are null for that: the row of its key keeps what it has there. None where
-    there are none, or nobody asked.
+    `rows` has the Arrow schema of the columns that the decoder or transform declares.
+    `deletes` is None if nobody asked for them (`TellsDeletes`), because the table has
+    no primary key. `unavailable` lists for each row the columns that its message left
+    unchanged, and that are null for this reason: the table keeps its values of these
+    columns. It is None if no row has any, or nobody asked. `cut`: the messages
+    (ascending, no duplicates) that lost the part of a timestamp below a microsecond;
+    some of them may have been refused.
     """
 
     rows: pa.RecordBatch
@@ -111,19 +116,19 @@ class Decoded:
 
     @property
     def truncated(self) -> int:
-        """How many messages lost something of a timestamp, without those that are refused."""
+        """The number of messages that lost a part of a timestamp, without refused ones."""
         return len(np.setdiff1d(self.cut, self.dead_index.to_numpy(), assume_unique=True))
 
     @property
     def valid(self) -> int:
-        """How many messages have rows or deletes."""
+        """The number of messages that have rows or deletes."""
         index = self.row_index.to_numpy()
         if self.deletes is not None and len(self.deletes.index):
             index = np.sort(np.concatenate([index, self.deletes.index.to_numpy()]))
         return int(np.count_nonzero(np.diff(index))) + 1 if len(index) else 0
 
     def numbered(self, numbers: pa.Int64Array) -> Decoded:
-        """The same with other numbers for the messages."""
+        """This result with other numbers for the messages."""
         deletes = None if self.deletes is None else self.deletes.numbered(numbers)
         rows, dead, cut = (
             numbers.take(index) for index in (self.row_index, self.dead_index, pa.array(self.cut))
@@ -131,10 +136,10 @@ class Decoded:
         return replace(self, row_index=rows, dead_index=dead, deletes=deletes, cut=cut.to_numpy())
 
     def with_rows(self, rows: pa.RecordBatch, made_from: npt.NDArray[np.intp]) -> Decoded:
-        """The same messages with other rows: `made_from` (ascending) says for each new
-        row the old one that it was made from.
+        """This result with other rows; `made_from` has the old row behind each new one.
 
-        A message that loses all of its rows by that is filtered, unless it has deletes: those stay.
+        `made_from` ascends. A message that loses all of its rows is filtered, unless it
+        has deletes: those stay.
         """
         taken = pa.array(made_from, pa.int64())
         unavailable = None if self.unavailable is None else self.unavailable.take(taken)
@@ -146,11 +151,11 @@ class Decoded:
     def refused(
         self, stage: str, refusals: Sequence[Refusal], of: pa.Int64Array | None = None
     ) -> Decoded:
-        """The same with the messages of some rows refused: whole messages, each for the
-        first of its rows that is named, and first why.
+        """This result with the messages of some rows refused.
 
-        Whole messages: with their other rows, and their deletes. `of`: the message of
-        each row, where other ones than `rows` are named.
+        A message is refused as a whole, with its other rows and its deletes. Its reason
+        is the one of the first of its rows that is refused, and of several reasons the
+        first. `of`: the message of each row, if the positions are not those of `rows`.
         """
         positions = np.concatenate([np.zeros(0, np.intp), *(r.rows for r in refusals)])
         if not len(positions):
@@ -162,7 +167,7 @@ class Decoded:
             (index if of is None else of.to_numpy())[positions[order]], return_index=True
         )
         kinds = pa.array(why[order][first])
-        told = (
+        added = (
             pa.array(dead, pa.int64()),
             pa.repeat(stage, len(dead)),
             pa.array([r.reason for r in refusals], pa.string()).take(kinds),
@@ -174,7 +179,7 @@ class Decoded:
         )
         letters = (
             pa.concat_arrays([old, new]).take(by_message)
-            for old, new in zip(before, told, strict=True)
+            for old, new in zip(before, added, strict=True)
         )
         dead_index, dead_stage, dead_reason, dead_detail = letters
         kept = ~np.isin(index, dead)
@@ -199,46 +204,49 @@ class Decoded:
 
 
 Decode = Callable[[pa.RecordBatch], Decoded]
-"""The verdict on each message of a `MESSAGES` batch, of at most some 65,536 messages."""
+"""Decodes a `MESSAGES` batch: the verdict on each message.
+
+A batch has at most some 65,536 messages.
+"""
 
 
 @runtime_checkable
 class TellsDeletes(Protocol):
-    """What a decoder has besides whose messages say by themselves that a row is to be
-    taken out: change events.
-    """
+    """A decoder whose messages can say themselves that a row is deleted: change events."""
 
     def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> Decoder:
-        """The same decoder, whose verdicts all have `deletes`: of these columns, in
-        this order, all of which its rows have.
+        """This decoder, with `deletes` in all of its verdicts.
 
-        There may be none of them, where the message's key has the others. A decoder
-        that isn't asked gives no deletes (None). `keeps`: whether the table keeps what
-        a row's message left alone; then verdicts may have `unavailable`.
+        They have the columns of the primary key, in this order; the decoder's rows have
+        all of them. `primary_key` is empty if all of the table's key comes from the
+        message's key. A decoder that isn't asked returns None for deletes. `keeps`: the
+        table keeps the values of columns that a message leaves unchanged, so that
+        verdicts may have `unavailable`.
         """
 
 
 class Decoder(Protocol):
-    """Messages to rows.
+    """Makes rows of messages.
 
-    Picklable, and cheap to pickle: a recipe, whose machine is built where it is opened.
+    Picklable, and cheap to pickle: it holds settings only, and builds what it needs in
+    `open`.
     """
 
     @property
     def columns(self) -> Columns:
-        """The columns of the rows that it gives, before any transform.
+        """The columns of its rows, before any transform.
 
         Raises:
-            SpecError: they can't be made out, because a schema can't be loaded or used.
+            SpecError: a schema can't be loaded or used.
         """
 
     def open(self) -> Decode:
-        """What decodes, for the thread that asks, and for no longer than a split: what
-        it stands on is looked at anew each time.
+        """Returns a function that decodes, for the calling thread and at most one split.
 
-        The verdict on a message depends on this message alone. No message makes it
-        raise: what can't be decoded is a dead letter.
+        Files and schemas that it depends on are read anew each time. The verdict on a
+        message depends on this message alone. No message makes the function raise: a
+        message that can't be decoded is a dead letter.
 
         Raises:
-            SpecError: what it stands on can't be loaded or used.
+            SpecError: something that it depends on can't be loaded or used.
         """

@@ -1,4 +1,4 @@
-"""Where tasks run."""
+"""Engines: they run the tasks of a window."""
 
 from __future__ import annotations
 
@@ -15,60 +15,62 @@ from windrow.ingest.schema.load import FunctionReference
 
 
 class Engine(Protocol):
-    """Runs one task per split somewhere and brings the small results back."""
+    """Runs one task for each split and returns the small results."""
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
-        """Call `task` for each split; exactly one result per split, in the order of
-        `splits`, an error in the place of its split's.
+        """Calls `task` for each split, and yields one result per split, in their order.
 
-        The task is pickled, and each try has one of its own; what it keeps
-        (`ingest.client_cache`) waits for those of this run that its worker takes after it. A
-        try whose worker dies is followed by another one, so a task must be one that may
-        be repeated; a try that ends in an error is the last. All splits are tried
-        before an error is raised; the results of the splits before it have come by
-        then. Without splits nothing is started.
+        The task is pickled, and each try has a copy of its own. What it puts into
+        `ingest.client_cache` is kept for the next tasks of this run on the same worker.
+        A task is tried again if its worker dies, so a task must be repeatable; it isn't
+        tried again after an error. All splits are tried before an error is raised, and
+        the results of the splits before the failed one are yielded first. Without
+        splits nothing is started.
 
         Raises:
-            WindrowError: a task's own error, with all its fields as it was raised; of
-                several the first split's. Nothing comes after it. Also what the task
-                itself says where it is pickled, of a file that it can't take along;
+            WindrowError: a task's own error, with all its fields; of several, the error
+                of the first split. No result follows it. Also an error that the task
+                raises when it is pickled, about a file that it can't take along;
                 nothing has begun then.
-            BugError: a task raised what nobody foresaw, or can't be pickled. Its type
-                and place are told, never its text.
+            BugError: a task raised an unexpected exception, or can't be pickled. The
+                error names the exception's type and place, never its text.
             UnreachableError: the engine can't be started, a task ran out of memory, or
                 its worker died again and again.
         """
 
 
 class Reads(Protocol):
-    """Picklable; called once per task attempt."""
+    """The first half of a reshaping task. Picklable; called once for each try of a task."""
 
     def __call__(self, split: Split, give: Take) -> Staged:
-        """Give a split's rows away, batch by batch, and stage its dead letters; what
-        was counted, with no rows staged yet.
+        """Passes a split's rows to `give`, batch by batch, and stages its dead letters.
+
+        Returns the counts, with no rows staged yet.
         """
 
 
 class Stages(Protocol):
-    """Picklable; called once per task attempt, and by the driver for a split of which
-    no row is left.
+    """The second half of a reshaping task. Picklable; called once for each try of a task.
+
+    The driver calls it for a split without any rows left.
     """
 
     def __call__(self, read: Staged, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Stage the rows of a split, in the order of its log, a message's deletes
-        first; what was read of it becomes the whole result.
+        """Stages the rows of a split, in the order of its log, a message's deletes first.
+
+        Returns `read`, completed to the result of the whole task.
         """
 
 
 @dataclass(frozen=True)
 class Reshaping:
-    """A window's rows on their way through a function of DataFrames.
+    """A window's rows on their way through a user's function of DataFrames.
 
-    `columns`: of the batches that `read` gives; `wanted`: those that the function's
-    DataFrame must have, in any order. `place`: which of these say topic, partition and
-    offset of the message that a row comes from: by it a row belongs to a split.
-    `keyed`: whether `read` gives changes (`ingest.schema.changes`), and `stage` is
-    given such. Then the function sees those that are rows; deletes go around it.
+    `columns`: of the batches that `read` gives. `wanted`: the columns that the
+    function's DataFrame must have, in any order. `place`: the names of the columns with
+    topic, partition and offset of a row's message, by which the row is assigned to a
+    split. `keyed`: `read` gives and `stage` takes changes (`ingest.schema.changes`);
+    the function sees only those that are rows, and deletes bypass it.
     """
 
     read: Reads
@@ -82,17 +84,19 @@ class Reshaping:
 
 @runtime_checkable
 class ReshapingEngine(Protocol):
-    """What an engine has besides that has DataFrames."""
+    """An engine that can also run a function of DataFrames."""
 
     def reshape(self, work: Reshaping, splits: Sequence[Split]) -> Iterator[Staged]:
-        """Read all splits, call the function with one DataFrame of their rows, and
-        stage what it gives; one result per split, in order.
+        """Runs `work` on all splits, and yields one result per split, in order.
+
+        It reads the splits, calls the function with a DataFrame of their rows, and
+        stages the rows of its result.
 
         Raises:
-            WindrowError: as `Engine.run`, of either task.
-            SpecError: the function fails, or gives other columns than are wanted;
+            WindrowError: as `Engine.run`, of either half of the task.
+            SpecError: the function fails, or returns other columns than `wanted`;
                 nothing was staged.
             RefusedError: a row names no message of the splits.
-            UnreachableError: besides, what was read was lost before the function's rows
-                were staged.
+            UnreachableError: as `Engine.run`; also if rows that were read are lost
+                before the function's rows were staged.
         """

@@ -1,7 +1,7 @@
-"""What a ledger keeps, put-if-absent.
+"""The ledger: put-if-absent storage of what was decided for the windows.
 
-It can be lost: everything in it can be rebuilt from receipts, but for writers' schemas:
-those the registry has, and receipts their digests.
+A ledger can be lost: it can be rebuilt from receipts, except for writers' schemas;
+those are in the registry, and receipts have their digests.
 """
 
 from __future__ import annotations
@@ -18,124 +18,138 @@ from windrow.ingest.model.writer_schema import WriterSchema
 
 
 class Ledger(Protocol):
-    """Frozen boundaries and plans of pipelines, their tables and grids, and copies of receipts."""
+    """What was decided for each pipeline, kept by put-if-absent.
+
+    That is its frozen boundaries and plans, its table and grid, and copies of receipts.
+    """
 
     def identity(self) -> str:
-        """The ledger's own random id, made once."""
+        """The ledger's random id, made once."""
 
     def adopt_identity(self, identity: str) -> None:
-        """Take over the id that a table is bound to; for a rebuilt, still empty ledger only.
+        """Takes over the id that a table is bound to; only for a rebuilt, empty ledger.
 
         Raises:
-            IdentityError: if this ledger already holds boundaries and another id.
+            IdentityError: this ledger already holds boundaries and another id.
         """
 
     def bind_grid(self, pipeline_id: str, grid: str) -> str:
-        """Record the pipeline's grid if none is recorded; the recorded one."""
+        """Records the pipeline's grid if none is recorded; returns the recorded one."""
 
     def sink(self, pipeline_id: str) -> str | None:
-        """The table that the pipeline writes to, by its identity; None if it has none yet."""
+        """The identity of the table that the pipeline writes to; None if none is recorded."""
 
     def bind_sink(self, pipeline_id: str, sink: str) -> str:
-        """Record the table that the pipeline writes to if none is recorded; the recorded one."""
+        """Records the pipeline's table if none is recorded; returns the recorded one."""
 
     def rebind(
         self, pipeline_id: str, sink: str, instead_of: str | None, forget: Sequence[Window]
     ) -> None:
-        """Record another table in place of the one that the caller has seen, and forget
-        the receipts of windows that it doesn't hold.
+        """Records another table for the pipeline.
 
-        Compare and set: `instead_of` is None where none was recorded. Idempotent.
+        The receipts of the windows in `forget` are deleted: the new table doesn't hold
+        these. Compare and set: `instead_of` is the table that the caller saw recorded,
+        None for none. Idempotent.
 
         Raises:
-            RefusedError: another table is recorded than was seen.
+            RefusedError: another table is recorded than the caller saw.
         """
 
     def boundary(self, pipeline_id: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that ends there sees it."""
+        """The frozen boundary under a label, as the window that ends there uses it."""
 
     def start(self, pipeline_id: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that starts there sees it:
-        its opening after a rebase, else `boundary`.
+        """The frozen boundary under a label, as the window that starts there uses it.
+
+        After a rebase that is the opening, else it is `boundary`.
         """
 
     def neighbours(self, pipeline_id: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
-        """The nearest frozen boundaries below (its opening) and above a label."""
+        """The nearest frozen boundaries below a label (its opening) and above it."""
 
     def newest(self, pipeline_id: str, count: int = 1) -> list[Boundary]:
-        """The frozen boundaries with the highest labels, at most `count`, ascending; as
-        `boundary` sees them.
+        """The `count` frozen boundaries with the highest labels, ascending.
+
+        They are those of `boundary`, not openings.
         """
 
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
-        """Freeze under one serialized transaction; what is frozen now, in label order.
+        """Freezes boundaries in one serialized transaction.
 
-        Per boundary: read its frozen neighbours, clamp (`tiling.clamped`), insert. What
-        is there already stays and is returned.
+        For each boundary it reads the frozen neighbours, clamps (`tiling.clamped`), and
+        inserts. A boundary that is already frozen under a label stays. Returns the
+        frozen boundaries, in label order.
         """
 
     def rebase(
         self, pipeline_id: str, opening: Boundary, instead_of: Boundary | None = None
     ) -> None:
-        """Record that from the highest frozen label on the source is another one, in
-        place of the opening that the caller has seen there.
+        """Records an opening at the highest frozen label: another source from there on.
 
-        Compare and set: `instead_of` is None where none was recorded. Idempotent.
+        Compare and set: `instead_of` is the opening that the caller saw recorded there,
+        None for none. Idempotent.
 
         Raises:
             RefusedError: the label is not the highest frozen one, or another opening is
-                there than was seen.
+                recorded than the caller saw.
         """
 
     def rebased(self, pipeline_id: str) -> list[Boundary]:
-        """The openings that were recorded by rebases, in label order."""
+        """The openings that rebases recorded, in label order."""
 
     def plan(self, window: Window) -> Plan | None:
         """The frozen plan of a window."""
 
     def freeze_plan(self, plan: Plan) -> Plan:
-        """Put if absent; the one that is there."""
+        """Puts a plan if the window has none; returns the recorded one."""
 
     def freeze_plans(self, plans: Sequence[Plan]) -> list[Plan]:
-        """The same of several plans of one pipeline, in one transaction: all or none."""
+        """Does `freeze_plan` for several plans of one pipeline, in one transaction."""
 
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
-        """The micro-batch that a request runs: put-if-absent by request, so that its
-        retries run the same one.
+        """Assigns a micro-batch to a request if it has none; returns the assigned number.
+
+        So the retries of a request run the same micro-batch.
         """
 
     def assigned(self, pipeline_id: str, request: str) -> int | None:
-        """The micro-batch that was assigned to a request."""
+        """The micro-batch that is assigned to a request, or None."""
 
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
-        """The generation that a replacing request aims at: put-if-absent by (window,
-        request), so that its retries don't replace again.
+        """Records the generation that a replacing request makes, unless it has one.
+
+        Returns the recorded one, so that the retries of a request don't replace again.
         """
 
     def record(
         self, receipt: Receipt, written: str | None = None, *, also_older: bool = False
     ) -> None:
-        """Keep a copy of a committed receipt: the newest generation per window, and of
-        one generation what the sink said last.
+        """Keeps a copy of a committed receipt: the newest generation of each window.
 
-        Idempotent.
+        A receipt of the recorded generation takes the place of its copy. Idempotent.
 
         Args:
-            receipt: as the sink holds it.
-            written: its exact text there, which another version may have written;
-                without, as this version writes it.
-            also_older: in the place of a newer generation, too: the table was restored
-                from a backup.
+            receipt: the receipt that was read from the sink.
+            written: its exact text in the sink, which another version of windrow may
+                have written; None: as this version writes it.
+            also_older: also take the place of a newer generation: the table was
+                restored from a backup.
         """
 
     def written(self, window: Window) -> str | None:
-        """The exact text of the window's copy, as it was recorded; None if there is none."""
+        """The exact text of the window's copy, as it was recorded, or None."""
 
     def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
-        """The copies, in window order; of the `newest` windows only, if that is given."""
+        """The copies of receipts, in window order.
+
+        With `newest` only those of so many newest windows.
+        """
 
     def schemas(self, pipeline_id: str) -> list[WriterSchema]:
-        """Those that are kept, the last kept first."""
+        """The writers' schemas that are kept, the newest first."""
 
     def keep_schemas(self, pipeline_id: str, schemas: Sequence[WriterSchema]) -> list[WriterSchema]:
-        """Put each if its id is absent, in one transaction; those that are there now."""
+        """Puts each schema whose id is absent, in one transaction.
+
+        Returns the recorded ones.
+        """

@@ -1,4 +1,4 @@
-"""What reads one split of a topic-partition."""
+"""Readers: they read one split of a topic-partition on an executor."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from windrow.ingest.model.source import OnLoss
 
 
 class ReadSummary(msgspec.Struct, frozen=True):
-    """What a reader counted when its split was read to the end.
+    """The counts of a read that reached the end of its split.
 
-    `aborted`: offsets in gaps that were seen to hold aborted messages.
-
-    `skipped`: offsets of the split that were not in the log any more, and that the
-    reader was told to go on without. `regrown`: told so, it went on although the log
-    had been cut off below the split's start, and had grown again, before the split was
+    `aborted`: messages of aborted transactions in the gaps between visible offsets.
+    `skipped`: offsets of the split that were gone from the log, and that the reader was
+    allowed to skip. `regrown`: a reader that may skip went on, although the log had
+    been truncated below the split's start, and had grown again, before the split was
     planned.
     """
 
@@ -34,11 +33,10 @@ class ReadSummary(msgspec.Struct, frozen=True):
 
 
 class ReadPlan(msgspec.Struct, frozen=True):
-    """What a reader is made for: the cluster and the topic ids (by name) that the plan
-    was made on, and what to do where messages are gone.
+    """The settings of a reader: cluster and topic ids of the plan, and what to do on loss.
 
-    `on_loss` "skip": what retention, or a truncation of the log's end, has removed is
-    counted as skipped instead of raised.
+    `topics` has the ids by name. `on_loss` "skip": messages that retention or a
+    truncation of the log has removed are counted as skipped; else they are an error.
     """
 
     cluster_id: str
@@ -47,28 +45,28 @@ class ReadPlan(msgspec.Struct, frozen=True):
 
 
 Take = Callable[[pa.RecordBatch], None]
-"""Is given each batch of a read, in order. What it raises ends the read and passes through."""
+"""Takes each batch of a read, in order. An exception that it raises ends the read."""
 
 
 class Reader(Protocol):
     """Reads splits, one at a time, each to its end. Picklable; used on executors."""
 
     def read(self, split: Split, take: Take) -> ReadSummary:
-        """Give the visible messages of the split away, in offset order, as `MESSAGES`
-        batches bounded by bytes and rows; none is empty.
+        """Passes the visible messages of the split to `take`, in offset order.
 
-        Ends when the position reached `split.stop`, over markers, aborted messages and
-        compaction gaps; an empty poll is never the end. Only a read to the end has a
-        summary. Resources are released however it ends.
+        They are `MESSAGES` batches of bounded bytes and rows, never empty. The read
+        ends when the position reaches `split.stop`, across markers, aborted messages
+        and compaction gaps; an empty poll is never the end. Only a read to the end
+        returns a summary. Resources are released in every case.
 
         Raises:
-            DataLossError: if retention removed the start, or truncation the end, also
-                where the log has grown again since: the split's epochs tell. It names
-                what was wanted and what is there. Not if the reader was told to skip:
-                then it reads what is left of what was planned, and the summary says how
-                many offsets were skipped.
-            IdentityError: if cluster or topic id are not those of the plan.
-            UnreachableError: if nothing arrives for the stall limit.
+            DataLossError: retention removed the start, or a truncation the end, also if
+                the log has grown again since, which the split's epochs show. The error
+                names the offsets that were wanted and those that the log has. A reader
+                that may skip raises nothing: it reads what is left, and the summary
+                counts the skipped offsets.
+            IdentityError: the cluster's id or the topic's id is not that of the plan.
+            UnreachableError: no message arrives within the stall limit.
         """
 
 
@@ -77,8 +75,9 @@ class _EnoughError(Exception):
 
 
 def read_until(reader: Reader, split: Split, enough: Callable[[pa.RecordBatch], bool]) -> bool:
-    """Read a split until `enough` says so of a batch that it was given; whether the end
-    was reached before that.
+    """Reads a split until `enough` returns true for a batch.
+
+    Returns whether the end was reached before that.
     """
 
     def take(batch: pa.RecordBatch) -> None:
@@ -92,50 +91,51 @@ def read_until(reader: Reader, split: Split, enough: Callable[[pa.RecordBatch], 
     return True
 
 
-class _LeftError(Exception):
-    """Ends a read whose batches nobody wants any more."""
+class _AbandonedError(Exception):
+    """Ends a read whose batches nobody takes any more."""
 
 
 class _End:
-    """Behind the last batch: how the read ended."""
+    """Follows the last batch, with the exception that ended the read, if any."""
 
     def __init__(self, failed: BaseException | None = None) -> None:
         self.failed = failed
 
 
 def batch_iterator(read: Callable[[Take], object]) -> Iterator[pa.RecordBatch]:
-    """The batches of a read, in order; what it raises comes behind those before it.
+    """Yields the batches of a read, in order; its exception is raised after them.
 
-    It runs in a thread of its own, and is one batch ahead of who asks. Who stops asking ends it.
+    The read runs in a thread of its own and is at most one batch ahead. Closing the
+    iterator ends it.
     """
-    given: SimpleQueue[pa.RecordBatch | _End] = SimpleQueue()
-    wanted, left = Semaphore(0), False
+    batches: SimpleQueue[pa.RecordBatch | _End] = SimpleQueue()
+    wanted, abandoned = Semaphore(0), False
 
     def take(batch: pa.RecordBatch) -> None:
-        given.put(batch)
+        batches.put(batch)
         wanted.acquire()
-        if left:
-            raise _LeftError
+        if abandoned:
+            raise _AbandonedError
 
     def run() -> None:
         try:
             read(take)
-        except _LeftError:
+        except _AbandonedError:
             return
         except BaseException as failed:  # handed over, not swallowed  # noqa: BLE001
-            given.put(_End(failed))
+            batches.put(_End(failed))
         else:
-            given.put(_End())
+            batches.put(_End())
 
     thread = Thread(target=run, daemon=True, name="windrow-read")
     thread.start()
     try:
-        while not isinstance(item := given.get(), _End):
+        while not isinstance(item := batches.get(), _End):
             wanted.release()
             yield item
         if item.failed is not None:
             raise item.failed
     finally:
-        left = True
+        abandoned = True
         wanted.release()
         thread.join()

@@ -1,4 +1,4 @@
-"""Where writers' schemas come from, and what decoders are besides that go by them."""
+"""Schema registries, and the decoders that use writers' schemas."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from windrow.ingest.ports.decoder import Decode, Decoder
 class SchemaRegistry(Protocol):
     """A schema registry.
 
-    Picklable: tasks ask it too. Each question is put a bounded number of times, and
-    takes a bounded time and memory.
+    Picklable, since tasks ask it too. Each question is repeated a bounded number of
+    times, and takes bounded time and memory.
 
-    All methods raise UnreachableError if it doesn't answer, or with what is no answer,
-    RefusedError if a schema is too large or refers to itself, and SpecError if it
-    doesn't let windrow in. No error holds a secret.
+    All methods raise UnreachableError if the registry doesn't answer or gives an
+    invalid answer, RefusedError if a schema is too large or refers to itself, and
+    SpecError if the registry refuses the login. No error holds a secret.
     """
 
     def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-        """The schemas of a subject's newest versions, at most so many, newest first;
-        none if there is no such subject.
+        """The schemas of a subject's newest versions, newest first, at most `most`.
+
+        The list is empty if the subject doesn't exist.
         """
 
     def schema(self, id_: str) -> WriterSchema | None:
-        """The schema of an id; None if the registry says that it has none."""
+        """The schema with an id; None if the registry doesn't have it."""
 
 
 Tell = Callable[[WriterSchema, bool], None]
-"""A schema that messages are decoded by, and whether the registry was asked for it."""
+"""Takes a schema that messages are decoded by, and whether the registry was asked for it."""
 
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What is known of some topics before any message is read: the decoder of theirs,
-    and the schemas that they may name.
+    """A decoder for some topics and the schemas that their messages may name.
+
+    Both are known before any message is read.
     """
 
     decoder: UsesSchemas
@@ -48,37 +50,40 @@ class Foreseen:
 
 @runtime_checkable
 class UsesSchemas(Protocol):
-    """A decoder whose messages name the schemas that they were written with."""
+    """A decoder for messages that name the schema they were written with."""
 
     def asking(self, registry: SchemaRegistry) -> Decoder:
-        """The same decoder with the registry that has its schemas."""
+        """This decoder with the registry that has its schemas."""
 
     def foreseen(self, topics: Sequence[str]) -> Foreseen:
-        """What the registry says beforehand of messages of some topics.
+        """What the registry says about the messages of some topics before any is read.
 
         Raises:
             WindrowError: as the registry.
-            SpecError: nothing says of which record the messages are.
+            SpecError: nothing says which record the messages are.
         """
 
     def with_schemas(self, known: Sequence[WriterSchema]) -> Decoder:
-        """The same decoder with schemas that it needn't ask for."""
+        """This decoder with schemas that it doesn't have to ask for."""
 
     def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
-        """Which schema each of some refused messages named, null where it named none; nobody is asked.
+        """The id of the schema that each of some refused messages named, or null.
+
+        The registry isn't asked.
 
         Args:
             messages: the messages.
-            stages: what refused each (one of `STAGES`): of a key that was refused it is
-                the key's schema, else the value's.
-        """  # noqa: E501
+            stages: what refused each (one of `STAGES`): if the key was refused, the id
+                is that of the key's schema, else that of the value's.
+        """
 
     def open_telling(self, tell: Tell) -> Decode:
-        """As `Decoder.open`; each schema that messages are decoded by is told once.
+        """Returns a function that decodes, as `Decoder.open` does.
 
-        What it returns may raise, beside all else that promises it never does: of a
-        schema that it wasn't given the registry is asked.
+        Each schema that is used is passed to `tell`, once. Unlike that of
+        `Decoder.open`, the function may raise: it asks the registry for schemas that it
+        wasn't given.
 
         Raises:
-            SpecError: what it stands on can't be loaded or used.
+            SpecError: something that it depends on can't be loaded or used.
         """

@@ -1,7 +1,7 @@
-"""What takes windows: rows are staged on executors, then data and receipt are committed
-in one operation on the driver.
+"""Sinks: tables that take windows.
 
-The three outcomes of a commit are borrowed from PyIceberg's `CommitStateUnknown`.
+Rows are staged on executors; then the driver commits data and receipt in one operation.
+The three outcomes of a commit are those of PyIceberg's `CommitStateUnknown`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ Delivered = Literal["none", "at-least-once", "exactly-once"]
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What a kind of sink can hold; a run refuses what it can't, and the contract suite
-    holds it to the rest.
+    """What a kind of sink promises. A run refuses settings that need more.
 
-    `atomic`: a window becomes visible as a whole; or split by split, or table by table,
-    the receipt last. `replaces`: another generation can take a committed window's
-    place. `mode`: each row that is committed stays a row of the table (append), or rows
-    of one key replace each other (upsert): then changes are staged
-    (`ingest.schema.changes`), and the receipt says what they did to the table
-    (`Receipt.merged`); or changes are staged and each of them stays, for readers to
-    merge (changes). `delivery`: whether a row of a committed window may be there twice
-    (at-least-once), or also be missing (none), in Flink's words.
+    `atomic`: a window becomes visible as a whole, or split by split, or table by table;
+    the receipt comes last. `replaces`: another generation can replace a committed
+    window. `mode`: "append": each committed row stays a row of the table. "upsert":
+    rows of one key replace each other; changes are staged (`ingest.schema.changes`),
+    and the receipt says what they did to the table (`Receipt.merged`). "changes":
+    changes are staged, and each of them stays, for readers to merge. `delivery`, in
+    Flink's words: rows of a committed window may be in the table twice (at-least-once),
+    or may also be missing (none).
     """
 
     atomic: Literal["window", "split", "table"] = "window"
@@ -43,43 +42,42 @@ class Capabilities(msgspec.Struct, frozen=True):
     delivery: Delivered = "exactly-once"
 
     def allows(self, *, lost: bool) -> bool:
-        """Whether rows that are lost, or else rows that are there twice, are within
-        what is promised.
-        """
+        """True if the promised delivery allows lost rows, or else duplicate rows."""
         return self.delivery == "none" or (self.delivery == "at-least-once" and not lost)
 
 
 class Stager(Protocol):
-    """Writes what one attempt at one split brings, under names that no other attempt uses.
+    """Writes the rows of one attempt at one split, under names that no other attempt uses.
 
     Nothing becomes visible. Used on executors.
     """
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """Stage rows beside the messages that they came from, equal in length and
-        order; values may lie in a dictionary.
+        """Stages rows beside the messages that they came from, equal in length and order.
+
+        Values may be dictionary-encoded.
 
         Raises:
-            BugError: they are not the columns that were agreed, or don't fit them.
-            UnfitRowsError: the table has no place for some of them; none of the batch
-                was taken, and the rest may come again.
+            BugError: the columns are not the agreed ones, or don't match in length.
+            UnfitRowsError: the table can't hold some of the rows; none of the batch was
+                taken, and the caller may add the rest again.
         """
 
     def finish(self) -> Staging:
-        """Close what was written: what to commit, with the stager's own count and checksum."""
+        """Closes the files; returns the committables, with a count and a checksum."""
 
     def discard(self) -> None:
-        """Close without a result, after a failure. What was written is left to `sweep`."""
+        """Closes without a result, after a failure. Staged files are left to `Sink.sweep`."""
 
 
 @runtime_checkable
 class Choosy(Protocol):
-    """What a stager has besides whose table has no place for some rows: it can judge
-    rows before it takes any.
-    """
+    """A stager that can check if the table can hold some rows before it takes them."""
 
     def ready(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
-        """What takes these rows, as `add` would, and refuses none of them any more.
+        """Checks rows, and returns a function that takes them.
+
+        It takes them as `add` would, and refuses none.
 
         Raises:
             UnfitRowsError: as `add`.
@@ -87,7 +85,7 @@ class Choosy(Protocol):
 
 
 StagerFactory = Callable[[Split], Stager]
-"""Picklable; each call makes the stager of one task attempt, whose names are unique to the call."""
+"""Makes the stager of one task attempt, with names that are unique to the call. Picklable."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -97,13 +95,13 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class AlreadyDone(msgspec.Struct, frozen=True):
-    """This generation, or a later one, was there before; nothing was written."""
+    """This generation, or a later one, was committed before; nothing was written."""
 
     committed: Committed
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """The commit was sent and its outcome isn't known, also after looking again."""
+    """The commit was sent, and its outcome isn't known, even after another look."""
 
     why: str
 
@@ -112,14 +110,17 @@ Outcome = Done | AlreadyDone | Unknown
 
 
 OWNER = "owner"
-"""In the place of a window's key: what is unreadable is whose the table is, which each
-receipt says too.
+"""Takes the place of a window's key in `Unreadable` if the table's owner can't be read.
+
+Every receipt names the owner too.
 """
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A committed window whose receipt is missing or damaged: its key, or OWNER; what
-    is the matter, and what to do.
+    """A committed window whose receipt is missing or damaged.
+
+    It has the window's key, or OWNER if it is the table's owner that can't be read,
+    then what is wrong and what to do.
     """
 
     key: str
@@ -128,8 +129,10 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class RowsHeld(msgspec.Struct, frozen=True, order=True):
-    """What a table holds of one topic-partition in one window: rows, different offsets,
-    the lowest and the highest of those.
+    """The rows of one topic-partition in one window of a table.
+
+    It has the number of rows and of different offsets, and the lowest and the highest
+    offset.
     """
 
     topic: str
@@ -148,46 +151,41 @@ PUBLISHED = pa.schema(
         pa.field("hash", pa.uint64(), nullable=False),
     ]
 )
-"""A row as it was published: from which message it came, and a number for all that it says."""
+"""The columns of a published row: the message it came from, and a hash of its content."""
 
 
 class KeyedAudit(Protocol):
-    """What verification asks besides of a table whose rows replace each other."""
+    """Further questions of verification, to a table whose rows replace each other."""
 
     def rows(self) -> int:
-        """How many rows the table holds, by its own word."""
+        """The number of rows in the table, as the table counts them."""
 
     def every(self) -> Iterator[pa.RecordBatch]:
-        """All rows of the table, in batches of bounded size, each with all of its
-        columns but the bucket's.
-        """
+        """All rows of the table, in batches of bounded size, without the bucket's column."""
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """All tombstones of a table that keeps those of all windows in one place
-        (`Merged.buried`), in batches of bounded size.
+        """All tombstones, if the table keeps those of all windows in one place.
 
-        Each has the key that was taken out, and the window and place of the message
-        that did it. None where each window has its own.
+        They come in batches of bounded size, each with the key that was taken out, and
+        the window and place of the message that did it. None if each window has
+        tombstones of its own (see `Merged`).
 
         Raises:
-            DamagedError: the place isn't there.
+            DamagedError: that place doesn't exist.
         """
 
     def lost_tombstones(
         self, receipts: Sequence[Receipt]
     ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
-        """Of committed windows those of which it can't be told what they took out: what
-        is missing, or why nobody can look.
-        """
+        """The committed windows whose tombstones can't be read, each with the reason."""
 
 
 class Audit(Protocol):
-    """The questions that verification puts to a sink.
+    """The questions of verification to a sink.
 
-    Each is answered from the table as it is now; only `restore` writes.
-
-    Whatever reads rows raises UnreachableError where they can't be got at, and
-    RefusedError where they are gone or damaged.
+    Each answer is read from the table as it is now; only `restore` writes. Methods that
+    read rows raise UnreachableError if these can't be reached, and RefusedError if they
+    are gone or damaged.
     """
 
     @property
@@ -196,36 +194,35 @@ class Audit(Protocol):
 
     @property
     def keyed(self) -> KeyedAudit | None:
-        """Where rows replace each other: what is asked instead of `windows`,
-        `rows_held` and `contents`.
+        """The questions to ask in the place of `windows`, `rows_held` and `contents`.
 
-        None for all other tables.
+        None if rows of the table don't replace each other.
         """
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
-        """Every committed window, also where its receipt can't be read.
+        """Every committed window, with its receipt or with what is wrong with that.
 
-        Reads anew what this process has read before.
+        Doesn't use anything that this process has read before.
         """
 
     def windows(self) -> set[str]:
         """The keys of all windows that the table holds rows of."""
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        """One window's rows, counted per topic-partition."""
+        """The counts of one window's rows for each topic-partition."""
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
         """All rows of a window, in batches of bounded size."""
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
-        """Put the lost receipt of a committed window back from its exact text.
+        """Restores the lost receipt of a committed window from its exact text.
 
-        One that is there and good stays as it is.
+        A receipt that exists and is good stays as it is.
 
         Args:
-            window: whose receipt it is.
+            window: the window of the receipt.
             text: the receipt, byte by byte as it was committed (`Sink.receipt_text`).
-            dry_run: only see whether that would work.
+            dry_run: only check that it would work.
 
         Raises:
             RefusedError: the window isn't committed, or its commit named another text.
@@ -233,12 +230,11 @@ class Audit(Protocol):
 
 
 class PublishedRows(msgspec.Struct, frozen=True):
-    """A window's rows in the form that they were published in, from which rows can't be
-    made again, or not all of their columns.
+    """A window's rows in their published form, which doesn't have all of their columns.
 
-    `noted`: of each split, by its topic, partition and first offset, the checksum that
-    was noted when it was published; `rows`: batches of `PUBLISHED`, of bounded size.
-    What was noted is the sum of a split's hashes.
+    `noted`: the checksum of each split, noted when it was published, by topic,
+    partition and first offset. It is the sum of the split's hashes. `rows`: batches of
+    `PUBLISHED`, of bounded size.
     """
 
     noted: Mapping[tuple[str, int, int], str]
@@ -247,119 +243,118 @@ class PublishedRows(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class PublishedAudit(Protocol):
-    """Asked besides `Audit` of a table whose rows are published."""
+    """Further questions of verification, to a table whose rows are published."""
 
     def published(self, window: Window) -> PublishedRows | None:
-        """One window's rows as they were published; None where `Audit.contents` has them.
+        """One window's rows as they were published; None if `Audit.contents` has them.
 
         Raises:
             UnreachableError, RefusedError: as `Audit`, also while they are read.
         """
 
     def replaced(self) -> bool:
-        """Whether rows may be gone because later ones of the same keys have replaced them."""
+        """True if rows may be gone because later rows with the same keys replaced them."""
 
 
 @runtime_checkable
 class Sized(Protocol):
-    """A sink that knows how large its table is without reading it."""
+    """A sink that knows the size of its table without reading it."""
 
     def size(self) -> tuple[int, int] | None:
-        """How many rows the table holds, and how many bytes its files have; None where it can't tell.
+        """The number of rows and the bytes of the table's files; None if unknown.
 
         Raises:
-            UnreachableError: it can't be seen.
-        """  # noqa: E501
+            UnreachableError: the table can't be reached.
+        """
 
 
 @runtime_checkable
 class Awaited(Protocol):
-    """A sink in which what was committed may not be seen yet, behind what others write."""
+    """A sink whose commits may not be visible yet, because other writers hold them back."""
 
     def wait_until_decided(self) -> None:
-        """Wait until all is seen that was committed before.
+        """Waits until all earlier commits are visible.
 
         Raises:
-            UnreachableError: something holds it back for too long.
+            UnreachableError: something holds them back for too long.
         """
 
 
 @runtime_checkable
 class Warns(Protocol):
-    """A sink whose place may be one that can be written, and is wrong for its table all
-    the same.
-    """
+    """A sink that can warn about a place that is writable, and still wrong for its table."""
 
     def warnings(self) -> list[str]:
-        """What will go wrong later as things are now, and what to do, one sentence each.
+        """One sentence for each thing that will go wrong later, with what to do.
 
         Raises:
-            UnreachableError: it can't be seen.
+            UnreachableError: the place can't be reached.
         """
 
 
 class Sink(Protocol):
-    """A table that takes windows: stage on executors, then one atomic commit of data
-    and receipt on the driver.
+    """A table that takes windows.
 
-    INV: the data of a window is visible exactly if its receipt is, both by one atomic
-    operation; per generation at most once; no method deletes or overwrites anything
-    while a commit's outcome is unknown.
+    Rows are staged on executors; then the driver commits data and receipt atomically.
+
+    INV: the data of a window is visible if and only if its receipt is: both are
+    committed by one atomic operation, at most once for each generation. No method
+    deletes or overwrites anything while a commit's outcome is unknown.
     """
 
     @property
     def identity(self) -> str:
-        """Which table this is; part of the plan's digest.
+        """The identity of the table; part of the plan's digest.
 
-        Stable for a configured place; needs no I/O.
+        It is stable for a configured place, and needs no I/O.
         """
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this kind of sink can hold."""
+        """The capabilities of this kind of sink."""
 
     def is_at(self, identity: str) -> bool:
-        """Whether an identity names this table, perhaps in another spelling: its place
-        may be reached through a link.
+        """True if an identity names this table, possibly in another spelling.
+
+        A place may be reachable through a link.
         """
 
     def refuse_unwritable(self) -> None:
-        """Try whether the table could be made, or written, where it lies, before anything needs it.
+        """Tries if the table could be created, or written, at its place.
 
         Raises:
             SpecError: it can't; says why, and what to do.
         """
 
     def places(self) -> Sequence[str]:
-        """The folders and buckets that tasks write to, as URIs; none where tasks write
-        nothing, or where a catalog says how to.
+        """The folders and buckets that tasks write to, as URIs.
+
+        Empty if tasks write nothing, or if a catalog says how to write.
         """
 
     def owner(self) -> TableOwner | None:
-        """What `prepare` bound the table to, read now; None if the table isn't there.
+        """The owner that `prepare` bound the table to, read now; None without a table.
 
         Raises:
-            SpecError: the table was made by something else.
+            SpecError: something other than windrow made the table.
         """
 
     def prepare(self, owner: TableOwner) -> None:
-        """Create the table if it isn't there and bind it, or compare. Idempotent, safe to race.
+        """Creates the table and binds it to its owner, or compares the owner if it exists.
 
-        Columns of a table that is there change with the commit that brings the first
-        rows which need it, and not before.
+        Idempotent, and safe under concurrent calls. The columns of an existing table
+        change only with the commit of the first rows that need it.
 
         Raises:
-            SchemaChangedError: columns differ in more than the sink may change; shows
-                the difference.
-            GridError, OwnerError: the table is bound to something else; with the way
-                out.
+            SchemaChangedError: the columns differ by more than the sink may change;
+                shows the difference.
+            GridError, OwnerError: the table is bound to another owner; says what to do.
         """
 
     def columns_to_come(self) -> Sequence[str]:
-        """The columns that the next rows would bring, or change, in words; none if the
-        table isn't there.
+        """The column changes that the next commit would make, in words.
 
-        Writes nothing.
+        Empty if the table doesn't exist. Writes nothing.
 
         Raises:
             SchemaChangedError: as `prepare`.
@@ -367,24 +362,25 @@ class Sink(Protocol):
         """
 
     def look(self, window: Window) -> Committed | None:
-        """The receipt of the window's newest committed generation, read from the sink
-        now; None if it isn't committed.
+        """Reads the receipt of the window's newest committed generation, or None.
 
-        Writes nothing.
+        It is read from the table now. Writes nothing.
 
         Raises:
-            DamagedError: it is committed, and its receipt is missing or damaged.
+            DamagedError: the window is committed, and its receipt is missing or
+                damaged.
         """
 
     def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
-        """The same of several windows, in their order, all seen in one state of the table.
+        """Does `look` for several windows, in their order, all in one state of the table.
 
         Raises:
-            DamagedError: at a window that is committed, and whose receipt is missing or damaged.
+            DamagedError: at a window that is committed, and whose receipt is missing or
+                damaged.
         """
 
     def committed(self, windows: Sequence[Window]) -> set[Window]:
-        """Those of some windows that the table says are committed, all seen in one state of it.
+        """The windows among these that are committed, all in one state of the table.
 
         No receipt is read.
         """
@@ -398,40 +394,42 @@ class Sink(Protocol):
         """
 
     def receipt_text(self, receipt: Receipt) -> str:
-        """The exact text of a receipt that this sink has read or committed; another
-        version of windrow may have written it.
+        """The exact text of a receipt that this sink has read or committed.
+
+        Another version of windrow may have written it.
         """
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
-        """What executors stage rows with."""
+        """The factory of stagers for an attempt's rows."""
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        """Make rows and receipt visible in one atomic operation, replacing an older
-        generation of the same window.
+        """Makes rows and receipt visible in one atomic operation.
 
-        Where the receipt is of a dead-letter replay, the rows of the generation before stay, and
-        these are added to them.
+        An older generation of the same window is replaced. If the receipt is of a
+        dead-letter replay, the rows of the older generation stay, and these are added.
 
-        Looks at the table afresh, decides on what it saw (`ingest.sinks.conflicts`),
-        commits on exactly that, and begins again if another commit came first.
+        The commit reads the table's state, decides by it (`ingest.sinks.conflicts`),
+        commits on exactly this state, and begins again if another commit came first.
 
         Raises:
-            OverlapError: a range is already committed under another window, which it names.
-            RefusedError: the window is there under another plan, or a generation was left out.
-            GridError, OwnerError: the table is bound to something else.
+            OverlapError: a range is already committed under another window, which it
+                names.
+            RefusedError: the window is committed under another plan, or a generation
+                was left out.
+            GridError, OwnerError: the table is bound to another owner.
         """
 
     def audit(self) -> Audit:
-        """What verification asks."""
+        """The questions that verification asks."""
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        """Remove what attempts have staged and no commit names, if it is older than a
-        grace period; what was, or would be, removed.
+        """Removes staged files that no commit names, if older than a grace period.
 
-        What is removed can't be committed any more: not by an attempt that is still at
-        work, nor by a commit that was sent and not answered. Such an attempt is refused
-        at its commit, and its window can be run again.
+        Returns what was removed, or with `dry_run` what would be. A removed file can't
+        be committed any more: neither by an attempt that is still running, nor by a
+        commit that was sent and not answered. Such an attempt is refused at its commit,
+        and its window can be run again.
 
         Raises:
-            ValueError: the grace period is shorter than runs take to stage.
+            ValueError: the grace period is shorter than a run may take to stage.
         """

@@ -1,6 +1,4 @@
-"""What can be told, and done, about transactions that runs left open: asked of sinks
-that publish by transactions, and of no other.
-"""
+"""Open transactions of runs, for sinks that publish in transactions."""
 
 from __future__ import annotations
 
@@ -13,11 +11,11 @@ from windrow.ingest.model.plan import Plan
 
 
 class HeldBack(msgspec.Struct, frozen=True, order=True):
-    """A topic-partition that an open transaction holds back: readers of committed
-    messages wait at `stable`, and the log ends at `end`.
+    """A topic-partition in which an open transaction holds readers back.
 
-    `window`: whose message lies at `stable`, by its own word; None: another program's,
-    or it can't be told.
+    Readers of committed messages wait at `stable`, and the log ends at `end`. `window`:
+    the window that the message at `stable` names; None if it is another program's
+    message, or can't be read.
     """
 
     topic: str
@@ -31,36 +29,39 @@ class OpenTransactions(Protocol):
     """The transactions of one table."""
 
     def ids(self, pipeline_id: str, plans: Sequence[Plan]) -> list[str]:
-        """The transactional ids that runs of these windows use, and the one of the
-        table's receipts first.
+        """The transactional ids that the runs of these windows use.
 
-        Asks nothing.
+        The first is the id of the table's receipts. Asks nothing.
         """
 
     def held_back(self) -> list[HeldBack]:
-        """Where an open transaction, of anybody, holds back readers of the table's topics.
+        """The topic-partitions of the table in which a transaction holds readers back.
+
+        The transaction may be anybody's.
 
         Raises:
-            UnreachableError: the cluster.
+            UnreachableError: the cluster can't be reached.
         """
 
     def end(self, ids: Sequence[str]) -> None:
-        """Take these ids from whoever has them: what is open under one is taken back,
-        and what was decided is waited for.
+        """Fences off whoever uses these transactional ids.
+
+        An open transaction is aborted. One that is already being committed or aborted
+        is waited for.
 
         Raises:
-            SpecError: this client may not.
-            UnreachableError: the cluster.
+            SpecError: the client isn't authorized.
+            UnreachableError: the cluster can't be reached.
         """
 
 
 @runtime_checkable
 class Transactional(Protocol):
-    """A sink that publishes by transactions."""
+    """A sink that publishes in transactions."""
 
     def transactions(self) -> OpenTransactions:
-        """What can be told and done about them.
+        """The table's transactions.
 
         Raises:
-            SpecError: this table is written without any.
+            SpecError: this table is written without transactions.
         """

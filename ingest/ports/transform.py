@@ -1,4 +1,4 @@
-"""What changes decoded rows on their way to the table."""
+"""Transforms: they change decoded rows before these are staged."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
 
 class Transform(Protocol):
-    """Rows to rows: other columns, fewer rows, several of one, or refusals.
+    """Changes rows: other columns, fewer rows, several of one, or refusals.
 
     Picklable, and cheap to pickle, as a decoder is.
     """
 
     def columns(self, before: Columns) -> Columns:
-        """The columns of the rows that it gives, where those of `before` come in.
+        """The columns of its result, for rows with the columns `before`.
 
         Raises:
-            SpecError: it can't work on such columns; says which, and what to do.
+            SpecError: it can't use such columns; says which, and what to do.
         """
 
     def open(self) -> Callable[[Decoded], Decoded]:
-        """What transforms, for the thread that asks, and for no longer than a split.
+        """Returns a function that transforms, for the calling thread.
 
-        What has no rows (dead letters, counts of dropped and filtered messages) passes
-        through it. `Decoded.with_rows` and `Decoded.refused` keep the account of each
-        message; the stage of what a transform refuses is `RULES`. What becomes of a row
-        depends on the rows of its own message alone, for a batch is no unit that a user
-        knows.
+        It is used for one split at most. Dead letters and the counts of dropped and
+        filtered messages pass through it. `Decoded.with_rows` and `Decoded.refused`
+        keep the account of each message; the stage of a refusal is `RULES`. The result
+        for a row may depend on the rows of its own message alone, because users can't
+        see batches.
 
         Raises:
-            SpecError: what it stands on can't be loaded or used; also when it is
-                called, if it fails as a whole.
+            SpecError: something that it depends on can't be loaded or used; also raised
+                by the function, if it fails as a whole.
         """

@@ -18,7 +18,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
-from windrow.ingest.model.refusals import FIRST, TOLD, RefusedAt, bounded
+from windrow.ingest.model.refusals import KINDS_SHOWN, OFFSETS_MAX, RefusedAt, bounded
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.decoder import STAGES, Decoded
@@ -231,7 +231,7 @@ def refuse_too_many_dead(
     )
     for stage in STAGES:
         ones = [(tp, one) for tp, one in refused if one.stage == stage]
-        first = [f"{tp}@{offset}" for tp, one in ones for offset in one.first][:FIRST]
+        first = [f"{tp}@{offset}" for tp, one in ones for offset in one.first][:OFFSETS_MAX]
         found = _Refused(
             sum(one.count for _, one in ones),
             total.read,
@@ -270,7 +270,7 @@ def _refuse_beyond(
     kinds: Counter[str] = Counter()
     for one in found.refused:
         kinds.update(dict(one.kinds))
-    told = "; ".join(f"{what} ({n})" for what, n in bounded(kinds, TOLD))
+    told = "; ".join(f"{what} ({n})" for what, n in bounded(kinds, KINDS_SHOWN))
     first = f" First: {', '.join(found.first)}." if found.first else ""
     raise DeadLetterLimitError(
         f"Window {window.key}: {found.dead} of {found.read} refused{found.which}: {told}.{first}"

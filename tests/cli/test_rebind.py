@@ -117,10 +117,7 @@ def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
     shutil.rmtree(stage.folder / "lake")
     (stage.folder / "other").rename(stage.folder / "lake")
     said = stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["message"]
-    assert (
-        f"move the one that was left behind away, and run windrow doctor {stage.spec}"
-        " --rebuild-ledger" in said
-    )
+    assert f"move the wrong one away, and run windrow doctor {stage.spec} --rebuild-ledger" in said
     assert (
         stage.json("doctor", stage.spec, "--rebuild-ledger", code=1)["error"]["kind"]
         == "IdentityError"

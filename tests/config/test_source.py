@@ -204,7 +204,7 @@ def test_where_it_begins_unless_told(folder: Path) -> None:
         ("{offsets: 'partition:0;offset:1'}", "source.start.offsets: part 1 is not of the form"),
         (
             "{offsets: 'partition:0,offset:1;partition:0,offset:2'}",
-            "source.start.offsets: partition 0 stands there twice",
+            "source.start.offsets: partition 0 is given twice",
         ),
         (
             "{offsets: {b: {0: 1}}}",

@@ -81,7 +81,7 @@ def test_a_begin_lies_before_its_cut(begin: Mark) -> None:
     the window is empty.
     """
     with pytest.raises(
-        ValueError, match=r"^a begin of boundary batch-000000007 lies behind its cut, or has none$"
+        ValueError, match=r"^a begin of boundary batch-000000007 lies above its mark, or has none$"
     ):
         Boundary(7, "c", SEEN, (M0, M1), (begin,))
     assert Boundary(7, "c", SEEN, (M0, M1), (Mark("t", 0, 5, "position"),)).begins[0].offset == 5

@@ -67,6 +67,7 @@ def test_a_receipts_digest_is_its_plans() -> None:
     """Another one is damage, and the window is named."""
     assert receipt(PLAN.digest).window == PLAN.window
     with pytest.raises(
-        ValueError, match=r"^receipt of window 2026-01-02T03:00:00Z: its digest is not its plan's$"
+        ValueError,
+        match=r"^the digest in the receipt of window 2026-01-02T03:00:00Z is not its plan's$",
     ):
         receipt(PLAN.digest[::-1])

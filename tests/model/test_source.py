@@ -64,7 +64,7 @@ def test_offsets_as_flink_writes_them() -> None:
         ("partition:0,offset:42X", "^part 1 is not"),
         ("", "^part 1 is not of the form"),
         ("partition:0,offset:-1", "^part 1 is not"),
-        ("partition:0,offset:1;partition:00,offset:2", "^partition 0 stands there twice$"),
+        ("partition:0,offset:1;partition:00,offset:2", "^partition 0 is given twice$"),
     ],
 )
 def test_what_flink_would_not_write_is_refused(text: str, words: str) -> None:
@@ -100,10 +100,10 @@ def test_a_position_on_a_command_line(text: str, expected: Initializer) -> None:
         ("committed:", "it is none of earliest"),
         ("timestamp:yesterday", "is not an instant"),
         ("timestamp:2026-01-02T03:00:00", "has no time zone"),
-        ("timestamp:99999999999999999999", "epoch milliseconds of that size are no instant"),
-        ("timestamp:1767322800000?none", "after the \\? comes fail, earliest or latest"),
-        ("earliest?fail", "not after earliest or latest themselves"),
-        ("latest?earliest", "not after earliest or latest themselves"),
+        ("timestamp:99999999999999999999", "these epoch milliseconds lie outside the calendar"),
+        ("timestamp:1767322800000?none", "write fail, earliest or latest after the \\?"),
+        ("earliest?fail", "no \\? after earliest or latest themselves"),
+        ("latest?earliest", "no \\? after earliest or latest themselves"),
         ("partition:0", "part 1 is not of the form"),
     ],
 )

@@ -30,7 +30,7 @@ def test_how_a_bug_came_about_travels() -> None:
         pickle.loads(pickle.dumps(bug)),
     ):
         (note,) = back.__notes__
-        assert note.startswith("How it came there:")
+        assert note.startswith("Stack trace:")
         assert note.endswith("\nKeyError")
         assert "test_outcome.py" in note
         assert back.what.startswith(
