@@ -102,12 +102,12 @@ OP, NODE, NEXT, FIRST, COUNT, LOW, HIGH, FACTOR, DIVISOR, SPACE, COST, KEYED = r
 """
 NOBODY = -1
 
-MAPS, MESSAGES, KEYS_MASK = range(2, 5)
-"""What stands at which place of the pass's state, behind the first two
-(`shared.onepass`): maps that were opened and messages that were begun, ever; how the
-hashes of keys are indexed.
+MAPS = 4
+"""The place in the pass's state, behind those of `shared.rewind`, that counts the
+arrays and maps that were opened, ever: so each has a number of its own.
 """
 FRAMES = 5
+"""The place in the state where the frames begin."""
 FRAME = 6
 INSTRUCTION, REMAINING, BLOCK_END, BEGIN, INDEX, MAP_NUMBER = range(FRAME)
 """Of an array or map that is open, or a call: where it goes on; items that its block

@@ -34,11 +34,9 @@ from windrow.ingest.formats.avro.program import (
     INSTRUCTION,
     ITEMS,
     KEYED,
-    KEYS_MASK,
     LOOP,
     MAP_NUMBER,
     MAPS,
-    MESSAGES,
     NEXT,
     NODE,
     OCTETS_ANY,
@@ -54,14 +52,18 @@ from windrow.ingest.formats.avro.program import (
 )
 from windrow.ingest.formats.avro.scalars import enum, fixed, integer, octets, varint, wide, zoned
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
-from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
+from windrow.ingest.formats.shared.onepass import ENTRIES
+from windrow.ingest.formats.shared.rewind import (
+    KEYS_MASK,
+    MESSAGES,
+    begin_message,
+    end_message,
+)
 from windrow.ingest.formats.shared.seen import hash_of, is_first
 from windrow.ingest.formats.shared.spread import put
 from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memory, part, uint8
 
 _LOWEST = -(1 << 63)
-
-_room_for_keys = part(room_for_keys)
 
 
 @part
@@ -223,18 +225,9 @@ def next_block(data, at, end, frame, keyed, state):
 @part
 def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys):
     """Whether the message is a row. If not, all is as it was before."""
-    spaces = state[SPACES]
-    for space in range(ITEMS, ITEMS + spaces):
-        state[space + spaces] = state[space]
-    state[MESSAGES] += 1
-    state[KEYS_MASK] = _room_for_keys(end - at) - 1
-    # it counts its entries of the tape only if it is one
-    if message(data, at, end, begin, budget, numbers, state, tape, keys):
-        state[ITEMS] += 1
-        return True
-    for space in range(ITEMS, ITEMS + spaces):
-        state[space] = state[space + spaces]
-    return False
+    begin_message(state, ITEMS, end - at)
+    taken = message(data, at, end, begin, budget, numbers, state, tape, keys)
+    return end_message(state, ITEMS, taken)
 
 
 @compiled(

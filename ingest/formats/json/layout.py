@@ -54,14 +54,13 @@ WIDTH = 16
 - `SEEN`: the object that this field was seen in last. The pass keeps it.
 """
 
-OBJECTS, MESSAGES, REQUIRED_SEEN, KEYS_MASK, SPARE = range(2, 7)
-"""What stands at which place of the pass's state, behind the first two (`shared.onepass`).
+OBJECTS, REQUIRED_SEEN, SPARE = range(4, 7)
+"""What stands at which place of the pass's state, behind those of `shared.rewind`.
 
-`OBJECTS` were opened, and `MESSAGES` begun, ever: so each has a number of its own;
-`REQUIRED_SEEN` columns that must be there were in the message; `KEYS_MASK` is how the
-hashes of its keys are indexed; at `SPARE` there is room for a name behind all names.
-Behind them stand the frames of what is open, and behind these how many items each space
-has, now and before the message. Space 0 has the rows.
+`OBJECTS` were opened, ever: so each has a number of its own; `REQUIRED_SEEN` columns
+that must be there were in the message; at `SPARE` there is room for a name behind all
+names. Behind them stand the frames of what is open, and behind these how many items
+each space has, now and before the message. Space 0 has the rows.
 """
 FRAMES = 8
 FRAME = 8

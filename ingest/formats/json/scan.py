@@ -36,13 +36,11 @@ from windrow.ingest.formats.json.layout import (
     INNER,
     ITEM,
     ITEMS,
-    KEYS_MASK,
     KIND,
     LENGTH,
     LOOKUP,
     LOW,
     MASK,
-    MESSAGES,
     NAME,
     NODE,
     OBJECT,
@@ -61,7 +59,13 @@ from windrow.ingest.formats.json.scalars import put, scalar, skipped
 from windrow.ingest.formats.json.text import QUOTE, blank, hashed, same, text_end, unescape
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
 from windrow.ingest.formats.shared.octets import EDGES, byte
-from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
+from windrow.ingest.formats.shared.onepass import ENTRIES
+from windrow.ingest.formats.shared.rewind import (
+    KEYS_MASK,
+    MESSAGES,
+    begin_message,
+    end_message,
+)
 from windrow.ingest.formats.shared.seen import is_first
 from windrow.ingest.formats.shared.spread import copy_octets
 from windrow.ingest.native.making import (
@@ -79,8 +83,6 @@ from windrow.ingest.native.making import (
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME
 _HASH_STEP = np.uint64(0x9FB21C651E98DF25)
-
-_room_for_keys = part(room_for_keys)
 
 
 @inlined
@@ -354,22 +356,16 @@ def is_new(name, frame, state, keys):
 @part
 def message_or_nothing(data, at, end, names, room, others, required, tables, state, tape, keys):
     """Whether the message is a row. If not, all is as it was before."""
-    entries, spaces = state[ENTRIES], state[SPACES]
-    for space in range(ITEMS, ITEMS + spaces):
-        state[space + spaces] = state[space]
-    state[MESSAGES] += 1
+    entries = state[ENTRIES]
+    begin_message(state, ITEMS, (end - at) // 2)
     state[REQUIRED_SEEN] = 0
-    state[KEYS_MASK] = _room_for_keys((end - at) // 2) - 1
-    if (
+    taken = (
         message(data, at, end, names, room, others, tables, state, tape, keys)
         and state[REQUIRED_SEEN] == required
-    ):
-        state[ITEMS] += 1
-        return True
-    state[ENTRIES] = entries
-    for space in range(ITEMS, ITEMS + spaces):
-        state[space] = state[space + spaces]
-    return False
+    )
+    if not taken:
+        state[ENTRIES] = entries
+    return end_message(state, ITEMS, taken)
 
 
 @compiled(

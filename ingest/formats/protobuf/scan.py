@@ -38,13 +38,11 @@ from windrow.ingest.formats.protobuf.tables import (
     ITEMS,
     KEY,
     KEYED,
-    KEYS_MASK,
     KIDS,
     KIND,
     LENGTHS,
     LOW,
     MESSAGE,
-    MESSAGES,
     NEEDS,
     NO_VALUE,
     NODE,
@@ -70,15 +68,19 @@ from windrow.ingest.formats.protobuf.weight import FREE as FREE_WEIGHT
 from windrow.ingest.formats.protobuf.weight import SHARE as WEIGHT_SHARE
 from windrow.ingest.formats.protobuf.weight import SMALL
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
-from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
+from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES
+from windrow.ingest.formats.shared.rewind import (
+    KEYS_MASK,
+    MESSAGES,
+    begin_message,
+    end_message,
+)
 from windrow.ingest.formats.shared.seen import hash_of, is_first
 from windrow.ingest.formats.shared.spread import put
 from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memory, part, uint8
 
 SIGNLESS = (UINT64, FIXED64)
 """Kinds of numbers of which a negative one is a large one here."""
-
-_room_for_keys = part(room_for_keys)
 
 
 @inlined
@@ -323,19 +325,11 @@ def message(data, at, end, table, kids, left, weight, spaces, numbers, state, ta
 @part
 def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, keys):
     """Whether the message is a row. If not, all is as it was before."""
-    spaces = state[SPACES]
-    for space in range(ITEMS, ITEMS + spaces):
-        state[space + spaces] = state[space]
-    state[MESSAGES] += 1
-    state[KEYS_MASK] = _room_for_keys(end - at) - 1
+    begin_message(state, ITEMS, end - at)
     weight = FREE_WEIGHT + WEIGHT_SHARE * (end - at) if end - at > SMALL else 1 << 62
-    # it counts its entries only if it is a row
-    if message(data, at, end, table, kids, left, weight, spaces, numbers, state, tape, keys):
-        state[ITEMS] += 1
-        return True
-    for space in range(ITEMS, ITEMS + spaces):
-        state[space] = state[space + spaces]
-    return False
+    spaces = state[SPACES]
+    taken = message(data, at, end, table, kids, left, weight, spaces, numbers, state, tape, keys)
+    return end_message(state, ITEMS, taken)
 
 
 @compiled(

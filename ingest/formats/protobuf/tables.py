@@ -114,11 +114,8 @@ are, and where they stand, each as its number and its place; the node of keys, o
 MAX_DEPTH = 60
 """Messages in one another that the pass takes; Protobuf's library takes a hundred."""
 
-MESSAGES, KEYS_MASK = range(2, 4)
-"""What stands at which place of the pass's state, behind the first two
-(`shared.onepass`): messages that were begun, ever; how the hashes of keys are indexed.
-"""
 FRAMES = 4
+"""The place in the pass's state, behind those of `shared.rewind`, where the frames begin."""
 FRAME = 7
 FRAME_TABLE, FRAME_END, FRAME_INDEX, FRAME_BITS, FRAME_PARENT, FRAME_LENGTHS, FRAME_KEY = range(
     FRAME
