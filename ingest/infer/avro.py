@@ -8,7 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.formats.avro.fit import fits, is_null, is_variable_decimal
+from windrow.ingest.formats.avro.fit import (
+    PRIMITIVE_COLUMNS,
+    fits,
+    is_null,
+    is_variable_decimal,
+)
 from windrow.ingest.formats.avro.schema import (
     ZONED,
     ArrayType,
@@ -39,15 +44,6 @@ from windrow.ingest.infer.candidates import (
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
-_PLAIN = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "bytes": pa.binary(),
-}
 _LOGICAL = {
     "date": TypeGuess(pa.date32()),
     "timestamp-millis": TypeGuess(TIMESTAMP),
@@ -193,7 +189,7 @@ def _scalar(kind: AvroType) -> TypeGuess:
         return _LOGICAL[kind.logical.name]
     if isinstance(kind, FixedType):
         return TypeGuess(pa.binary(), f"always {kind.size} bytes")
-    return TypeGuess(_PLAIN[kind.name])
+    return TypeGuess(PRIMITIVE_COLUMNS[kind.name])
 
 
 def _decimal(logical: Logical) -> TypeGuess:

@@ -1,3 +1,1 @@
-"""Avro, a record a message, with the writer's schema told in the spec: most messages in
-one compiled pass, every other one strictly.
-"""
+"""Avro: one record a message, by a writer's schema that the spec gives."""

@@ -1,5 +1,6 @@
-"""Records in Avro's binary encoding, with the writer's schema in the spec: most messages in
-one compiled pass, every other one strictly.
+"""Decodes records in Avro's binary encoding, by the writer's schema of the spec.
+
+A compiled pass takes most messages; the strict decoder judges every other one.
 """
 
 from __future__ import annotations
@@ -9,25 +10,26 @@ from typing import Any, Self
 
 import numpy as np
 
-from windrow.ingest.formats.avro.fit import FREE, SHARE, check
+from windrow.ingest.formats.avro.fit import check
 from windrow.ingest.formats.avro.given import GivenSchema
 from windrow.ingest.formats.avro.program import ITEMS, program_of
 from windrow.ingest.formats.avro.schema import AvroSchema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.row_decoder import DecodeValues
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.budget import FREE, SHARE
 from windrow.ingest.formats.shared.gather import SPREADING
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
 
 PASS = Compiled("windrow.ingest.formats.avro.scan")
-"""The compiled functions."""
+"""The compiled functions of `scan.py`."""
 
 
 @dataclass(frozen=True)
 class AvroEncoding:
-    """One record in Avro's binary encoding, written with `writer_schema`."""
+    """Encoding of values that are one record each, written with `writer_schema`."""
 
     writer_schema: GivenSchema
 
@@ -43,10 +45,10 @@ class AvroEncoding:
 
 
 def avro_batch_decoder(schema: AvroSchema, columns: Columns) -> BatchDecoder:
-    """Decoder of batches of records.
+    """Makes the decoder of batches of records.
 
     Raises:
-        SpecError: a column can't come from the schema.
+        SpecError: a column can't be read from the schema.
     """
     found, defaults = columns.as_written(schema.fields)
     fast, strict = AvroPass(schema, found), StrictAvro(schema, found)
@@ -54,7 +56,7 @@ def avro_batch_decoder(schema: AvroSchema, columns: Columns) -> BatchDecoder:
 
 
 class AvroPass(OnePass):
-    """The compiled pass for a schema and columns."""
+    """Compiled pass for a writer's schema and some columns."""
 
     def __init__(self, schema: AvroSchema, columns: Columns) -> None:
         self._program = program_of(schema, columns)
@@ -68,7 +70,11 @@ class AvroPass(OnePass):
         PASS.scan(data, begins, ends, *own, mask)
 
     def _most_entries(self, size: int, messages: int) -> int:
-        """A value has one byte at least."""
+        """Returns the most entries of the tape.
+
+        A byte of the messages is the first byte of at most one value, which has at most
+        two entries of its own; the structs that begin at the byte have one entry each.
+        """
         del messages
         return (size + 1) * (2 + self._program.nested)
 

@@ -1,28 +1,29 @@
-"""How a type of the writer's becomes a column: what is decided before any message is read.
+"""Decides which type of the writer's schema can become which column.
 
-A column takes from an Avro type what it can hold of it exactly; the few values that it
-can't hold are dead letters:
+That is decided before any message is read. A column takes the values of a type that it
+can hold exactly. A message with another value is a dead letter; its reason is in
+brackets:
 
-- an int or a long becomes any integer (`out_of_range` beyond its bits) or a float
-  (`out_of_range` where it isn't exact); a float a Float32 or a Float64, a double a
-  Float64;
-- a string, a uuid in one, and an enum become a String; bytes and a fixed become a
-  Binary, or strings a Binary, and bytes a String;
-- a decimal, and Debezium's record of a scale and a decimal, becomes a Decimal
-  (`out_of_range` where it isn't exact); a date a Date; a timestamp-millis, -micros or
-  -nanos a Datetime, whatever `epoch` the column says, and so does an int or a long
-  whose column says one, and Debezium's string with an offset; of a time and a local
-  timestamp there is the number only;
-- an array becomes a List, a map a List of key and value, at any depth, a record a
-  Struct of some of its fields;
-- a union becomes what each of its types but null can become; null is a null, which a
-  column that isn't nullable refuses (`missing`).
+- An int or a long becomes an integer of any size (`out_of_range`: too large for it) or a
+  float (`out_of_range`: not exact). A float becomes a Float32 or a Float64, a double a
+  Float64.
+- A string (a uuid too) becomes a String or a Binary. Bytes become a Binary or a String.
+  A fixed becomes a Binary, an enum a String.
+- A decimal becomes a Decimal (`out_of_range`: not exact), and so does Debezium's record
+  of a scale and a decimal.
+- A date becomes a Date. A timestamp-millis, -micros or -nanos becomes a Datetime,
+  whatever `epoch` the column states. An int or a long without a logical type becomes a
+  Datetime if the column states its `epoch`. Debezium's string with an offset becomes a
+  Datetime. A time and a local timestamp become only numbers.
+- An array becomes a List, a map a List of key and value, at any depth. A record becomes a
+  Struct of some of its fields.
+- A union becomes a column that each of its types except null can become. Null becomes
+  null, which a column that isn't nullable refuses (`missing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -42,73 +43,43 @@ from windrow.ingest.formats.avro.schema import (
     UnfitType,
     UnionType,
 )
-from windrow.ingest.formats.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
+from windrow.ingest.formats.shared.calendar import MAX_DAYS, MIN_DAYS
+from windrow.ingest.formats.shared.integers import IntegerRule, column_rule
 from windrow.ingest.schema.columns import Columns, epoch_of, zone_of
 from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio, map_type
 
 INT_BYTES, LONG_BYTES = 5, 10
-"""The longest varint of an int and of a long."""
-_NO_TEXT = "metadata zone is for timestamps that are text"
-_UNITS = {"timestamp-millis": (1_000, 1), "timestamp-micros": (1, 1), "timestamp-nanos": (1, 1_000)}
-"""What a timestamp is multiplied with and divided by, to be microseconds."""
-_PLACE_BYTES = 9
-"""What one place of a column takes in a pass: 64 bits, and whether it is there."""
-FREE, SHARE = 1 << 20, 32
-"""What the items of any message may cost, and how much more for each of its bytes."""
-MOST_TYPES = 20_000
-"""So many types are held against columns.
+"""Bytes of the longest varint of an int, and of a long."""
 
-A record is looked at once for each union that it is in, and so are the records in it:
-what is a page of text would else be millions of instructions.
+PRIMITIVE_COLUMNS = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+"""The narrowest column type that holds all values of a primitive type."""
+
+MOST_TYPES = 20_000
+"""The most types that are compared with columns, for one schema.
+
+A record is compared once for each union that it is in, and so are the records in it: a
+page of text could otherwise become millions of instructions.
 """
 
-
-@dataclass(frozen=True)
-class IntegerRule:
-    """Which integers a column takes: those from `low` to `high` that `divisor` divides;
-    they become `value * factor // divisor`.
-    """
-
-    low: int
-    high: int
-    factor: int = 1
-    divisor: int = 1
-
-    def within(self, low: int, high: int) -> IntegerRule:
-        """The same for what the type itself can hold."""
-        return IntegerRule(max(low, self.low), min(high, self.high), self.factor, self.divisor)
-
-
-def budget(size: int) -> int:
-    """How many bytes of places the items of a message may take, by its size: null
-    structs of many fields are a byte each, and cost many.
-    """
-    return FREE + SHARE * size
-
-
-def item_cost(kind: pa.DataType) -> int:
-    """What an item of a list costs of the budget; what lies in lists and maps of it
-    pays for itself.
-    """
-    return _PLACE_BYTES * _places(kind)
-
-
-def entry_cost(kind: pa.DataType) -> int:
-    """The same for an entry of a map: a key, and a value of this type."""
-    return _PLACE_BYTES * (1 + _places(kind))
-
-
-def _places(kind: pa.DataType) -> int:
-    if pa.types.is_struct(kind):
-        return 1 + sum(_places(field.type) for field in kind)
-    return 2 if pa.types.is_decimal(kind) else 1
+_ZONE_OF_NUMBER = "metadata zone is for timestamps that are text"
+_UNITS = {"timestamp-millis": (1_000, 1), "timestamp-micros": (1, 1), "timestamp-nanos": (1, 1_000)}
+"""The factor and the divisor that make microseconds of a timestamp of each logical type."""
 
 
 def value_of(column: pa.DataType) -> pa.DataType | None:
-    """The type of a map's values in a column: it is a map, or a List of Struct of a
-    key, a text, and a value.
+    """Returns the type of a map's values in a column; None if the column can't be a map.
+
+    A map, or a List of Struct with a String `key` and a `value` can be one.
     """
-    # whose fields are found by their names, in any order
+    # the two fields may come in any order
     if pa.types.is_list(column) and pa.types.is_struct(column.value_type):
         column = pa.list_(pa.struct(sorted(column.value_type, key=lambda field: field.name)))
     entries = column if pa.types.is_map(column) else map_type(column)
@@ -116,15 +87,15 @@ def value_of(column: pa.DataType) -> pa.DataType | None:
 
 
 def is_null(kind: AvroType) -> bool:
-    """Whether a type is null itself."""
+    """Returns whether a type is the primitive type null."""
     return isinstance(kind, PrimitiveType) and kind.name == "null"
 
 
 def check(schema: AvroSchema, columns: Columns) -> None:
-    """That every column can come from the schema.
+    """Refuses columns that can't be read from the schema.
 
     Raises:
-        SpecError: with each column that can't, and why.
+        SpecError: says for each such column why.
     """
     fields, fitting = dict(schema.records[schema.root].fields), _Fitting(schema)
     wrong: list[str] = []
@@ -133,7 +104,7 @@ def check(schema: AvroSchema, columns: Columns) -> None:
         if kind is None or (isinstance(kind, AbsentType) and not column.nullable):
             wrong.append(f"{column.name}: the Avro schema has no such field")
         elif column.zone is not None:
-            wrong.append(f"{column.name}: {_NO_TEXT}")
+            wrong.append(f"{column.name}: {_ZONE_OF_NUMBER}")
         else:
             wrong += fitting.misfits(kind, column.type, column.epoch, column.name)
     if wrong:
@@ -142,16 +113,16 @@ def check(schema: AvroSchema, columns: Columns) -> None:
 
 
 def fits(schema: AvroSchema, kind: AvroType, column: pa.DataType, epoch: str | None) -> bool:
-    """Whether a type can become a column's.
+    """Returns whether a type can become a column.
 
     Raises:
-        SpecError: there are too many types in it.
+        SpecError: the type contains too many types.
     """
     return not any(_Fitting(schema).misfits(kind, column, epoch, ""))
 
 
 class _Fitting:
-    """Holds types against columns, not more than `MOST_TYPES` of them."""
+    """Compares types with columns, at most `MOST_TYPES` of them."""
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
@@ -160,21 +131,21 @@ class _Fitting:
     def misfits(
         self, kind: AvroType, column: pa.DataType, epoch: str | None, path: str
     ) -> Iterator[str]:
-        """Why a type can't become a column's, nowhere or somewhere in it."""
+        """Yields why a type, or a type inside it, can't become the column; nothing if it can."""
         self._seen += 1
         if self._seen > MOST_TYPES:
             what = (
-                f"The Avro schema has more than {MOST_TYPES} types for the columns, records in"
-                " unions counted wherever they are used"
+                f"The Avro schema has more than {MOST_TYPES} types for the columns. A record in"
+                " unions counts once for each union."
             )
             raise SpecError(
-                what, "spec", "Take fewer types of unions into columns; nothing was read."
+                what, "spec", "Read fewer unions of records into columns; nothing was read."
             )
         if isinstance(kind, UnionType):
             yield from self._of_union(kind, column, epoch, path)
         elif isinstance(kind, ArrayType) and pa.types.is_list(column):
             if self._schema.is_empty(kind.items):
-                yield f"{path}: the items of the array have no bytes"
+                yield f"{path}: the array's items are always null or empty"
             yield from self.misfits(kind.items, column.value_type, None, f"{path}[...]")
         elif isinstance(kind, MapType) and (of := value_of(column)) is not None:
             yield from self.misfits(kind.values, of, None, f"{path}[...]")
@@ -184,7 +155,7 @@ class _Fitting:
             fields = dict(self._schema.records[kind.name].fields)
             for field in column:
                 if zone_of(field) is not None:
-                    yield f"{path}.{field.name}: {_NO_TEXT}"
+                    yield f"{path}.{field.name}: {_ZONE_OF_NUMBER}"
                 elif field.name in fields:
                     yield from self.misfits(
                         fields[field.name], field.type, epoch_of(field), f"{path}.{field.name}"
@@ -205,7 +176,7 @@ class _Fitting:
             if not is_null(branch) and not isinstance(branch, UnfitType)
         ]
         if not branches:
-            yield f"{path}: is always null"
+            yield f"{path}: the field is always null"
         for branch in branches:
             yield from self.misfits(branch, column, epoch, path)
 
@@ -217,14 +188,14 @@ def _hint(kind: AvroType, column: pa.DataType) -> str:
         and logical.name.startswith("local-timestamp")
         and pa.types.is_timestamp(column)
     ):
-        return ", for it is no instant: take Int64"
+        return ", since it names no moment in time: take Int64"
     if isinstance(kind, MapType) and pa.types.is_list(column):
         return ': take List(Struct({"key": String, "value": ...}))'
     return ""
 
 
 def words(kind: AvroType) -> str:
-    """A type, for people."""
+    """Returns the type as text, for people."""
     if isinstance(kind, PrimitiveType | FixedType):
         name = (
             kind.name
@@ -276,9 +247,10 @@ def _scalar_fits(kind: AvroType, column: pa.DataType, epoch: str | None) -> bool
 
 
 def decimal_scale(kind: PrimitiveType | FixedType) -> int | None:
-    """The scale of a decimal; None if it is none.
+    """Returns the scale of a decimal; None if the type isn't one.
 
-    Its precision says nothing that its values don't: Connect states 64 of any.
+    The stated precision isn't used: Kafka Connect states 64 for every decimal, and each
+    value shows its own digits.
     """
     return (
         kind.logical.scale if kind.logical is not None and kind.logical.name == "decimal" else None
@@ -286,14 +258,14 @@ def decimal_scale(kind: PrimitiveType | FixedType) -> int | None:
 
 
 def is_zoned(kind: AvroType) -> bool:
-    """Whether a type is a string with a timestamp in it."""
+    """Returns whether a type is a string that is a timestamp with an offset."""
     return (
         isinstance(kind, PrimitiveType) and kind.logical is not None and kind.logical.name == ZONED
     )
 
 
 def is_variable_decimal(schema: AvroSchema, kind: AvroType) -> bool:
-    """Whether a type is Debezium's record of a scale and a decimal."""
+    """Returns whether a type is Debezium's record of a scale and a decimal."""
     if not isinstance(kind, NamedReference) or kind.name != VARIABLE_DECIMAL:
         return False
     return schema.records[kind.name].fields == (
@@ -303,25 +275,14 @@ def is_variable_decimal(schema: AvroSchema, kind: AvroType) -> bool:
 
 
 def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> IntegerRule | None:
-    """How an int or a long becomes a column's value; None if it can't."""
-    bits = 32 if kind.name == "int" else 64
-    own = (-(1 << bits - 1), (1 << bits - 1) - 1)
+    """Returns how an int or a long becomes a value of a column; None if it can't."""
     logical = None if kind.logical is None else kind.logical.name
-    if pa.types.is_integer(column):
-        half = 1 << column.bit_width - 1
-        return IntegerRule(-half, half - 1).within(*own)
-    if pa.types.is_floating(column):
-        most = 1 << (53 if column.bit_width == 64 else 24)
-        return IntegerRule(-most, most).within(*own)
     if pa.types.is_date(column):
         return IntegerRule(MIN_DAYS, MAX_DAYS) if logical == "date" else None
-    if not pa.types.is_timestamp(column):
+    if pa.types.is_decimal(column):
         return None
+    # the writer's logical type counts before the column's metadata
     stated = epoch_ratio(epoch) if epoch is not None and logical is None else None
-    unit = _UNITS.get(str(logical), stated)  # what the schema says counts
-    if unit is None:
-        return None
-    factor, divisor = unit
-    return IntegerRule(
-        -(-MIN_MICROS * divisor // factor), MAX_MICROS * divisor // factor, factor, divisor
-    ).within(*own)
+    rule = column_rule(column, _UNITS.get(str(logical), stated))
+    half = 1 << (31 if kind.name == "int" else 63)
+    return None if rule is None else rule.within(-half, half - 1)

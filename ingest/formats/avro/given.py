@@ -1,4 +1,4 @@
-"""A writer's schema as a spec gives it: its text, or a file beside the spec."""
+"""Writer's schema as a spec gives it: its text, or the name of a file."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from windrow.ingest.formats.avro.schema import AvroSchema, parse_schema
 
 @dataclass(frozen=True)
 class GivenSchema:
-    """`written`: the schema's JSON text, or the name of a file that holds it, relative
-    to `folder`; `setting`: where it stands.
+    """Writer's schema of a spec, not parsed yet.
 
-    Pickled, it takes its file's text along: a worker may be on a machine that has no such file.
+    - `written`: the schema's JSON text, or the name of a file that holds it, relative to
+      `folder`.
+    - `setting`: the spec's setting that gives it, for error messages.
+    - `pickled`: the file's text, if this value was unpickled. A worker may run on a
+      machine that doesn't have the file, so pickling reads it. None: the file is read
+      each time the schema is needed.
     """
 
     written: str
     folder: Path
     setting: str = "decode.writer_schema"
-    taken: str | None = field(default=None, compare=False, repr=False)
-    """The file's text, as it was taken along; None: it is read when it is asked for."""
+    pickled: str | None = field(default=None, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """With the text that its file has now.
+        """Pickles the schema with the text that its file has now.
 
         Raises:
-            SpecError: it can't be read.
+            SpecError: the file can't be read.
         """
         return GivenSchema, (
             self.written,
@@ -38,37 +41,39 @@ class GivenSchema:
         )
 
     def now(self) -> Self:
-        """The same with the text that its file has now.
+        """Returns this schema with the text that its file has now.
 
         Raises:
-            SpecError: it can't be read.
+            SpecError: the file can't be read.
         """
         return replace(self, written=self._text(), setting=self.written) if self._is_file else self
 
     def parsed(self) -> AvroSchema:
-        """The schema.
+        """Parses the schema.
 
         Raises:
-            SpecError: its file can't be read, or it is none.
+            SpecError: the file can't be read, or holds no Avro schema.
         """
-        given = self.now()
-        return parse_schema(given.written, given.setting)
+        with_text = self.now()
+        return parse_schema(with_text.written, with_text.setting)
 
     @property
     def _is_file(self) -> bool:
         return not self.written.lstrip().startswith(("{", "["))
 
     def _text(self) -> str:
-        if self.taken is not None:
-            return self.taken
+        if self.pickled is not None:
+            return self.pickled
         path = self.folder / self.written
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             what = (
                 f"The Avro schema {path} can't be read:"
-                f" {error.strerror if isinstance(error, OSError) else 'it is no UTF-8'}"
+                f" {error.strerror if isinstance(error, OSError) else 'it is not UTF-8'}"
             )
             raise SpecError(
-                what, "spec", "Give a file beside the spec, or the schema itself."
+                what,
+                "spec",
+                "Name a file, relative to the spec, or write the schema into the spec.",
             ) from error

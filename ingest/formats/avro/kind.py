@@ -1,4 +1,4 @@
-"""Avro as a format of specs."""
+"""The format `avro` in a spec: its settings for values and for keys."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def _text(value: object) -> object:
-    """A schema in YAML is a mapping, kept as its JSON text; a name of a file stays."""
+    """Turns a schema that YAML gives as a mapping into its JSON text; keeps a file's name."""
     if isinstance(value, dict | list):
         try:
-            return json.dumps(_named(value))
+            return json.dumps(_with_null_named(value))
         except (TypeError, ValueError):
             raise ValueError("must be a schema of texts, numbers, lists and mappings") from None
     if not isinstance(value, str) or not value.strip():
@@ -29,16 +29,18 @@ def _text(value: object) -> object:
     return value
 
 
-def _named(value: Any) -> Any:
-    """The same where the type null, which YAML reads as nothing, is its name."""
+def _with_null_named(value: Any) -> Any:
+    """Writes the type null as "null": YAML reads an unquoted `null` as no value."""
     if isinstance(value, dict):
         return {
-            key: "null" if key in {"type", "items", "values"} and of is None else _named(of)
+            key: "null"
+            if key in {"type", "items", "values"} and of is None
+            else _with_null_named(of)
             for key, of in value.items()
         }
-    return (
-        ["null" if of is None else _named(of) for of in value] if isinstance(value, list) else value
-    )
+    if isinstance(value, list):
+        return ["null" if of is None else _with_null_named(of) for of in value]
+    return value
 
 
 WriterSchema = Annotated[
@@ -50,14 +52,14 @@ WriterSchema = Annotated[
 
 
 class AvroOptions(FinerOptions):
-    """What keys and values say alike."""
+    """Settings that keys and values share."""
 
     by_schema: ClassVar[bool] = True
 
     writer_schema: WriterSchema = Field(
         description=(
-            "The Avro schema that they were written with, a record whose fields the columns are"
-            " named after; a file is relative to the spec."
+            "The Avro schema that the messages were written with. It must be a record; a column"
+            " is read from the field of the same name. A file is relative to the spec."
         )
     )
 
@@ -68,12 +70,12 @@ class AvroOptions(FinerOptions):
 
 
 class AvroSection(AvroOptions, RowSection):
-    """Records in Avro's binary encoding, one a message, without a file's header."""
+    """Values that are one record in Avro's binary encoding each, without a file's header."""
 
     format: Literal["avro"] = Field(default="avro", description=VALUES)
 
 
 class AvroKeySection(AvroOptions, KeySection):
-    """Records in Avro's binary encoding as keys."""
+    """Keys that are one record in Avro's binary encoding each."""
 
     format: Literal["avro"] = Field(default="avro", description=KEYS)

@@ -18,13 +18,11 @@ import pyarrow as pa
 from windrow.ingest.formats.avro.fit import (
     INT_BYTES,
     LONG_BYTES,
-    IntegerRule,
+    PRIMITIVE_COLUMNS,
     check,
     decimal_scale,
-    entry_cost,
     integer_rule,
     is_null,
-    item_cost,
 )
 from windrow.ingest.formats.avro.schema import (
     AbsentType,
@@ -40,6 +38,8 @@ from windrow.ingest.formats.avro.schema import (
     UnionType,
 )
 from windrow.ingest.formats.avro.strict import MAX_DEPTH
+from windrow.ingest.formats.shared.budget import entry_cost, item_cost
+from windrow.ingest.formats.shared.integers import IntegerRule
 from windrow.ingest.formats.shared.nodes import (
     DECIMAL,
     FLOAT32,
@@ -316,7 +316,7 @@ class _ProgramWriter:
             return self.add(OP=FIXED_ANY, NEXT=after, COUNT=kind.size)
         assert isinstance(kind, PrimitiveType)  # others are where columns are
         if kind.name in {"int", "long"}:
-            rule = integer_rule(kind, pa.int32() if kind.name == "int" else pa.int64(), None)
+            rule = integer_rule(kind, PRIMITIVE_COLUMNS[kind.name], None)
             assert rule is not None  # an integer of its own size
             return self._varint(VARINT, kind, rule, NOBODY, after)
         ops = {

@@ -1,11 +1,16 @@
-"""A writer's schema for readers who want other fields: Avro's schema resolution, where
-the columns are the reader's schema.
+"""Resolves a writer's schema of a registry against the columns.
 
-A column that the writer has no field for is null; where it isn't nullable, the schema
-can't be read by it. Of a union the types that can't become the column are refused where
-a message has one; of one of several records, those are structs that are named, or else
-those that have all of the struct's fields, for others would be structs of nulls. What a
-type may become is `fit.py`'s, as for a schema that a spec names.
+This is Avro's schema resolution; the columns are the reader's schema.
+
+- A column is null if the writer's record has no such field. If the column isn't
+  nullable, it can't be read from this schema.
+- A union may have types that can't become the column. A message with a value of such a
+  type is refused.
+- If a union has several records and the column is a struct, the records whose names are
+  configured become structs. If none of them is configured, those that have all of the
+  struct's fields do: the others would give structs full of nulls.
+
+`fit.py` decides which type can become which column, as for a schema in a spec.
 """
 
 from __future__ import annotations
@@ -31,27 +36,29 @@ from windrow.ingest.schema.columns import Columns, epoch_of
 
 
 def resolved(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) -> AvroSchema:
-    """The schema by which the columns are read from what it has written.
+    """Returns the schema to read the columns by: the writer's, with what each field becomes.
 
-    `records`: the names of those that are rows, or structs in them.
+    `records`: the names of the records that are rows, or structs in rows.
 
     Raises:
-        SpecError: there are too many types in it.
+        SpecError: the schema has too many types.
     """
     return _Resolution(writer, records).whole(columns)
 
 
 def is_one_of(names: Iterable[str], records: Sequence[str]) -> bool:
-    """Whether a record with these full names is one of some.
+    """Returns whether a record, by one of its full names, is among `records`.
 
-    One of them without a namespace is meant in any.
+    A name in `records` without a namespace matches in every namespace.
     """
     return any(record in {name, name.rpartition(".")[2]} for name in names for record in records)
 
 
 class _Resolution:
-    """Records are made anew for each type of struct that they become, once: a record
-    that columns want in two ways becomes two.
+    """Resolves one writer's schema.
+
+    A record that columns read as two different structs becomes two records, each made
+    once.
     """
 
     def __init__(self, writer: AvroSchema, records: Sequence[str]) -> None:
@@ -68,9 +75,10 @@ class _Resolution:
     def _record(
         self, name: str, struct: pa.DataType, wanted: dict[str, tuple[pa.DataType, str | None]]
     ) -> str:
-        key = name, struct, _epochs(struct)  # types are equal whatever their fields' metadata
+        # pyarrow's types are equal if only the metadata of their fields differs
+        key = name, struct, _epochs(struct)
         if key not in self._made:
-            # no name of a schema's has brackets
+            # names of a schema have no brackets, so this one is new
             own = self._made[key] = f"{name}({len(self._made) + 1})"
             fields = self._writer.records[name].fields
             kept = tuple(
@@ -110,7 +118,7 @@ class _Resolution:
             for one, old in zip(made, kind.branches, strict=True)
         ]
         if not any(fine and not is_null(branch) for fine, branch in zip(good, made, strict=True)):
-            return UnionType(tuple(made))  # none can be read: `check` says why
+            return UnionType(tuple(made))  # no type can be read: `check` reports each
         unfit = [
             UnfitType(words(old), "other_record" if old in others else "wrong_type")
             for old in kind.branches
@@ -120,7 +128,7 @@ class _Resolution:
         )
 
     def _others(self, kind: UnionType, column: pa.DataType) -> list[NamedReference]:
-        """The records of a union that aren't the struct's, where it has several."""
+        """Returns the records of a union that can't be the struct, if it has several records."""
         several = {
             branch: self._writer.records[branch.name]
             for branch in kind.branches
@@ -141,7 +149,7 @@ class _Resolution:
 
 
 def _epochs(kind: pa.DataType) -> Hashable:
-    """The units of the integer timestamps in a type, at any depth."""
+    """Returns the units of the integer timestamps in a type, at any depth."""
     if pa.types.is_struct(kind):
         return tuple((epoch_of(field), _epochs(field.type)) for field in kind)
     if pa.types.is_list(kind):

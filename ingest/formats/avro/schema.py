@@ -1,4 +1,4 @@
-"""An Avro schema, read from its JSON: the types that the writer of the messages had."""
+"""Avro schemas: the types that the messages were written with, parsed from JSON."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from windrow.ingest.errors import SpecError
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 MOST_NESTED = 50
-"""Types written in one another; deeper ones take names."""
-MOST_BYTES = 1 << 20
-"""Of a schema's text."""
+"""The deepest nesting of types that are written inside each other, without names."""
+MOST_CHARACTERS = 1 << 20
+"""The most characters of a schema's text, with all schemas that it refers to."""
 
 _CONNECT_PRECISION = 64
-"""Connect's, of a decimal whose precision nobody has stated."""
+"""The precision that Kafka Connect writes for a decimal whose precision isn't stated."""
 
 _DO = "Fix the Avro schema; nothing was read."
 
 
 ZONED = "zoned-timestamp"
-"""A string that is a timestamp with an offset.
+"""The logical type of a string that is a timestamp with an offset.
 
-The specification has no such logical type, Debezium has.
+Avro's specification has no such logical type; Debezium writes such strings.
 """
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
-"""A record of a scale and the bytes of a decimal: Debezium's, of numbers whose column
-states no scale.
+"""Debezium's record of a scale and the bytes of a decimal.
+
+Debezium writes it for numbers of a database column that has no fixed scale.
 """
 
 
 @dataclass(frozen=True)
 class Logical:
-    """What a type stands for beyond its bytes. `precision`, `scale`: of a decimal."""
+    """Logical type. `precision` and `scale` count only if it is a decimal."""
 
     name: str
     precision: int = 0
@@ -45,7 +46,7 @@ class Logical:
 
 @dataclass(frozen=True)
 class PrimitiveType:
-    """One of `PRIMITIVES`."""
+    """Primitive type, one of `PRIMITIVES`."""
 
     name: str
     logical: Logical | None = None
@@ -53,7 +54,7 @@ class PrimitiveType:
 
 @dataclass(frozen=True)
 class FixedType:
-    """Always so many bytes."""
+    """Type of values that always have `size` bytes."""
 
     name: str
     size: int
@@ -62,7 +63,7 @@ class FixedType:
 
 @dataclass(frozen=True)
 class EnumType:
-    """One of some symbols, by its number."""
+    """Enum: a value is the number of one of its symbols."""
 
     name: str
     symbols: tuple[str, ...]
@@ -70,35 +71,35 @@ class EnumType:
 
 @dataclass(frozen=True)
 class ArrayType:
-    """Any number of items."""
+    """Array of items of one type."""
 
     items: AvroType
 
 
 @dataclass(frozen=True)
 class MapType:
-    """Any number of values, each with a text as its key."""
+    """Map from strings to values of one type."""
 
     values: AvroType
 
 
 @dataclass(frozen=True)
 class UnionType:
-    """One of some types, by its number."""
+    """Union: a value is the number of one of its types, then a value of that type."""
 
     branches: tuple[AvroType, ...]
 
 
 @dataclass(frozen=True)
 class NamedReference:
-    """A record, by its name: the only type that may hold itself."""
+    """Reference to a record by its full name. Only a record can contain itself."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class RecordType:
-    """Fields, one behind the other. `aliases`: what else the writer calls it."""
+    """Record: the values of its fields, in order. `aliases`: its other full names."""
 
     name: str
     fields: tuple[tuple[str, AvroType], ...]
@@ -107,17 +108,18 @@ class RecordType:
 
 @dataclass(frozen=True)
 class AbsentType:
-    """A field that the reader wants and the writer doesn't have: null, without a byte.
+    """Type of a field that only the reader has: always null, and no byte of the message.
 
-    Put in by `resolve.py`.
+    A parsed schema has no such type; `resolve.py` adds it.
     """
 
 
 @dataclass(frozen=True)
 class UnfitType:
-    """A type of a union that can't become what the reader wants: a value of it is refused.
+    """Type of a union that can't become the column: a message that has it is refused.
 
-    `words`: the type, for people. As above.
+    A parsed schema has no such type; `resolve.py` adds it. `words`: the original type,
+    for people; `reason`: the dead letter's reason.
     """
 
     words: str
@@ -135,14 +137,16 @@ AvroType = (
     | AbsentType
     | UnfitType
 )
-"""Records are told by name, and lie in `AvroSchema.records`."""
+"""Any type. A record is a `NamedReference` to one of `AvroSchema.records`."""
 
 
 @dataclass(frozen=True)
 class AvroSchema:
-    """A whole schema.
+    """Schema of messages that are one record each.
 
-    `root`: the record that each message is; `empty`: the records that never have a byte.
+    - `root`: the full name of the messages' record.
+    - `records`: all records, by full name.
+    - `empty`: the names of the records whose values never have a byte.
     """
 
     root: str
@@ -151,22 +155,24 @@ class AvroSchema:
 
     @classmethod
     def of(cls, root: str, records: Mapping[str, RecordType]) -> AvroSchema:
-        """A schema of some records."""
+        """Makes a schema of its records."""
         return cls(root, records, _empty_records(records))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The full names of the root, its aliases among them; an empty one if it is no record."""
+        """Full names of the root record, with its aliases; one empty name if it has none."""
         return (self.root, *self.records[self.root].aliases)
 
     @property
     def fields(self) -> frozenset[str]:
-        """The names of the root's fields."""
+        """Names of the root record's fields."""
         return frozenset(name for name, _ in self.records[self.root].fields)
 
     def is_empty(self, kind: AvroType) -> bool:
-        """Whether values of a type have no bytes: then a block may claim any number of
-        them, and nothing can be read of any.
+        """Returns whether values of a type have no bytes.
+
+        A block of an array may then claim any number of items, whatever the size of the
+        message.
         """
         return _is_empty(kind, self.empty)
 
@@ -174,25 +180,25 @@ class AvroSchema:
 def parse_schema(
     text: str, place: str, references: Sequence[str] = (), only: str | None = None
 ) -> AvroSchema:
-    """A schema from its JSON text, by the Avro specification 1.12.
+    """Parses a schema from its JSON text, by the Avro specification 1.12.
 
     Args:
-        text: the schema's.
-        place: where it stands, for people.
-        references: the texts of schemas whose names it uses, each behind those that it
-            uses itself.
-        only: what the one field of a record is called that stands for a schema that is
-            no record; None: it must be one.
+        text: the schema's JSON text.
+        place: where the text comes from, for people.
+        references: the texts of the schemas whose names it uses. A schema comes after
+            those that it uses itself.
+        only: the field name for a schema that isn't a record: it is read as a record
+            with this one field. None: such a schema is refused.
 
     Raises:
-        SpecError: with what is wrong in it, and where.
+        SpecError: the text isn't a schema of one record; says what is wrong and where.
     """
     root = parse_root(text, place, references, only)
     if isinstance(root, AvroSchema):
         return root
     raise SpecError(
-        f"The Avro schema in {place} is a union of records: the table's columns are the fields"
-        " of one",
+        f"The Avro schema in {place} is a union of records, but the columns come from the"
+        " fields of one record",
         "spec",
         _DO,
     )
@@ -201,12 +207,16 @@ def parse_schema(
 def parse_root(
     text: str, place: str, references: Sequence[str] = (), only: str | None = None
 ) -> AvroSchema | list[AvroSchema | None]:
-    """The same; of a union of records each of them as a schema of its own, and None in
-    the place of null.
+    """Parses a schema like `parse_schema`, but also takes a union of records.
+
+    A union becomes a list with a schema for each record, and None for its null.
+
+    Raises:
+        SpecError: as `parse_schema`.
     """
-    if len(text) + sum(map(len, references)) > MOST_BYTES:
+    if len(text) + sum(map(len, references)) > MOST_CHARACTERS:
         raise SpecError(
-            f"The Avro schema in {place} is longer than {MOST_BYTES} bytes", "spec", _DO
+            f"The Avro schema in {place} is longer than {MOST_CHARACTERS} characters", "spec", _DO
         )
     parser = _Parser()
     try:
@@ -217,22 +227,26 @@ def parse_root(
         raise SpecError(f"The Avro schema in {place} can't be used: {error}", "spec", _DO) from None
     except (ValueError, RecursionError) as error:
         raise SpecError(
-            f"The Avro schema in {place} is no JSON: {type(error).__name__}: {error}", "spec", _DO
+            f"The Avro schema in {place} isn't JSON: {type(error).__name__}: {error}",
+            "spec",
+            _DO,
         ) from None
     if isinstance(root, NamedReference):
         return AvroSchema.of(root.name, parser.records)
     branches = root.branches if isinstance(root, UnionType) else ()
-    records = [
-        AvroSchema.of(one.name, parser.records) if isinstance(one, NamedReference) else None
-        for one in branches
+    schemas = [
+        AvroSchema.of(branch.name, parser.records) if isinstance(branch, NamedReference) else None
+        for branch in branches
     ]
-    if any(records) and all(
-        found or one == PrimitiveType("null") for found, one in zip(records, branches, strict=True)
+    if any(schemas) and all(
+        schema is not None or branch == PrimitiveType("null")
+        for schema, branch in zip(schemas, branches, strict=True)
     ):
-        return records
+        return schemas
     if only is None:
         raise SpecError(
-            f"The Avro schema in {place} is no record: the table's columns are the fields of one",
+            f"The Avro schema in {place} isn't a record, but the columns come from the fields of"
+            " a record",
             "spec",
             _DO,
         )
@@ -240,10 +254,12 @@ def parse_root(
 
 
 def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
-    """The records of nothing but empty types, in one another; one that holds itself has
-    no value without end, and isn't among them.
+    """Returns the records that consist of empty types only.
+
+    A record that contains itself isn't empty: no value of it ends.
     """
-    lacking = {
+    # for each record whose own fields are empty: the records in it not known to be empty
+    undecided = {
         name: {kind.name for _, kind in record.fields if isinstance(kind, NamedReference)}
         for name, record in records.items()
         if all(
@@ -252,17 +268,17 @@ def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
         )
     }
     holders: dict[str, list[str]] = {}
-    for name, others in lacking.items():
+    for name, others in undecided.items():
         for other in others:
             holders.setdefault(other, []).append(name)
-    ready = [name for name, others in lacking.items() if not others]
+    ready = [name for name, others in undecided.items() if not others]
     empty: set[str] = set()
     while ready:
         name = ready.pop()
         empty.add(name)
         for holder in holders.get(name, ()):
-            lacking[holder].discard(name)
-            if not lacking[holder]:
+            undecided[holder].discard(name)
+            if not undecided[holder]:
                 ready.append(holder)
     return frozenset(empty)
 
@@ -278,21 +294,23 @@ def _is_empty(kind: AvroType, empty: frozenset[str]) -> bool:
 
 
 class _SchemaError(ValueError):
-    """Where, and what is wrong."""
+    """Mistake in a schema, with the path to it."""
 
     def __init__(self, what: str, path: str) -> None:
         super().__init__(f"{path}: {what}")
 
 
 class _Parser:
+    """Parses a schema and those that it refers to; collects their records."""
+
     def __init__(self) -> None:
         self.records: dict[str, RecordType] = {}
         self._named: dict[str, AvroType] = {}
 
     def type(self, written: Any, space: str, path: str, depth: int) -> AvroType:
-        """A type where `space` is the namespace around it."""
+        """Parses a type. `space`: the namespace that names without one are in."""
         if depth > MOST_NESTED:
-            raise _SchemaError(f"more than {MOST_NESTED} types in one another", path)
+            raise _SchemaError(f"types are nested more than {MOST_NESTED} deep", path)
         if isinstance(written, str):
             return self._by_name(written, space, path)
         if isinstance(written, list):
@@ -312,14 +330,14 @@ class _Parser:
             return PrimitiveType(str(kind), _logical(written, str(kind), None))
         if isinstance(kind, str):
             return self._by_name(kind, space, path)
-        raise _SchemaError("a type is missing", path)
+        raise _SchemaError("the type is missing", path)
 
     def _by_name(self, name: str, space: str, path: str) -> AvroType:
         if name in PRIMITIVES:
             return PrimitiveType(name)
         known = self._named.get(_full(name, space)) or self._named.get(name)
         if known is None:
-            raise _SchemaError(f"there is no type {name!r} before it", path)
+            raise _SchemaError(f"no type {name!r} is defined before it is used", path)
         return known
 
     def _below(
@@ -334,16 +352,16 @@ class _Parser:
             self.type(each, space, f"{path}[{i}]", depth + 1) for i, each in enumerate(written)
         )
         if not branches:
-            raise _SchemaError("a union of no types has no value", path)
+            raise _SchemaError("a union needs at least one type", path)
         if any(isinstance(branch, UnionType) for branch in branches):
-            raise _SchemaError("a union can't hold a union", path)
+            raise _SchemaError("a union can't contain a union", path)
         names = [
             branch.name if hasattr(branch, "name") else type(branch).__name__ for branch in branches
         ]
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
             raise _SchemaError(
-                f"a union can't hold {twice[0].removesuffix('Type').lower()} twice", path
+                f"a union can't contain {twice[0].removesuffix('Type').lower()} twice", path
             )
         return UnionType(branches)
 
@@ -376,23 +394,24 @@ class _Parser:
         fields = written.get("fields")
         if not isinstance(fields, list):
             raise _SchemaError("a record needs a list of fields", path)
-        found: dict[str, AvroType] = {}
+        parsed: dict[str, AvroType] = {}
         for i, field in enumerate(fields):
             if not isinstance(field, dict) or not _is_name(field.get("name")):
                 raise _SchemaError("a field needs a name", f"{path}.fields[{i}]")
             name = field["name"]
-            if name in found:
-                raise _SchemaError(f"the field {name} is there twice", path)
-            found[name] = self._below(field, "type", space, f"{path}.{name}", depth + 1)
-        return list(found.items())
+            if name in parsed:
+                raise _SchemaError(f"two fields are called {name}", path)
+            parsed[name] = self._below(field, "type", space, f"{path}.{name}", depth + 1)
+        return list(parsed.items())
 
 
 def _is_name(name: object) -> bool:
-    """Whether it is one: wider than the specification's letters, digits and `_`, as
-    what writes schemas takes any letters, `$` and `-`.
+    """Returns whether a value can be a name.
 
-    No control characters, for it is told to people, and no brackets, which records have
-    that `resolve.py` makes.
+    The specification has letters, digits and `_` only; the programs that write schemas
+    also use other letters, `$` and `-`. Control characters are refused, since names
+    appear in messages to people, and so are brackets: `resolve.py` makes names with
+    brackets.
     """
     return isinstance(name, str) and name != "" and name.isprintable() and "(" not in name
 
@@ -407,12 +426,12 @@ def _name(written: dict[str, Any], space: str, path: str) -> str:
         raise _SchemaError("a record, an enum and a fixed need a name", path)
     full = _full(name, own)
     if not all(map(_is_name, full.split("."))) or full in PRIMITIVES:
-        raise _SchemaError(f"{full!r} is no name", path)
+        raise _SchemaError(f"{full!r} can't be a name", path)
     return full
 
 
 def _aliases(written: dict[str, Any], space: str) -> tuple[str, ...]:
-    """The other full names of a record; what is no list of names is passed over."""
+    """Returns the other full names of a record; ignores aliases that aren't a list of names."""
     aliases = written.get("aliases")
     return (
         tuple(_full(alias, space) for alias in aliases if isinstance(alias, str))
@@ -426,7 +445,7 @@ def _symbols(written: dict[str, Any], path: str) -> tuple[str, ...]:
     if not isinstance(symbols, list) or not all(map(_is_name, symbols)):
         raise _SchemaError("an enum needs a list of symbols, which are names", path)
     if len(set(symbols)) < len(symbols) or not symbols:
-        raise _SchemaError("an enum's symbols are there once each, and at least one", path)
+        raise _SchemaError("an enum needs at least one symbol, and each symbol only once", path)
     return tuple(symbols)
 
 
@@ -441,6 +460,7 @@ _LOGICAL = {
     "local-timestamp-micros": "long",
     "local-timestamp-nanos": "long",
 }
+"""The Avro type that each of these logical types goes with."""
 
 
 _CONNECT = {
@@ -456,12 +476,17 @@ _CONNECT = {
     ("string", "io.debezium.time.ZonedTimestamp"): ZONED,
     ("string", "io.debezium.time.IsoTimestamp"): ZONED,
 }
-"""What Kafka Connect and Debezium call it in `connect.name`, where there is no logical type."""
+"""The logical types that Kafka Connect and Debezium state as `connect.name` only.
+
+The key is the Avro type and the name.
+"""
 
 
 def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | None:
-    """The logical type; one that is unknown, or doesn't go with its type, is passed
-    over, as the specification has it.
+    """Returns the logical type of a type.
+
+    An unknown one, or one that doesn't go with its type, is ignored, as the
+    specification demands.
     """
     name = written.get("logicalType")
     if name is None:
@@ -483,7 +508,7 @@ def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | 
 
 
 def _of_connect(written: dict[str, Any], kind: str) -> Logical | None:
-    """What Kafka Connect says of a type."""
+    """Returns the logical type that Kafka Connect or Debezium states."""
     name = written.get("connect.name")
     if kind != "bytes" or name != "org.apache.kafka.connect.data.Decimal":
         logical = _CONNECT.get((kind, name)) if isinstance(name, str) else None

@@ -1,12 +1,18 @@
-"""The truth about one message: Avro's binary encoding by the writer's schema, to the
-last byte, or a precise refusal.
+"""Strict decoder of one message in Avro's binary encoding, by the writer's schema.
 
-Simple, and slow.
+Its verdict counts: either the values of the whole message, to the last byte, or a
+precise refusal. It is simple and slow. The compiled pass (`scan.py`) may take only
+messages that this decoder takes too, with the same values.
 
-No library judges here: fastavro, the reference for what is whole, takes a negative
-index of a union or an enum, a boolean of 2 and whatever stands behind the record, and a
-block that claims 2**60 nulls keeps it busy for ever. `scan.py` may only take what this
-module takes too.
+No library decodes here. fastavro takes a negative index of a union or an enum, a boolean
+of 2 and bytes after the record, and a block that claims 2**60 nulls keeps it busy for
+ever.
+
+How it works: for each field of the writer's record there is one reader (`Read`), made
+once from the field's type and its column. A reader gets the cursor, which is the state
+of decoding one message. Each reader may assume that the cursor is at the first byte of
+its value, and must leave it at the first byte after the value, or raise. A field that no
+column is for has a reader too, since only reading a value tells where it ends.
 """
 
 from __future__ import annotations
@@ -21,14 +27,11 @@ import pyarrow as pa
 from windrow.ingest.formats.avro.fit import (
     INT_BYTES,
     LONG_BYTES,
-    IntegerRule,
-    budget,
+    PRIMITIVE_COLUMNS,
     check,
     decimal_scale,
-    entry_cost,
     integer_rule,
     is_null,
-    item_cost,
     value_of,
 )
 from windrow.ingest.formats.avro.schema import (
@@ -45,25 +48,31 @@ from windrow.ingest.formats.avro.schema import (
     UnionType,
 )
 from windrow.ingest.formats.json.values import EXACT, converter
+from windrow.ingest.formats.shared.budget import SHARE, budget, entry_cost, item_cost
+from windrow.ingest.formats.shared.integers import IntegerRule
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Column, Columns, epoch_of
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
-_MOST_SCALE = 1000
-"""What a decimal's scale may differ from its column's: beyond it no digit is left."""
+_MOST_SCALE_DIFFERENCE = 1000
+"""The most that a decimal's scale may differ from its column's.
+
+With a larger difference no number but 0 fits the column, and 10**difference would be slow.
+"""
 
 MAX_DEPTH = 100
-"""Arrays, maps and records that no column is for, in one another."""
+"""The deepest nesting of arrays, maps and records that no column is for."""
 
 Path = tuple[Any, str | int]
-"""Where a value is: the path of what it lies in, or None, and its own step.
+"""Path of a value: the path of the value around it, or None, and the last step.
 
-It is put together only where it is told.
+It becomes a text only if the value is refused.
 """
 
 Read = Callable[["_Cursor", Path], Any]
-"""(where in the message, the path there) -> the value as pyarrow takes it, None for
-null; raises RefusedValueError.
+"""Reads one value: (cursor, path of the value) -> the value as pyarrow takes it.
+
+Null is None. Raises RefusedValueError if the bytes are no such value.
 """
 
 
@@ -71,10 +80,10 @@ _ROOT: Path = (None, "$")
 
 
 def _refused(reason: str, what: str, path: Path) -> RefusedValueError:
-    return RefusedValueError(reason, what, _told(path))
+    return RefusedValueError(reason, what, _path_text(path))
 
 
-def _told(path: Path) -> str:
+def _path_text(path: Path) -> str:
     steps: list[str] = []
     at: Any = path
     while at is not None:
@@ -84,12 +93,17 @@ def _told(path: Path) -> str:
 
 
 class _Cursor:
-    """A place in a message, how deep in it, and what its items may still cost.
+    """State of decoding one message.
 
-    `keep`: whether what is read is wanted, or only judged.
+    - `data`: the message; `at`: the first byte that isn't read yet.
+    - `depth`: how many arrays, maps and records that no column is for are open at `at`.
+    - `budget`: how many bytes of columns the items of the rest of the message may take.
+    - `keep`: False while the message is only judged: lists, maps and structs stay empty,
+      so that judging takes no memory.
+    - `truncation`: decides on timestamps that are finer than a microsecond.
     """
 
-    __slots__ = ("at", "data", "depth", "keep", "left", "truncation")
+    __slots__ = ("at", "budget", "data", "depth", "keep", "truncation")
 
     def __init__(self, data: bytes, truncation: Truncation, *, keep: bool) -> None:
         self.data = data
@@ -97,10 +111,10 @@ class _Cursor:
         self.keep = keep
         self.at = 0
         self.depth = 0
-        self.left = budget(len(data))
+        self.budget = budget(len(data))
 
     def take(self, count: int, path: Path) -> bytes:
-        """The next bytes."""
+        """Reads the next `count` bytes."""
         if not 0 <= count <= len(self.data) - self.at:
             raise self.malformed(
                 "a negative length" if count < 0 else "the message ends within a value", path
@@ -109,7 +123,7 @@ class _Cursor:
         return self.data[self.at - count : self.at]
 
     def varint(self, path: Path, most: int = LONG_BYTES) -> int:
-        """An int of at most 5 bytes, or a long of at most 10."""
+        """Reads an int (`most` is 5 bytes) or a long (10 bytes)."""
         if self.at < len(self.data) and (byte := self.data[self.at]) < 128:
             self.at += 1
             return (byte >> 1) ^ -(byte & 1)
@@ -124,25 +138,30 @@ class _Cursor:
         raise self.malformed("a number is too long", path)
 
     def malformed(self, what: str, path: Path) -> RefusedValueError:
-        """That these are no bytes of the schema's."""
+        """Makes the error for bytes that aren't an encoding of the schema."""
         return _refused("not_avro", f"Avro is malformed: {what} (byte {self.at})", path)
 
     def descend(self, path: Path) -> None:
-        """Into an array, a map, or a record that no column is for."""
+        """Enters an array, a map, or a record that no column is for.
+
+        Who enters one also counts `depth` down again at its end.
+        """
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise _refused(
                 "too_deep",
-                f"Expected at most {MAX_DEPTH} arrays, maps and records in one another",
+                f"Expected arrays, maps and records nested at most {MAX_DEPTH} deep",
                 path,
             )
 
     def spend(self, cost: int, path: Path) -> None:
-        """For an item of a list or an entry of a map."""
-        self.left -= cost
-        if self.left < 0:
+        """Takes the cost of one item of an array, or of one entry of a map, from the budget."""
+        self.budget -= cost
+        if self.budget < 0:
             raise _refused(
-                "too_large", "Expected items that fit into 32 bytes a byte of the message", path
+                "too_large",
+                f"Expected items of at most {SHARE} bytes for each byte of the message",
+                path,
             )
 
 
@@ -150,19 +169,26 @@ class StrictAvro:
     """Decodes one message at a time."""
 
     def __init__(self, schema: AvroSchema, columns: Columns) -> None:
+        """Makes the readers of the root record's fields.
+
+        Raises:
+            SpecError: a column can't be read from the schema.
+        """
         check(schema, columns)
         self.truncation = Truncation(columns.finer)
         self._schema = schema
+        # for each record that is skipped: the steps and readers of its fields
         self._skipped: dict[str, list[tuple[str, Read]]] = {}
-        self._unread: list[str] = []
+        # the skipped records whose readers aren't made yet
+        self._unmade: list[str] = []
         by_name = {column.name: column for column in columns.columns}
         self._order = list(by_name)
         self._fields = [
             (name, f".{name}", self._field(kind, by_name.get(name)))
             for name, kind in schema.records[schema.root].fields
         ]
-        while self._unread:
-            name = self._unread.pop()
+        while self._unmade:
+            name = self._unmade.pop()
             kept = [
                 (field, kind)
                 for field, kind in schema.records[name].fields
@@ -171,13 +197,14 @@ class StrictAvro:
             self._skipped[name] += [(f".{field}", self._skip(kind)) for field, kind in kept]
 
     def decode(self, message: bytes) -> list[Any]:
-        """The values of the columns, in order, as pyarrow takes them.
+        """Returns the values of the columns, in order, as pyarrow takes them.
 
-        It is judged first, for values as Python's objects may take a hundred times the
-        memory of the message.
+        The message is read twice. The first time it is only judged: values as Python
+        objects may take a hundred times the memory of the message, and only a message
+        that is a row is worth that.
 
         Raises:
-            RefusedValueError: with the reason.
+            RefusedValueError: the message isn't a row; has the reason.
         """
         self._read(_Cursor(message, self.truncation, keep=False))
         return self._read(_Cursor(message, self.truncation, keep=True))
@@ -185,7 +212,7 @@ class StrictAvro:
     def _read(self, cursor: _Cursor) -> list[Any]:
         row = {name: read(cursor, (_ROOT, step)) for name, step, read in self._fields}
         if cursor.at < len(cursor.data):
-            raise cursor.malformed("there are bytes behind the record", _ROOT)
+            raise cursor.malformed("there are bytes after the record", _ROOT)
         return [row[name] for name in self._order]
 
     def _field(self, kind: AvroType, column: Column | None) -> Read:
@@ -195,7 +222,10 @@ class StrictAvro:
         return read if column.nullable else _required(read)
 
     def _value(self, kind: AvroType, column: pa.DataType, epoch: str | None = None) -> Read:
-        """What reads a type for a column."""
+        """Makes the reader of a type whose values become values of a column.
+
+        `check` has passed, so the type can become the column.
+        """
         if isinstance(kind, AbsentType):
             return _null
         if isinstance(kind, UnfitType):
@@ -221,12 +251,11 @@ class StrictAvro:
         if isinstance(kind, EnumType):
             return _enum(kind.symbols)
         if isinstance(kind, FixedType):
-            size = kind.size
-            bytes_of = lambda cursor, path: cursor.take(size, path)  # read like the others  # noqa: E731
+            octets = _fixed(kind.size)
             return (
-                _decimal(bytes_of, decimal_scale(kind) or 0, column)
+                _decimal(octets, decimal_scale(kind) or 0, column)
                 if pa.types.is_decimal(column)
-                else bytes_of
+                else octets
             )
         return _primitive(kind, column, epoch)
 
@@ -244,17 +273,17 @@ class StrictAvro:
         ]
 
         def read(cursor: _Cursor, path: Path) -> dict[str, Any]:
-            found = {}
+            values = {}
             for name, step, kept, of in fields:
                 value = of(cursor, (path, step))
                 if kept and cursor.keep:
-                    found[name] = value
-            return found
+                    values[name] = value
+            return values
 
         return read
 
     def _skip(self, kind: AvroType) -> Read:
-        """What passes over a type that no column is for, just as strictly."""
+        """Makes the reader of a type that no column is for; it judges just as strictly."""
         if self._schema.is_empty(kind):
             return _null
         if isinstance(kind, UnionType):
@@ -272,26 +301,20 @@ class StrictAvro:
         if isinstance(kind, EnumType):
             return _enum(kind.symbols)
         if isinstance(kind, FixedType):
-            return lambda cursor, path: cursor.take(kind.size, path)
-        assert isinstance(kind, PrimitiveType)  # others are where columns are
-        natural = {
-            "boolean": pa.bool_(),
-            "int": pa.int32(),
-            "long": pa.int64(),
-            "float": pa.float32(),
-            "double": pa.float64(),
-        }
-        return _primitive(
-            kind, natural.get(kind.name, pa.binary() if kind.name == "bytes" else pa.string()), None
-        )
+            return _fixed(kind.size)
+        assert isinstance(kind, PrimitiveType)  # `resolve.py` makes the others for columns only
+        return _primitive(kind, PRIMITIVE_COLUMNS[kind.name], None)
 
     def _skip_record(self, name: str) -> Read:
-        """By the name, so that a record may hold itself; what its fields are is found
-        later, so records in one another don't nest here.
+        """Makes the reader of a record that no column is for.
+
+        There is one list of field readers for each record, found by its name, so a record
+        may contain itself. The list is filled later, in a loop, so that making readers of
+        deeply nested records doesn't recurse.
         """
         if name not in self._skipped:
             self._skipped[name] = []
-            self._unread.append(name)
+            self._unmade.append(name)
         fields = self._skipped[name]
 
         def read(cursor: _Cursor, path: Path) -> None:
@@ -311,7 +334,7 @@ def _unfit(kind: UnfitType, column: pa.DataType) -> Read:
     def read(_cursor: _Cursor, path: Path) -> None:
         raise _refused(
             kind.reason,
-            f"Expected what a column of {column} can hold, got a union's {kind.words}",
+            f"Expected a value that a column of {column} can hold, got a union's {kind.words}",
             path,
         )
 
@@ -332,14 +355,18 @@ def _union(branches: list[Read]) -> Read:
     def read(cursor: _Cursor, path: Path) -> Any:
         branch = cursor.varint(path, INT_BYTES)
         if not 0 <= branch < len(branches):
-            raise cursor.malformed(f"a union of {len(branches)} types has no such branch", path)
+            raise cursor.malformed(f"the union has only {len(branches)} types", path)
         return branches[branch](cursor, path)
 
     return read
 
 
 def _blocks(cursor: _Cursor, path: Path, item: Callable[[int], None]) -> None:
-    """Each item of an array or a map, whose number is given; all of them have bytes."""
+    """Reads the blocks of an array or a map, and calls `item` for each item.
+
+    `item` gets the item's number and must read it from the cursor. Items must have bytes:
+    so their count is bounded by the rest of the message.
+    """
     cursor.descend(path)
     number = 0
     while (count := cursor.varint(path)) != 0:
@@ -348,14 +375,14 @@ def _blocks(cursor: _Cursor, path: Path, item: Callable[[int], None]) -> None:
             count, size = -count, cursor.varint(path)
             end = cursor.at + size
             if size < 0:
-                raise cursor.malformed("a negative length", path)
+                raise cursor.malformed("a block has a negative length", path)
         if count > len(cursor.data) - cursor.at:
-            raise cursor.malformed("a block claims more items than there are bytes", path)
+            raise cursor.malformed("a block claims more items than the message has bytes", path)
         for _ in range(count):
             item(number)
             number += 1
         if end not in {None, cursor.at}:
-            raise cursor.malformed("a block has another length than it says", path)
+            raise cursor.malformed("a block's items don't end where it says", path)
     cursor.depth -= 1
 
 
@@ -377,21 +404,25 @@ def _array(read: Read, cost: int) -> Read:
 
 
 def _empty_array(cursor: _Cursor, path: Path) -> None:
-    """Items without bytes: however many a block claims."""
+    """Skips the blocks of an array whose items have no bytes; never loops over the items."""
     cursor.descend(path)
     while (count := cursor.varint(path)) != 0:
         if count == -(1 << 63) or (count < 0 and cursor.varint(path) != 0):
-            raise cursor.malformed("a block has another length than it says", path)
+            raise cursor.malformed("a block's items don't end where it says", path)
     cursor.depth -= 1
 
 
 def _map(read: Read, cost: int | None) -> Read:
-    """`cost`: None where no column is for it; then a key may be there twice."""
+    """Makes the reader of a map, whose values `read` reads.
+
+    `cost`: what an entry costs of the budget; None if no column is for the map. Then it
+    may have a key twice.
+    """
 
     def entries(cursor: _Cursor, path: Path) -> list[tuple[str, Any]]:
-        found: list[tuple[str, Any]] = []
+        kept: list[tuple[str, Any]] = []
         keys: set[str] = set()
-        place = (path, "[...]")  # a map's keys are data
+        place = (path, "[...]")  # no key in it: keys are data, and messages name none
 
         def entry(number: int) -> None:
             cursor.spend(cost or 0, place)
@@ -401,18 +432,18 @@ def _map(read: Read, cost: int | None) -> Read:
                 return
             keys.add(key)
             if len(keys) <= number:
-                raise _refused("duplicate_key", "Map holds a key more than once", path)
+                raise _refused("duplicate_key", "Map has a key more than once", path)
             if cursor.keep:
-                found.append((key, value))
+                kept.append((key, value))
 
         _blocks(cursor, path, entry)
-        return found
+        return kept
 
     return entries
 
 
 def _pairs(read: Read) -> Read:
-    """A map's entries as structs."""
+    """Makes the reader of a map that becomes a list of structs of key and value."""
     return lambda cursor, path: [{"key": key, "value": value} for key, value in read(cursor, path)]
 
 
@@ -420,10 +451,14 @@ def _enum(symbols: tuple[str, ...]) -> Read:
     def read(cursor: _Cursor, path: Path) -> str:
         index = cursor.varint(path, INT_BYTES)
         if not 0 <= index < len(symbols):
-            raise cursor.malformed(f"an enum of {len(symbols)} symbols has no such one", path)
+            raise cursor.malformed(f"the enum has only {len(symbols)} symbols", path)
         return symbols[index]
 
     return read
+
+
+def _fixed(size: int) -> Read:
+    return lambda cursor, path: cursor.take(size, path)
 
 
 def _bytes(cursor: _Cursor, path: Path) -> bytes:
@@ -451,20 +486,17 @@ def _boolean(cursor: _Cursor, path: Path) -> bool:
 def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> Read:
     if kind.name in {"int", "long"}:
         rule = integer_rule(kind, column, epoch)
-        assert rule is not None  # `check` has looked
+        assert rule is not None  # `check` has passed
         return _integer(rule, INT_BYTES if kind.name == "int" else LONG_BYTES, column)
     if kind.name in {"bytes", "string"}:
         if pa.types.is_decimal(column):
             return _decimal(_bytes, decimal_scale(kind) or 0, column)
         if pa.types.is_timestamp(column):
-            return _zoned
-        # a string is UTF-8, also where its bytes alone are wanted
-        text = kind.name == "string" or column == pa.string()
-        return (
-            (_text if column == pa.string() else lambda cursor, path: _text(cursor, path).encode())
-            if text
-            else _bytes
-        )
+            return _zoned_timestamp
+        if column == pa.string():
+            return _text
+        # a string must be UTF-8 even if the column takes its bytes
+        return _bytes if kind.name == "bytes" else lambda at, path: _text(at, path).encode()
     layout = {"float": "<f", "double": "<d"}.get(kind.name)
     if layout is None:
         return _boolean
@@ -488,20 +520,21 @@ def _integer(rule: IntegerRule, most: int, column: pa.DataType) -> Read:
                 return value
         elif rule.low <= number <= rule.high:
             if number % rule.divisor:
-                cursor.truncation.needed(_told(path))
+                cursor.truncation.needed(_path_text(path))
             return number * rule.factor // rule.divisor
         raise _refused("out_of_range", f"Expected {wanted}", path)
 
     return read
 
 
-def _zoned(cursor: _Cursor, path: Path) -> Any:
-    return converter(TIMESTAMP, None, EXACT, cursor.truncation)(_text(cursor, path), _told(path))
+def _zoned_timestamp(cursor: _Cursor, path: Path) -> Any:
+    convert = converter(TIMESTAMP, None, EXACT, cursor.truncation)
+    return convert(_text(cursor, path), _path_text(path))
 
 
-def _decimal(bytes_of: Read, scale: int, column: pa.DataType) -> Read:
+def _decimal(octets: Read, scale: int, column: pa.DataType) -> Read:
     def read(cursor: _Cursor, path: Path) -> Decimal:
-        return _exact(cursor, bytes_of(cursor, path), scale, column, path)
+        return _decimal_value(cursor, octets(cursor, path), scale, column, path)
 
     return read
 
@@ -509,17 +542,19 @@ def _decimal(bytes_of: Read, scale: int, column: pa.DataType) -> Read:
 def _variable_decimal(column: pa.DataType) -> Read:
     def read(cursor: _Cursor, path: Path) -> Decimal:
         scale = cursor.varint(path, INT_BYTES)
-        return _exact(cursor, _bytes(cursor, path), scale, column, path)
+        return _decimal_value(cursor, _bytes(cursor, path), scale, column, path)
 
     return read
 
 
-def _exact(cursor: _Cursor, octets: bytes, scale: int, column: pa.DataType, path: Path) -> Decimal:
-    """A number of this scale as one of the column's, if it has all of its digits."""
+def _decimal_value(
+    cursor: _Cursor, octets: bytes, scale: int, column: pa.DataType, path: Path
+) -> Decimal:
+    """Converts an unscaled number and its scale to the column's scale, if no digit is lost."""
     if not octets:
         raise cursor.malformed("a decimal has no bytes", path)
     unscaled, zeros = int.from_bytes(octets, "big", signed=True), column.scale - scale
-    if unscaled and -_MOST_SCALE <= zeros <= _MOST_SCALE:
+    if unscaled and -_MOST_SCALE_DIFFERENCE <= zeros <= _MOST_SCALE_DIFFERENCE:
         unscaled, lost = (unscaled * 10**zeros, 0) if zeros >= 0 else divmod(unscaled, 10**-zeros)
     else:
         lost = unscaled

@@ -15,6 +15,7 @@ from windrow.ingest.formats.protobuf.strict import StrictProtobuf
 from windrow.ingest.formats.protobuf.tables import ITEMS, field_tables
 from windrow.ingest.formats.row_decoder import DecodeValues
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.budget import FREE, SHARE
 from windrow.ingest.formats.shared.gather import SPREADING
 from windrow.ingest.formats.shared.nodes import WIDE
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
@@ -23,9 +24,6 @@ from windrow.ingest.schema.columns import Columns
 
 PASS = Compiled("windrow.ingest.formats.protobuf.scan")
 """The compiled functions."""
-
-FREE, SHARE = 1 << 20, 32
-"""What the items of any message may cost, and how much more for each of its bytes."""
 
 
 @dataclass(frozen=True)

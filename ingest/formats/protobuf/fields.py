@@ -1,24 +1,25 @@
-"""How the fields of a message become columns: what is decided before any message is
-read, and what reads a message that is parsed.
+"""Decides which field of a message type can become which column, and reads the values.
 
-A column takes from a field what it can hold of it exactly; the few values that it can't
-hold are dead letters:
+What can become what is decided before any message is read. A column takes the values of
+a field that it can hold exactly. A message with another value is a dead letter; its
+reason is in brackets:
 
-- an integer of any kind becomes any integer, a float or a Decimal without digits after
-  the point (`out_of_range` where the column doesn't hold it exactly), or a Datetime
-  whose column says its `epoch`; a float a Float32 or a Float64, a double a Float64; a
-  bool a Boolean;
-- a string and bytes become a String (`invalid_utf8`) or a Binary; an enum a String, its
-  name (`out_of_range`: it names no such number), or an integer, its number;
-- a google.protobuf.Timestamp becomes a Datetime (`out_of_range`: not in the years 1 to
-  9999), a wrapper what its value becomes; any other message, and a group, a Struct of
-  some of its fields;
-- a repeated field becomes a List, a map with text keys a List of key and value with
-  `map`.
+- An integer becomes an integer of any size, a float or a Decimal without digits after
+  the point (`out_of_range`: the column can't hold it exactly), or a Datetime if the
+  column states its `epoch`. A float becomes a Float32 or a Float64, a double a Float64,
+  a bool a Boolean.
+- A string and bytes become a String (`invalid_utf8`) or a Binary. An enum becomes a
+  String with the symbol (`out_of_range`: the number has none), or an integer with the
+  number.
+- A google.protobuf.Timestamp becomes a Datetime (`out_of_range`: not in the years 1 to
+  9999). A wrapper becomes what its value can become. Any other message, and a group,
+  becomes a Struct of some of its fields.
+- A repeated field becomes a List. A map with string keys becomes a List of key and
+  value, or a map if the column says `map`.
 
-A field that isn't there is null where Protobuf can tell (`optional`, members of a
-oneof, messages, all of proto2), which a column that isn't nullable refuses (`missing`),
-and its default where that is stated; elsewhere it is the zero of its type.
+A field that isn't set is its default if the type states one. Otherwise it is null if
+Protobuf can tell (`optional`, members of a oneof, messages, all of proto2), which a
+column that isn't nullable refuses (`missing`), and else the zero of its type.
 """
 
 from __future__ import annotations
@@ -31,14 +32,21 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
+from windrow.ingest.formats.shared.integers import IntegerRule, column_rule
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 
 Read = Callable[[Any, str], Any]
-"""(a field's value, its path) -> the value as pyarrow takes it; raises RefusedValueError."""
+"""Converts a value: (a field's value, its path) -> the value as pyarrow takes it.
+
+Raises RefusedValueError if the column can't hold it.
+"""
 Get = Callable[[Any, str], Any]
-"""(a message, its path) -> the value of one of its fields, or None."""
+"""Reads a field: (a parsed message, its path) -> the field's value as pyarrow takes it.
+
+Null is None. Raises RefusedValueError as `Read`.
+"""
 
 INTEGERS = (
     "int64",
@@ -72,32 +80,34 @@ TYPES = {
     17: "sint32",
     18: "sint64",
 }
-"""Protobuf's numbers of types."""
+"""The types of fields, by their numbers in Protobuf's descriptors."""
 _SIZED = 2
 """The wire type of messages."""
 _OF_ENTRY = (1, 2)
-"""The fields of a map's entry: its key, its value."""
+"""The numbers of the fields of a map's entry: the key, the value."""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _WRAPPERS: dict[str, list[tuple[int, str, str]]] = {
     f"google.protobuf.{kind.capitalize().replace('Ui', 'UI')}Value": [(1, "value", kind)]
     for kind in ("double", "float", "int64", "uint64", "int32", "uint32", "bool", "string", "bytes")
 }
-"""The fields of those types of Google's that stand for a value: number, name and type."""
+"""The wrappers, Google's messages for one value: number, name and type of their fields."""
 
 
 Absent = Literal["refused", "null"]
-"""What a column, or a field of one, is that the type has no field for: a mistake; or
-null, where it may be, as of another version.
+"""What a column without a field in the type is: refused as a mistake, or null.
+
+It is null if the type may be another version of the schema. The same goes for a field of
+a struct. A column that isn't nullable is always refused.
 """
 
 
 def readers(
     kind: Any, columns: Columns, absent: Absent = "refused", truncation: Truncation | None = None
 ) -> list[Get]:
-    """What reads each column from a message of a type.
+    """Makes the reader of each column, for messages of a type.
 
     Raises:
-        SpecError: with each column that can't come from the type, and why.
+        SpecError: columns can't be read from the type; says for each one why.
     """
     wrong = [
         problem
@@ -125,9 +135,8 @@ def _column(get: Get, name: str, *, nullable: bool) -> Get:
     def column(message: Any, path: str) -> Any:
         try:
             value = get(message, path)
-        except (
-            UnicodeDecodeError
-        ) as error:  # of a list or a map of proto2: its library looks when the items are asked for
+        except UnicodeDecodeError as error:
+            # the library checks the strings of a proto2 list or map only when they are read
             raise RefusedValueError(
                 "invalid_utf8", f"Expected UTF-8, got {error.reason}", f"{path}.{name}"
             ) from None
@@ -141,7 +150,7 @@ def _column(get: Get, name: str, *, nullable: bool) -> Get:
 def _misfits(
     kind: Any, name: str, column: pa.DataType, epoch: str | None, path: str, absent: Absent
 ) -> Iterator[str]:
-    """Why a field can't become a column, nowhere or somewhere in it."""
+    """Yields why a field, or a field inside it, can't become the column; nothing if it can."""
     field = kind.fields_by_name.get(name)
     if field is None:
         if absent == "refused":
@@ -150,7 +159,7 @@ def _misfits(
         entry = field.message_type.fields_by_name
         if TYPES[entry["key"].type] != "string":
             yield (
-                f"{path}: a map of {TYPES[entry['key'].type]} keys can't become {column}: take a"
+                f"{path}: a map with {TYPES[entry['key'].type]} keys can't become {column}: take a"
                 " List of Struct"
             )
         yield from _misfits_of_value(entry["value"], column.item_type, None, f"{path}[...]", absent)
@@ -166,7 +175,7 @@ def _misfits(
 def _misfits_of_value(
     field: Any, column: pa.DataType, epoch: str | None, path: str, absent: Absent
 ) -> Iterator[str]:
-    """The same for one value of a field."""
+    """Yields why one value of a field can't become one value of the column."""
     inner = field.message_type
     if inner is not None and pa.types.is_struct(column):
         for part in column:
@@ -182,10 +191,7 @@ def _scalar_fits(field: Any, column: pa.DataType, epoch: str | None) -> bool:
     if field.message_type is not None:
         return bool(is_timestamp(field.message_type) and column == TIMESTAMP and epoch is None)
     if kind in INTEGERS:
-        whole = pa.types.is_integer(column) or (pa.types.is_decimal(column) and column.scale == 0)
-        return bool(
-            whole or pa.types.is_floating(column) or (column == TIMESTAMP and epoch is not None)
-        )
+        return integer_rule(column, epoch) is not None
     if kind == "enum":
         return bool(column == pa.string() or pa.types.is_integer(column))
     takes = {
@@ -199,25 +205,26 @@ def _scalar_fits(field: Any, column: pa.DataType, epoch: str | None) -> bool:
 
 
 def is_map(field: Any) -> bool:
-    """Whether a field is a map."""
+    """Returns whether a field is a map."""
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 def is_wrapper(kind: Any) -> bool:
-    """Whether a type is one of those that stand for a value that may not be there."""
+    """Returns whether a type is one of Google's wrappers, messages for one value."""
     return kind.full_name in _WRAPPERS and _has(kind, _WRAPPERS[kind.full_name])
 
 
 def is_timestamp(kind: Any) -> bool:
-    """Whether a type is Google's instant."""
+    """Returns whether a type is google.protobuf.Timestamp."""
     return kind.full_name == _TIMESTAMP and _has(
         kind, [(1, "seconds", "int64"), (2, "nanos", "int32")]
     )
 
 
 def _has(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
-    """Whether a type has these fields alone, as Google's own have them: a stranger's
-    may only be called so.
+    """Returns whether a type has exactly these fields, as Google's own type has.
+
+    Another author's type may have the same name and other fields.
     """
     plain = not kind.is_extendable and not any(
         field.is_repeated or field.has_presence for field in kind.fields
@@ -229,7 +236,7 @@ def _has(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
 
 
 def _words(field: Any) -> str:
-    """A field's type, for people."""
+    """Returns a field's type as text, for people."""
     if is_map(field):
         return "a map"
     kind = TYPES[field.type]
@@ -238,16 +245,16 @@ def _words(field: Any) -> str:
 
 
 class _Fields:
-    """What makes the readers of a type's fields.
+    """Makes the readers of a type's fields.
 
-    `truncation`: what becomes of their timestamps that are finer than a microsecond.
+    `truncation` decides on timestamps that are finer than a microsecond.
     """
 
     def __init__(self, truncation: Truncation) -> None:
         self._truncation = truncation
 
     def field(self, kind: Any, name: str, column: pa.DataType, epoch: str | None) -> Get:
-        """What reads a field for a column."""
+        """Makes the reader of a field; the field can become the column (`_misfits`)."""
         if name not in kind.fields_by_name:
             return lambda _message, _path: None
         field, step = kind.fields_by_name[name], f".{name}"
@@ -271,7 +278,7 @@ class _Fields:
         )
 
     def _value(self, field: Any, column: pa.DataType, epoch: str | None) -> Read:
-        """What reads one value of a field."""
+        """Makes the converter of one value of a field."""
         inner, kind = field.message_type, TYPES[field.type]
         if inner is not None and pa.types.is_struct(column):
             fields = [(part.name, self.field(inner, part.name, part.type, None)) for part in column]
@@ -296,12 +303,13 @@ class _Fields:
         return lambda value, _path: value
 
     def _integer(self, column: pa.DataType, epoch: str | None) -> Read:
-        low, high, factor, divisor = bounds(column, epoch)
+        rule = integer_rule(column, epoch)
+        assert rule is not None  # `_misfits` has refused the others
         form = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
 
         def read(number: int, path: str) -> Any:
             held = (
-                low <= number <= high
+                rule.low <= number <= rule.high
                 if form is None
                 else struct.unpack(form, struct.pack(form, number))[0] == number
             )
@@ -311,7 +319,7 @@ class _Fields:
                 )
             if form is not None:
                 return float(number)
-            whole, finer = divmod(number * factor, divisor)
+            whole, finer = divmod(number * rule.factor, rule.divisor)
             if finer:
                 self._truncation.needed(path)
             return whole
@@ -331,7 +339,7 @@ class _Fields:
 
 
 def _of(message: Any, name: str, path: str) -> Any:
-    """A field of a message; a string of proto2 is looked at only here."""
+    """Returns a field of a message. The library checks a proto2 string only when it is read."""
     try:
         return getattr(message, name)
     except UnicodeDecodeError as error:
@@ -342,25 +350,25 @@ def _of(message: Any, name: str, path: str) -> Any:
 
 def _entries(field: Any, read: Read) -> Get:
     def get(message: Any, path: str) -> list[tuple[str, Any]]:
-        place = f"{path}.{field.name}[...]"  # a map's keys are data
+        place = f"{path}.{field.name}[...]"  # no key in it: keys are data, and messages name none
         return [(key, read(value, place)) for key, value in _sorted_map(message, field, place)]
 
     return get
 
 
 def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
-    """A map's entries, in the order of their keys.
+    """Returns a map's entries, in the order of their keys.
 
-    One that has a field beside key and value is taken, as by Protobuf in Java and C++;
-    the library keeps it as unknown, without its place among the others.
+    An entry with more fields than key and value counts as an entry, as it does for
+    Protobuf in Java and C++. Google's Python library keeps such an entry as an unknown
+    field, and it isn't known where it was among the others.
     """
-    from google.protobuf.message import (
-        DecodeError,
-    )  # an extra, loaded where it is used
-    from google.protobuf.unknown_fields import UnknownFieldSet  # as above
+    # an extra, loaded where it is used
+    from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
 
     known = getattr(message, field.name)
-    found = dict(known.items())
+    entries = dict(known.items())
     for one in UnknownFieldSet(message):
         if (one.field_number, one.wire_type) != (field.number, _SIZED):
             continue
@@ -371,21 +379,21 @@ def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
                 "not_protobuf", "Protobuf is malformed, as an entry of a map", path
             ) from None
         if any(inner.field_number in _OF_ENTRY for inner in UnknownFieldSet(entry)):
-            continue  # a value that its enum doesn't name: such an entry is unknown everywhere
+            continue  # its value is an enum number without a symbol: unknown in all languages
         if not entry.IsInitialized():
             raise RefusedValueError("missing", "Message misses required fields", path)
         if entry.key in known:
             raise RefusedValueError(
                 "duplicate_key",
-                "Map holds a key more than once, in entries with unknown fields and without",
+                "Map has a key twice: in an entry with unknown fields, and in one without",
                 path,
             )
-        found[entry.key] = entry.value
-    return sorted(found.items(), key=lambda item: item[0])
+        entries[entry.key] = entry.value
+    return sorted(entries.items(), key=lambda item: item[0])
 
 
 def _pairs(field: Any, read: Read) -> Get:
-    """A map as a list of structs of key and value, as it stands on the wire."""
+    """Makes the reader of a map that becomes a list of structs of key and value."""
 
     def get(message: Any, path: str) -> list[Any]:
         entry, place = getattr(message, field.name).GetEntryClass(), f"{path}.{field.name}[...]"
@@ -409,24 +417,14 @@ def _text(value: Any, path: str) -> str:
 def _enum(names: dict[int, str]) -> Read:
     def read(number: int, path: str) -> str:
         if number not in names:
-            raise RefusedValueError("out_of_range", "Expected a number that the enum names", path)
+            raise RefusedValueError(
+                "out_of_range", "Expected a number that has a symbol in the enum", path
+            )
         return names[number]
 
     return read
 
 
-def bounds(column: pa.DataType, epoch: str | None) -> tuple[int, int, int, int]:
-    """Which numbers of a field a column holds, from the lowest to the highest; what
-    they are multiplied with, and then divided by.
-
-    A float holds some beyond them.
-    """
-    if column == TIMESTAMP and epoch is not None:
-        factor, divisor = epoch_ratio(epoch)
-        return -(-MIN_MICROS * divisor // factor), MAX_MICROS * divisor // factor, factor, divisor
-    if pa.types.is_integer(column):
-        return -(1 << column.bit_width - 1), (1 << column.bit_width - 1) - 1, 1, 1
-    if pa.types.is_decimal(column):
-        return 1 - 10**column.precision, 10**column.precision - 1, 1, 1
-    most = 1 << (53 if column.bit_width == 64 else 24)
-    return -most, most, 1, 1
+def integer_rule(column: pa.DataType, epoch: str | None = None) -> IntegerRule | None:
+    """Returns how an integer or an enum's number becomes a value of a column; None if it can't."""
+    return column_rule(column, None if epoch is None else epoch_ratio(epoch))

@@ -1,9 +1,9 @@
-"""A message type and columns as tables of numbers, which the compiled pass goes by: one
-for each type of a message, with its fields.
+"""Tables of numbers that tell the compiled pass how to read messages of a type.
 
-A type has a table for each struct that some of its fields are for, and one that nobody
-wants anything of: what no column is for is passed over as strictly as the rest, since
-Protobuf's library would refuse the whole message for it.
+There is one table for each message type and each struct that its fields are read into,
+and one for each message type that no column is for. Fields that no column is for are
+checked as strictly as the others, since Protobuf's library refuses the whole message for
+a mistake in one of them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.formats.protobuf.fields import INTEGERS, TYPES, bounds, is_map, is_wrapper
+from windrow.ingest.formats.protobuf.fields import (
+    INTEGERS,
+    TYPES,
+    integer_rule,
+    is_map,
+    is_wrapper,
+)
 from windrow.ingest.formats.protobuf.weight import weight_of
+from windrow.ingest.formats.shared.budget import item_cost
 from windrow.ingest.formats.shared.nodes import FLOAT32, FLOAT64, MAP, STRUCT, WIDE, Node, nodes_of
 from windrow.ingest.schema.columns import Columns, Finer
 
@@ -36,14 +43,15 @@ from windrow.ingest.schema.columns import Columns, Finer
     STRICT,
     DIVIDED,
 ) = range(12)
-"""What is done with a field.
+"""Operations: what the pass does with a value of a field.
 
-`NUMBER`: held to the column's bounds; `NUMBER_FLOAT`: likewise, and becomes a double;
-`NUMBER_WIDE`: becomes a decimal of 128 bits; `BITS`: stays what it is; `TABLE`: an
-enum, whose numbers have their values in a table; `TEXT`: bytes of UTF-8; `KEY`: the
-same, of a map; `OCTETS_ANY`: bytes; `MESSAGE`: a message inside; `INSTANT`: a
-google.protobuf.Timestamp; `STRICT`: the message is left to the strict way; `DIVIDED`:
-as `NUMBER`, for a timestamp in a unit that is finer than a column's.
+- `NUMBER`: takes a number within the column's bounds; `NUMBER_FLOAT`: the same, as a
+  double; `DIVIDED`: the same, for a timestamp in a unit finer than microseconds;
+  `NUMBER_WIDE`: takes a number as a decimal of 128 bits.
+- `BITS`: takes the 64 bits as they are; `TABLE`: takes an enum's number by a table.
+- `TEXT`: takes UTF-8; `KEY`: the same, for a map's key; `OCTETS_ANY`: takes any bytes.
+- `MESSAGE`: enters a message; `INSTANT`: takes a google.protobuf.Timestamp.
+- `STRICT`: leaves the whole message to the strict decoder.
 """
 
 (
@@ -62,8 +70,10 @@ as `NUMBER`, for a timestamp in a unit that is finer than a column's.
     SFIXED32,
     FLOAT,
 ) = range(14)
-"""How a value is written: as a varint up to `BOOL`, in eight bytes up to `DOUBLE`, with
-its length, in four bytes.
+"""Encodings of a value.
+
+Up to `BOOL` it is a varint, up to `DOUBLE` eight bytes; `SIZED` is a length and so many
+bytes; the others are four bytes.
 """
 
 FIELD = 16
@@ -85,34 +95,38 @@ FIELD = 16
     INNER,
     WEIGHT,
 ) = range(FIELD)
-"""What stands at which place of a field.
+"""Columns of a field's row.
 
-- `NODE`: whose value it is, -1: nobody's; `WIRE`: its wire type; `KIND`: how it is
-  written.
-- `LOW`, `HIGH`, `FACTOR`: the rule of a number, whose factor divides a `DIVIDED` one,
-  and is below zero where what is left is cut off; of a wide one `LOW` says whether it
-  may have 20 digits; of an `INSTANT`, `LOW` is 1 where what is finer is cut off; of a
-  table, its first number, its last one, and where it stands in the numbers; `FACTOR` of
-  a message inside, how many entries say that it is there.
-- `ONCE`: bits of which none may be set when it comes, for else the order of fields
-  would matter; `SETS`: bits that it sets.
-- `REPEATED`: whether it may come again and again, or packed; `LENGTHS`: the node of its
-  list or map, -1: nobody's; `SPACE`: where its items lie; `KIDS`: where the spaces
-  stand that open anew with each item, their number first; `COST`: what an item costs of
-  the budget.
-- `INNER`: the table of the message inside; `WEIGHT`: what the strict way would weigh
-  it.
+- `OP`: the operation; `NODE`: the node of the value, or `NOBODY`; `WIRE`: the wire type;
+  `KIND`: the encoding.
+- `LOW`, `HIGH`, `FACTOR`: for a number its `IntegerRule`. For `DIVIDED` the factor is the
+  divisor, negative if the rest may be cut off. For `NUMBER_WIDE` `LOW` is 1 if the column
+  has room for 20 digits. For `INSTANT` `LOW` is 1 if nanoseconds may be cut off. For
+  `TABLE` they are the enum's lowest number, its highest, and the place of the table. For
+  `MESSAGE` `FACTOR` is how many entries of the tape say that the message is present.
+- `ONCE`: bits that must not be set when the field comes: the result would depend on the
+  order of the fields, so the strict decoder decides; `SETS`: bits that the field sets.
+- `REPEATED`: 1 if the field may come several times, or packed; `LENGTHS`: the node of its
+  list or map, or `NOBODY`; `SPACE`: the space of its items; `KIDS`: the place of the list
+  of spaces that begin anew with each item, its length first; `COST`: what an item costs
+  of the budget.
+- `INNER`: the table of the message inside; `WEIGHT`: its weight (`weight.py`).
 """
 
 TYPE = 6
 NEEDS, DENSE, DENSE_AT, SPARSE, SPARSE_AT, KEYED = range(TYPE)
-"""What stands at which place of a table: bits that must be set at a message's end; how
-many fields are found by their number alone, and where they stand; how many others there
-are, and where they stand, each as its number and its place; the node of keys, or -1.
+"""Columns of a message type's row.
+
+- `NEEDS`: bits that must be set at the end of a message.
+- `DENSE`, `DENSE_AT`: how many field numbers are looked up directly, and the place of
+  their rows' places.
+- `SPARSE`, `SPARSE_AT`: how many fields have larger numbers, and the place of their
+  sorted pairs of number and row's place.
+- `KEYED`: the node of the keys if the message is an entry of a map, or `NOBODY`.
 """
 
 MAX_DEPTH = 60
-"""Messages in one another that the pass takes; Protobuf's library takes a hundred."""
+"""The deepest nesting of messages that the pass takes; Protobuf's library takes a hundred."""
 
 FRAMES = 4
 """The place in the pass's state, behind those of `shared.rewind`, where the frames begin."""
@@ -120,26 +134,35 @@ FRAME = 7
 FRAME_TABLE, FRAME_END, FRAME_INDEX, FRAME_BITS, FRAME_PARENT, FRAME_LENGTHS, FRAME_KEY = range(
     FRAME
 )
-"""Of a message inside that is open: table, end, index and bits of the one around it; of
-a map's entry also which value of its map it is, the map's node (-1: it is none that a
-column is for), and where its key stands, as a text's value says it.
+"""Numbers of a frame. A frame is there for each message inside that isn't at its end.
+
+- `FRAME_TABLE`, `FRAME_END`, `FRAME_INDEX`, `FRAME_BITS`: the table, end, index and bits
+  of the message around it, to go on with.
+- `FRAME_PARENT`: for an entry of a map, which value of its node the map is.
+- `FRAME_LENGTHS`: for an entry of a map, the map's node; `NOBODY` if the message is no
+  such entry, or no column is for the map.
+- `FRAME_KEY`: for an entry of a map, where its key is, as a text's entry of the tape
+  says it.
 """
 ITEMS = FRAMES + FRAME * MAX_DEPTH
-"""Behind the frames: how many items each space has, now; the same before the message;
-where the open list of each space begins.
+"""The place in the state, behind the frames, of three numbers for each space.
 
-Space 0 has the rows.
+First how many items each space has; then the same before the message; then where the
+open list of each space begins. Space 0 has the rows.
 """
 
 NOBODY = -1
+"""In the place of a node: no column is for the value."""
 UNKNOWN, DOUBTFUL = -1, -2
-"""In the place of a field: there is none; what becomes of it only the strict way can tell."""
+"""In the place of a field's row: the type has no such field; only the strict decoder can tell."""
 _BITS = 62
+"""How many bits a type may use."""
 _DENSE = 1024
-_TABLE = 4096
-"""The widest enum: from its lowest number to its highest."""
+"""Field numbers below this one are looked up directly."""
+_WIDEST_ENUM = 4096
+"""The widest enum that gets a table: from its lowest number to its highest."""
 NO_VALUE = -(1 << 63)
-"""In an enum's table: a number without a name."""
+"""In an enum's table: the column has no value for the number."""
 _WIRES = {SIZED: 2, FIXED32: 5, SFIXED32: 5, FLOAT: 5, FIXED64: 1, SFIXED64: 1, DOUBLE: 1}
 _KINDS = {
     "double": DOUBLE,
@@ -160,18 +183,18 @@ _KINDS = {
     "sint32": SINT32,
     "sint64": SINT64,
 }
-_PLACE_BYTES = 9
-"""What one place of a column takes in a pass: 64 bits, and whether it is there."""
 
 
 @dataclass(frozen=True)
 class FieldTables:
-    """`numbers`: all tables; `root`: where the one of the messages themselves stands;
-    `kids`: where the spaces stand that each row opens.
+    """Tables for a message type and columns.
 
-    `symbols`: the bytes of all names and defaults, behind each other; `nodes`: the
-    columns'; `keyed`: whether there is a map among them; `defaults`: nodes that have a
-    value where the message says nothing, with this value.
+    - `numbers`: all tables; `root`: the place of the table of the messages' own type.
+    - `kids`: the place of the list of spaces that begin anew with each row.
+    - `symbols`: the bytes of all enum symbols and default texts, one after the other.
+    - `nodes`: the nodes of the columns; `keyed`: True if a map is among them.
+    - `defaults`: for each node that has a value when its field isn't set, the node and
+      the value.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -184,8 +207,9 @@ class FieldTables:
 
 
 def field_tables(kind: Any, columns: Columns) -> FieldTables:
-    """The tables for a type (a descriptor of Protobuf's library) and columns that can
-    come from it (`fields.readers`).
+    """Makes the tables for a message type (its descriptor) and columns.
+
+    The columns can be read from the type: `fields.readers` has accepted them.
     """
     nodes = nodes_of(columns)
     writer = _TableWriter(nodes, columns.finer)
@@ -204,11 +228,14 @@ def field_tables(kind: Any, columns: Columns) -> FieldTables:
 
 @dataclass
 class _Type:
-    """A type whose table is being written.
+    """Message type whose table is being written.
 
-    `wanted`: the nodes that its fields are for; `unwrapped`: whether it is a wrapper
-    that stands for its value. Its bits say what may come once, and what must: more than
-    there is room for share the last one, which is only stricter.
+    - `wanted`: the nodes that its fields are read into, by the fields' names.
+    - `unwrapped`: True if it is a wrapper, and its value is the column's.
+    - `used`: how many bits it uses. A bit notes that a field, or a member of a oneof,
+      has come. If there are more than `_BITS`, the others share the last bit: then the
+      pass only leaves more messages to the strict decoder.
+    - `needs`: the bits that must be set at the end of a message.
     """
 
     wanted: Mapping[str, Node]
@@ -224,8 +251,9 @@ class _Type:
 
 
 class _TableWriter:
-    """Tables are written behind each other; whoever names one that isn't filled yet has
-    its place already.
+    """Writes tables one after the other.
+
+    A table gets its place when something refers to it first, and is filled later.
     """
 
     def __init__(self, nodes: list[Node], finer: Finer) -> None:
@@ -240,14 +268,17 @@ class _TableWriter:
         self.defaults: list[tuple[int, int]] = []
 
     def kids(self, space: int) -> int:
-        """Where the spaces stand whose lists and maps lie in this one."""
+        """Returns the place of the list of spaces whose lists and maps lie in a space."""
         if space not in self._kids:
             inner = [node.inner for node in self._nodes if node.inner and node.space == space]
             self._kids[space] = self._put([len(inner), *inner])
         return self._kids[space]
 
     def type_of(self, kind: Any, node: Node | None) -> int:
-        """The table of a type, for the fields of a struct, of an entry of a map, or for nobody."""
+        """Returns the place of a type's table.
+
+        `node`: the struct, map or value that the fields are read into; None: no column.
+        """
         key = kind.full_name, NOBODY if node is None else node.number
         if key not in self._places:
             self._places[key] = self._put([0] * TYPE)
@@ -255,8 +286,9 @@ class _TableWriter:
         return self._places[key]
 
     def fill(self) -> None:
-        """All tables that have a place: one behind the other, so that types in one
-        another don't nest here, however many they are.
+        """Fills all tables that have a place.
+
+        It is a loop, so that deeply nested types don't recurse here.
         """
         while self._empty:
             place, kind, node = self._empty.pop()
@@ -280,9 +312,9 @@ class _TableWriter:
 
     def _fill(self, place: int, kind: Any, of: _Type) -> None:
         below = max((f.number for f in kind.fields if f.number < _DENSE), default=0) + 1
-        # an extension may be known to Protobuf's library
+        # Protobuf's library may know an extension with this number
         unknown = DOUBTFUL if kind.is_extendable else UNKNOWN
-        dense = [DOUBTFUL] + [unknown] * (below - 1)  # there is no field 0
+        dense = [DOUBTFUL] + [unknown] * (below - 1)  # a field can't have the number 0
         sparse = []
         for each in kind.fields:
             at = self._field(each, of)
@@ -322,10 +354,10 @@ class _TableWriter:
                 and one.message_type is not None
                 and any(f.is_required for f in one.message_type.fields)
             ):
-                # where an entry has no value, one without fields stands for it, which
-                # the library doesn't take
+                # an entry without a value gets an empty message, which the library
+                # refuses: its required fields aren't set
                 self._must(places, of)
-        # of a map as a list the order is its keys'
+        # a map that becomes a list is in the order of its keys, which only strict.py sorts
         if name == "group" or (value is not None and is_map(one) and value.kind != MAP):
             places[OP] = STRICT
         else:
@@ -336,8 +368,10 @@ class _TableWriter:
 
     @staticmethod
     def _bit(one: Any, node: Node | None, of: _Type) -> int:
-        """The bit of a field that may come only once here: a later one would be merged,
-        or take the place of another one.
+        """Returns the bit of a field that the pass takes only once, or 0.
+
+        A second message would be merged into the first one, and a second member of a
+        oneof would replace the first one: the strict decoder does that.
         """
         group = one.containing_oneof
         if (
@@ -352,7 +386,7 @@ class _TableWriter:
         return of.new() if is_new else 0
 
     def _repeated(self, places: dict[int, int], node: Node | None) -> Node | None:
-        """The node of an item; of a map, for its entries, the map itself."""
+        """Returns the node that an item is read into; for a map's entries the map's own."""
         places[REPEATED] = 1
         if node is None:
             return None
@@ -361,12 +395,12 @@ class _TableWriter:
             node.inner,
             self.kids(node.inner),
         )
-        places[COST] = _PLACE_BYTES * sum(_places(child.type) for child in node.children)
+        places[COST] = sum(item_cost(child.type) for child in node.children)
         self.defaults.append((node.number, 0))
         return node if node.kind == MAP else node.children[0]
 
     def _value(self, one: Any, node: Node | None) -> Iterator[tuple[int, int]]:
-        """What is done with one value of a field."""
+        """Yields the columns of a field's row that say what is done with one value."""
         inner, name = one.message_type, TYPES[one.type]
         if inner is not None:
             yield WEIGHT, weight_of(inner)
@@ -383,7 +417,7 @@ class _TableWriter:
             return
         yield OP, {"string": TEXT, "bytes": OCTETS_ANY}.get(name, BITS)
         if node is None:
-            # a number without a name is no value
+            # for a closed enum the field isn't set by a number without a symbol
             if one.is_required and name == "enum" and one.enum_type.is_closed:
                 yield from self._enum(one.enum_type, None)
             return
@@ -395,19 +429,21 @@ class _TableWriter:
         elif name in INTEGERS or (
             name == "enum" and node.type != pa.string() and not one.enum_type.is_closed
         ):
-            low, high, factor, divisor = bounds(node.type, node.epoch)
-            if node.kind == WIDE:  # all of 64 bits but the largest without a sign have 19 digits
-                yield from ((OP, NUMBER_WIDE), (LOW, int(high >> 64 > 0)))
+            rule = integer_rule(node.type, node.epoch)
+            assert rule is not None  # `fields.readers` has accepted the column
+            if node.kind == WIDE:
+                # only unsigned numbers of 64 bits have 20 digits
+                yield from ((OP, NUMBER_WIDE), (LOW, int(rule.high >> 64 > 0)))
                 return
             yield from (
                 (OP, NUMBER_FLOAT if node.kind in {FLOAT32, FLOAT64} else NUMBER),
-                (FACTOR, factor),
+                (FACTOR, rule.factor),
             )
-            yield from ((LOW, max(low, -(1 << 63))), (HIGH, min(high, (1 << 63) - 1)))
-            if divisor > 1:
+            yield from ((LOW, max(rule.low, -(1 << 63))), (HIGH, min(rule.high, (1 << 63) - 1)))
+            if rule.divisor > 1:
                 yield from (
                     (OP, DIVIDED),
-                    (FACTOR, -divisor if self._finer == "truncate" else divisor),
+                    (FACTOR, -rule.divisor if self._finer == "truncate" else rule.divisor),
                 )
         elif name == "enum":
             yield from self._enum(one.enum_type, node)
@@ -418,26 +454,29 @@ class _TableWriter:
 
     def _enum(self, kind: Any, node: Node | None) -> Iterator[tuple[int, int]]:
         numbers = sorted(kind.values_by_number)
-        if numbers[-1] - numbers[0] >= _TABLE:
+        if numbers[-1] - numbers[0] >= _WIDEST_ENUM:
             yield OP, STRICT
             return
         table = [NO_VALUE] * (numbers[-1] - numbers[0] + 1)
         for number in numbers:
             table[number - numbers[0]] = self._enum_value(kind, number, node)
         place = self._put(table) if node is not None else self._named.get(kind.full_name)
-        if place is None:  # nobody's is the same for all fields of the enum
+        if place is None:  # without a column all fields of the enum share one table
             place = self._named[kind.full_name] = self._put(table)
         yield from ((OP, TABLE), (LOW, numbers[0]), (HIGH, numbers[-1]), (FACTOR, place))
 
     def _enum_value(self, kind: Any, number: int, node: Node | None) -> int:
-        """What a column has of an enum's number; `NO_VALUE` if it can't hold it, or it
-        has no name there.
+        """Returns the column's value for an enum's number.
+
+        It is `NO_VALUE` if the column can't hold the number, or needs a symbol and the
+        number has none.
         """
         if node is None:
             return 0
         if node.type != pa.string():
-            low, high, _, _ = bounds(node.type, None)
-            return number if low <= number <= high else NO_VALUE
+            rule = integer_rule(node.type)
+            assert rule is not None  # `fields.readers` has accepted the column
+            return number if rule.low <= number <= rule.high else NO_VALUE
         return (
             self._symbol(kind.values_by_number[number].name.encode())
             if number in kind.values_by_number
@@ -445,12 +484,12 @@ class _TableWriter:
         )
 
     def _symbol(self, letters: bytes) -> int:
-        """A place and a length, as a text's value has it."""
+        """Adds a text to the symbols; returns its place and length as an entry of the tape."""
         self.symbols += letters
         return len(self.symbols) - len(letters) << 32 | len(letters) << 1 | 1
 
     def _default(self, places: dict[int, int], one: Any, node: Node, of: _Type) -> None:
-        """What the column has where the field isn't there."""
+        """Notes what the column has if the field isn't set."""
         in_entry = _is_entry(one.containing_type)
         if one.message_type is not None and in_entry:
             self.defaults.append((node.number, 0))
@@ -458,7 +497,7 @@ class _TableWriter:
             in_entry or not one.has_presence or one.has_default_value
         ):
             value = self._default_value(one, node)
-            if value == NO_VALUE:  # it can't hold it, and the strict way says so
+            if value == NO_VALUE:  # the column can't hold it: the strict decoder refuses it
                 self._must(places, of)
             else:
                 self.defaults.append((node.number, value))
@@ -467,7 +506,7 @@ class _TableWriter:
 
     @staticmethod
     def _must(places: dict[int, int], of: _Type) -> None:
-        """The message is taken only if the field is there."""
+        """Makes the pass take only messages in which the field is set."""
         own = of.new()
         places[SETS] |= own
         of.needs |= own
@@ -482,27 +521,24 @@ class _TableWriter:
         if name == "enum":
             return self._enum_value(one.enum_type, value, node)
         if name in INTEGERS:
-            low, high, factor, divisor = bounds(node.type, node.epoch)
+            rule = integer_rule(node.type, node.epoch)
+            assert rule is not None  # `fields.readers` has accepted the column
             if (
-                not low <= value <= high
-                or value * factor % divisor
+                not rule.low <= value <= rule.high
+                or value * rule.factor % rule.divisor
                 or (node.kind == WIDE and value)
             ):
                 return NO_VALUE
             return (
                 _bits(float(value))
                 if node.kind in {FLOAT32, FLOAT64}
-                else value * factor // divisor
+                else value * rule.factor // rule.divisor
             )
         return _bits(value) if isinstance(value, float) else int(value)
 
 
 def _is_entry(kind: Any) -> bool:
     return bool(kind.GetOptions().map_entry)
-
-
-def _places(kind: pa.DataType) -> int:
-    return 1 + sum(_places(part.type) for part in kind) if pa.types.is_struct(kind) else 1
 
 
 def _bits(value: float) -> int:

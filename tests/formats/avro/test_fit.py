@@ -18,12 +18,13 @@ from tests.formats.avro.models import FLAT
 from tests.formats.avro.wire import items, text, varint
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.decoder import AvroEncoding, AvroPass
-from windrow.ingest.formats.avro.fit import budget, check
+from windrow.ingest.formats.avro.fit import check
 from windrow.ingest.formats.avro.given import GivenSchema
 from windrow.ingest.formats.avro.schema import AvroSchema, parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.budget import budget
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Column, Columns, field_of
 from windrow.ingest.schema.dtypes import TIMESTAMP
@@ -110,7 +111,7 @@ def test_columns_that_can_come(kind: Any, column: pa.DataType, epoch: str | None
     ("kind", "column", "epoch", "says"),
     [
         ("null", pa.string(), None, "a: null can't become string"),
-        (["null"], pa.string(), None, "a: is always null"),
+        (["null"], pa.string(), None, "a: the field is always null"),
         ("string", pa.int64(), None, "a: string can't become int64"),
         ("long", pa.string(), None, "a: long can't become string"),
         ("long", TIMESTAMP, None, "a: long can't become timestamp[us, tz=UTC]"),
@@ -127,7 +128,7 @@ def test_columns_that_can_come(kind: Any, column: pa.DataType, epoch: str | None
             logical("long", "local-timestamp-millis"),
             TIMESTAMP,
             None,
-            "for it is no instant: take Int64",
+            "since it names no moment in time: take Int64",
         ),
         (
             logical("long", "time-micros"),
@@ -219,13 +220,13 @@ def test_a_schemas_file_that_is_not_there(tmp_path: Path) -> None:
         ).columns
     (tmp_path / "models.py").write_text((here / "models.py").read_text())
     (tmp_path / "flat.avsc").write_bytes(b"\xff")
-    with pytest.raises(SpecError, match=r"flat\.avsc can't be read: it is no UTF-8"):
+    with pytest.raises(SpecError, match=r"flat\.avsc can't be read: it is not UTF-8"):
         _ = RowDecoder(
             ModelReference("models.py:Flat", tmp_path),
             AvroEncoding(GivenSchema("flat.avsc", tmp_path)),
         ).columns
     (tmp_path / "flat.avsc").write_text("{")
-    with pytest.raises(SpecError, match=r"The Avro schema in flat\.avsc is no JSON"):
+    with pytest.raises(SpecError, match=r"The Avro schema in flat\.avsc isn't JSON"):
         RowDecoder(
             ModelReference("models.py:Flat", tmp_path),
             AvroEncoding(GivenSchema("flat.avsc", tmp_path)),

@@ -168,40 +168,40 @@ for _ in range(MOST_NESTED):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON: RecursionError"),
-        ('"int"', "is no record"),
-        ('{"type": "array", "items": "int"}', "is no record"),
+        ("{", "isn't JSON"),
+        ("[" * 100_000, "isn't JSON: RecursionError"),
+        ('"int"', "isn't a record"),
+        ('{"type": "array", "items": "int"}', "isn't a record"),
         (json.dumps({"type": "record", "name": "R"}), "$: a record needs a list of fields"),
         (
             json.dumps({"type": "record", "fields": []}),
             "$: a record, an enum and a fixed need a name",
         ),
-        (json.dumps({"type": "record", "name": "a..b", "fields": []}), "$: 'a..b' is no name"),
-        (json.dumps({"type": "record", "name": "R(1)", "fields": []}), "$: 'R(1)' is no name"),
+        (json.dumps({"type": "record", "name": "a..b", "fields": []}), "$: 'a..b' can't be a name"),
+        (json.dumps({"type": "record", "name": "R(1)", "fields": []}), "$: 'R(1)' can't be a name"),
         (
             json.dumps({"type": "record", "name": "R", "fields": [{"name": "a\n", "type": "int"}]}),
             "$.fields[0]: a field needs a name",
         ),
-        (json.dumps({"type": "record", "name": "int", "fields": []}), "$: 'int' is no name"),
-        (json.dumps(record("text")), "$.f0.type: there is no type 'text' before it"),
+        (json.dumps({"type": "record", "name": "int", "fields": []}), "$: 'int' can't be a name"),
+        (json.dumps(record("text")), "$.f0.type: no type 'text' is defined before it is used"),
         (json.dumps(record({"type": "array"})), "$.f0.type: items is missing"),
         (
             json.dumps(record({"type": "map", "values": 7})),
             "$.f0.type.values: a type is a name, an object or a list",
         ),
-        (json.dumps(record([])), "$.f0.type: a union of no types has no value"),
-        (json.dumps(record(["int", ["null"]])), "$.f0.type: a union can't hold a union"),
-        (json.dumps(record(["int", "int"])), "$.f0.type: a union can't hold int twice"),
+        (json.dumps(record([])), "$.f0.type: a union needs at least one type"),
+        (json.dumps(record(["int", ["null"]])), "$.f0.type: a union can't contain a union"),
+        (json.dumps(record(["int", "int"])), "$.f0.type: a union can't contain int twice"),
         (
             json.dumps(
                 record([{"type": "array", "items": "int"}, {"type": "array", "items": "long"}])
             ),
-            "can't hold array twice",
+            "can't contain array twice",
         ),
         (
             json.dumps(record({"type": "enum", "name": "E", "symbols": ["A", "A"]})),
-            "symbols are there once each",
+            "an enum needs at least one symbol, and each symbol only once",
         ),
         (
             json.dumps(record({"type": "enum", "name": "E", "symbols": [1]})),
@@ -223,13 +223,13 @@ for _ in range(MOST_NESTED):
             json.dumps(
                 {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}] * 2}
             ),
-            "$: the field a is there twice",
+            "$: two fields are called a",
         ),
         (
             json.dumps({"type": "record", "name": "R", "fields": [{"type": "int"}]}),
             "$.fields[0]: a field needs a name",
         ),
-        (json.dumps(record(DEEP)), f"more than {MOST_NESTED} types in one another"),
+        (json.dumps(record(DEEP)), f"types are nested more than {MOST_NESTED} deep"),
         (json.dumps(record("int", doc="x" * (1 << 20))), "is longer than"),
     ],
 )

@@ -1,0 +1,52 @@
+"""Integers of a message as values of a column, for formats with typed integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
+
+
+@dataclass(frozen=True)
+class IntegerRule:
+    """Range of the integers that a column takes, and what they become.
+
+    A number from `low` to `high` becomes `number * factor // divisor`. If `divisor`
+    doesn't divide it, it is finer than the column: the setting `finer` decides. A float
+    column also takes the numbers beyond the range that it holds exactly.
+    """
+
+    low: int
+    high: int
+    factor: int = 1
+    divisor: int = 1
+
+    def within(self, low: int, high: int) -> IntegerRule:
+        """Returns the rule for integers of a type that has only `low` to `high`."""
+        return IntegerRule(max(low, self.low), min(high, self.high), self.factor, self.divisor)
+
+
+def column_rule(column: pa.DataType, unit: tuple[int, int] | None = None) -> IntegerRule | None:
+    """Returns the rule of a column; None if integers can't become its values.
+
+    `unit`: the factor and the divisor that make microseconds of an integer; only a
+    timestamp column needs it, and takes no integers without it.
+    """
+    if pa.types.is_timestamp(column):
+        if unit is None:
+            return None
+        factor, divisor = unit
+        low, high = -(-MIN_MICROS * divisor // factor), MAX_MICROS * divisor // factor
+        return IntegerRule(low, high, factor, divisor)
+    if pa.types.is_integer(column):
+        half = 1 << column.bit_width - 1
+        return IntegerRule(-half, half - 1)
+    if pa.types.is_floating(column):
+        most = 1 << (53 if column.bit_width == 64 else 24)
+        return IntegerRule(-most, most)
+    if pa.types.is_decimal(column) and column.scale == 0:
+        most = 10**column.precision - 1
+        return IntegerRule(-most, most)
+    return None
