@@ -204,13 +204,17 @@ def look_around(
     for marker in markers:
         Place(marker.place).put(marker.name, b"windrow doctor")
     try:
-        return _surveyed(engine, Survey(reader, splits, markers), slots)
+        return surveyed(engine, Survey(reader, splits, markers), slots)
     finally:
         for marker in markers:
             Place(marker.place).remove(marker.name)
 
 
-def _surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveyed:
+def surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveyed:
+    """Runs the task in more and more places, until no executor answers that hasn't before.
+
+    `slots` tells how many tasks run side by side.
+    """
     met: dict[tuple[str, str], Answer] = {}
     troubles: dict[Trouble, set[str]] = defaultdict(set)
     tasks = 1

@@ -233,7 +233,7 @@ class KafkaBroker:
         """Kafka's own answer: the first offset whose timestamp is at or after the
         moment, or None.
         """
-        asked = dict.fromkeys(tps, _Spec.for_timestamp(_milliseconds(moment)))
+        asked = dict.fromkeys(tps, _Spec.for_timestamp(first_millisecond(moment)))
         return self._offsets("the first offset at an instant", asked, self._isolation)
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
@@ -463,7 +463,7 @@ def _info(name: str, described: Any, config: Mapping[str, Any]) -> TopicInfo:
     retention = int(config["retention.ms"].value)
     return TopicInfo(
         name,
-        _topic_id(name, str(described.topic_id)),
+        topic_id_of(name, str(described.topic_id)),
         len(described.partitions),
         compacted="compact" in policies,
         retention_ms=retention if retention >= 0 and "delete" in policies else None,
@@ -483,7 +483,12 @@ def _known(tps: Sequence[TopicPartition], count: int) -> None:
             )
 
 
-def _topic_id(name: str, text: str) -> str:
+def topic_id_of(name: str, text: str) -> str:
+    """The id that the cluster gave to a topic.
+
+    Raises:
+        SpecError: the cluster is older than topic ids.
+    """
     if text == _NO_TOPIC_ID:
         do = (
             "Kafka 2.8 or later is needed: without ids a topic that was deleted and made again"
@@ -493,7 +498,7 @@ def _topic_id(name: str, text: str) -> str:
     return text
 
 
-def _milliseconds(moment: datetime) -> int:
+def first_millisecond(moment: datetime) -> int:
     """The first millisecond at or after the moment, never below 0: negative ones are
     Kafka's words for log start and end.
     """

@@ -114,7 +114,7 @@ class IdentityCheck:
                 if isinstance(failure, KafkaException)
                 else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001
             )  # public
-            raise _refusal(split, error, self._heard, self._properties) from None
+            raise refusal_of(split, error, self._heard, self._properties) from None
 
 
 class _Seen(NamedTuple):
@@ -166,9 +166,10 @@ def unreachable(split: Split, what: str, offset: int | None = None) -> Unreachab
     return UnreachableError(what, "read", do, split.topic, split.partition, offset)
 
 
-def _refusal(
+def refusal_of(
     split: Split, error: KafkaError, heard: list[KafkaError], properties: Mapping[str, Any]
 ) -> WindrowError:
+    """The error of a question about a topic's identity, by what the client has heard besides."""
     refused = next((e for e in (error, *heard) if turned_away(e)), None)
     if refused is not None:
         return denied(split, scrubbed(refused.str(), properties))

@@ -273,7 +273,7 @@ class Wire:
             _LIBRARY[name]: value for name, value in self._properties.items() if name in _LIBRARY
         }
         if str(told.get("security_protocol", "")).endswith("SSL"):
-            told["ssl_context"] = _tls(self._properties)
+            told["ssl_context"] = tls_context(self._properties)
         net = NetworkSelector(slow_task_threshold_secs=0)
         net.start()
         return net, Connections(
@@ -307,7 +307,7 @@ def refuse(code: int, what: str) -> None:
         raise WireError(code, f"{what}: {KafkaError(code).str()}")
 
 
-def _tls(properties: Mapping[str, Value]) -> ssl.SSLContext:
+def tls_context(properties: Mapping[str, Value]) -> ssl.SSLContext:
     """As librdkafka does it: the broker's certificate must be signed, and be for the
     name that it is reached by.
 

@@ -51,7 +51,7 @@ _ID_MAX = (1 << 32) - 1
 """Of an id: messages name it by four bytes."""
 _BETWEEN_SECONDS = 2.0
 """At most, between two tries."""
-_PATIENCE = 10
+PATIENCE = 10
 """All the questions that one schema, or subject, leads to take at most so many times as
 long as one of them may.
 """
@@ -199,7 +199,12 @@ def _told(secret: str | Secret | None, setting: str) -> str | None:
 
 
 @lru_cache(maxsize=16)
-def _client(registry: Registry, _process: int) -> Any:
+def client_of(registry: Registry, _process: int) -> Any:
+    """The client of a registry, one for each process: a connection doesn't outlive a fork.
+
+    Raises:
+        SpecError: the client's package isn't installed, or its settings can't be used.
+    """
     try:
         from confluent_kafka.schema_registry import (
             SchemaRegistryClient,
@@ -311,9 +316,9 @@ class _Questions:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry.revealed()
-        self._client = _client(self._registry, os.getpid())  # a connection does not outlive a fork
+        self._client = client_of(self._registry, os.getpid())
         self._characters = 0
-        self._until = time.monotonic() + _PATIENCE * registry.seconds
+        self._until = time.monotonic() + PATIENCE * registry.seconds
 
     def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
         versions = self._asked(

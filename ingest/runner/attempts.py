@@ -25,7 +25,8 @@ from windrow.ingest.source.enumerator import grid as grids
 TOGETHER = 64
 """So many windows are looked at and planned together at most: what is kept of them at once."""
 
-_SPLITS, _OFFSETS = 256, 200_000
+SPLITS_A_JOB = 256
+OFFSETS_A_JOB = 200_000
 """A job of several windows has at most so many splits and offsets, so that the first of
 them needn't wait long for the last.
 """
@@ -87,7 +88,8 @@ def jobs(attempts: Sequence[Attempt], *, apart: bool = False) -> Iterator[list[A
     offsets = 0
     for attempt in attempts:
         fits = (
-            len(splits) + len(attempt.readable) <= _SPLITS and offsets + attempt.offsets <= _OFFSETS
+            len(splits) + len(attempt.readable) <= SPLITS_A_JOB
+            and offsets + attempt.offsets <= OFFSETS_A_JOB
         )
         if job and (apart or not (fits and splits.isdisjoint(attempt.readable))):
             yield job

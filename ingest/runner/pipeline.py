@@ -343,7 +343,7 @@ def _begin(
     pipeline.sink.prepare(pipeline.owner())
     pipeline.dead_letters.prepare(pipeline.owner())
     bind_table(pipeline)
-    plans = _freeze_plans(pipeline, wanted, found, progress)
+    plans = freeze_plans(pipeline, wanted, found, progress)
     now = with_broker_snapshot(pipeline)
     return committed, [
         _attempt(now, plan, generations[plan.window], request, found[plan.window]) for plan in plans
@@ -492,7 +492,7 @@ def _generation(
     return pipeline.ledger.target_generation(window, request.id, proposed)
 
 
-def _freeze_plans(
+def freeze_plans(
     pipeline: Pipeline,
     windows: Sequence[Window],
     found: Mapping[Window, Committed | None],

@@ -57,7 +57,7 @@ def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshapin
         pipeline.spec.sink.key,
     )
     if key is not None:
-        _refuse_other_key(key.deletes, before, result)
+        refuse_other_key(key.deletes, before, result)
     deleted = [pa.field(DELETED, pa.bool_())] if task.keyed else []
     stage = StageTask(
         task.rows,
@@ -76,7 +76,7 @@ def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshapin
     )
 
 
-def _refuse_other_key(key: tuple[str, ...], before: pa.Schema, result: pa.Schema) -> None:
+def refuse_other_key(key: tuple[str, ...], before: pa.Schema, result: pa.Schema) -> None:
     """What a message takes out by its key must be a key of the table."""
     for name in key:
         had = before.field(name).type if name in before.names else None

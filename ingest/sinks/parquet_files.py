@@ -31,10 +31,10 @@ def batches_of(
         UnreachableError: it can't be got at.
     """
     with explained(path), place.filesystem().open_input_file(path) as source:
-        yield from _of_file(source, columns)
+        yield from batches_in(source, columns)
 
 
-def _of_file(source: pa.NativeFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+def batches_in(source: pa.NativeFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Read the file's own columns: those that a table gained later add nothing to a checksum."""
     with pq.ParquetFile(
         source,

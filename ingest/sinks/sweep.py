@@ -85,22 +85,22 @@ def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[st
     staged, cutoff = store.staged, cutoff_of(older_than)
     if staged is None:
         return []
-    gone = _orphans(store, staged, cutoff)
+    gone = orphans(store, staged, cutoff)
     if gone and not dry_run and not staged.consumed:
-        gone = _given_up(store, staged, cutoff)
+        gone = given_up(store, staged, cutoff)
     for path in () if dry_run else gone:
         staged.place.remove(path)
     return [f"{staged.uri}/{path}" for path in gone]
 
 
-def _orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
+def orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
     """Listed before the look: what is staged and committed after that is in neither."""
     listed = _listed(staged)
     with store.reading() as state:
         return {} if state is None else state.unneeded(listed, cutoff)
 
 
-def _given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
+def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
     """The orphans, once the table says that no commit may name them."""
     gone: dict[str, int] = {}
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from windrow.ingest.admin.executors import Answer, Marker, Survey, Surveyed, Trouble, _surveyed
+from windrow.ingest.admin.executors import Answer, Marker, Survey, Surveyed, Trouble, surveyed
 from windrow.ingest.cli.doctor import executors
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
@@ -134,7 +134,7 @@ def test_executors_that_come_up_late_are_asked_too() -> None:
             Answer("three", "/work/3", "python3", ()),
         ]
     )
-    found = _surveyed(cluster, Survey(Reads(), (), ()), lambda: 8)
+    found = surveyed(cluster, Survey(Reads(), (), ()), lambda: 8)
     assert (cluster.rounds, len(found.executors), found.machines) == (5, 4, ["one", "three", "two"])
     first, *others = executors(found)
     assert first.what == "4 executors on one, three, two answered, with python3" + UNTRIED
@@ -179,5 +179,5 @@ def test_a_cluster_without_a_worker_to_spare(monkeypatch: pytest.MonkeyPatch) ->
             yield from ()
 
     with pytest.raises(UnreachableError, match="No task has come back within 0 s"):
-        _surveyed(Waits(), Survey(Reads(), (), ()), lambda: 2)
+        surveyed(Waits(), Survey(Reads(), (), ()), lambda: 2)
     forever.set()

@@ -22,7 +22,7 @@ from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.sinks.parquet_files import _of_file
+from windrow.ingest.sinks.parquet_files import batches_in
 from windrow.ingest.sinks.staged_file import FileStager
 
 PLACE = pa.struct(
@@ -176,7 +176,7 @@ def test_no_value_of_any_type_is_changed_by_another_writer(
         again = io.BytesIO()
         pq.write_table(pq.read_table(file), again, **written)
         sums = [
-            sum(map(checksum, _of_file(pa.BufferReader(source)))) % 2**64
+            sum(map(checksum, batches_in(pa.BufferReader(source)))) % 2**64
             for source in (file.read_bytes(), again.getvalue())
         ]
         assert sums[0] == sums[1]

@@ -28,7 +28,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, ignore
-from windrow.ingest.runner.pipeline import _freeze_plans
+from windrow.ingest.runner.pipeline import freeze_plans
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
 from windrow.ingest.testing.broker import MemoryBroker
@@ -136,7 +136,7 @@ def behind(committed: int) -> str:
 def planned(pipeline: Pipeline, hour: int) -> Plan:
     """The plan of an hour, frozen as a run does it."""
     window = Window("bench", FIRST + hour * HOUR, FIRST + (hour + 1) * HOUR)
-    return _freeze_plans(pipeline, [window], {window: None}, ignore)[0]
+    return freeze_plans(pipeline, [window], {window: None}, ignore)[0]
 
 
 def main() -> None:

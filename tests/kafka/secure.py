@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.kafka.listener import TLS
-from windrow.ingest.kafka.embedded.server import EmbeddedBroker, _free_port
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, free_port
 
 PASSWORD = "C4nary-correct-horse"
 
@@ -19,7 +19,7 @@ class SecureBroker(EmbeddedBroker):
 
     def _configure(self) -> None:
         super()._configure()
-        port = _free_port(int(self.bootstrap.rpartition(":")[2]))
+        port = free_port(int(self.bootstrap.rpartition(":")[2]))
         self.secure = f"127.0.0.1:{port}"
         pair = self._folder / "pair.pem"
         pair.write_text((TLS / "broker.key.pem").read_text() + (TLS / "broker.pem").read_text())

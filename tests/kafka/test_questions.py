@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.heard import waits_heard
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.kafka.broker import KafkaBroker, _milliseconds, _topic_id
+from windrow.ingest.kafka.broker import KafkaBroker, first_millisecond, topic_id_of
 from windrow.ingest.kafka.retry import repeated
 from windrow.ingest.model.boundary import TopicPartition
 
@@ -202,8 +202,8 @@ def test_a_failed_answer_is_no_offset(nobody: KafkaBroker) -> None:
 def test_a_cluster_without_topic_ids_is_refused() -> None:
     """The zero id would make a recreated topic look like the old one."""
     with pytest.raises(SpecError, match="no id"):
-        _topic_id("t", "AAAAAAAAAAAAAAAAAAAAAA")
-    assert _topic_id("t", "O3AoAyNKTluGS3PUToqsVg") == "O3AoAyNKTluGS3PUToqsVg"
+        topic_id_of("t", "AAAAAAAAAAAAAAAAAAAAAA")
+    assert topic_id_of("t", "O3AoAyNKTluGS3PUToqsVg") == "O3AoAyNKTluGS3PUToqsVg"
 
 
 @given(
@@ -217,7 +217,7 @@ def test_milliseconds_are_the_first_at_or_after_the_instant(moment: datetime) ->
     """The least whole millisecond that isn't before the instant; never a negative
     number, which Kafka takes for a word.
     """
-    found = _milliseconds(moment)
+    found = first_millisecond(moment)
     assert found >= 0
     assert EPOCH + timedelta(milliseconds=found) >= moment
     assert found == 0 or EPOCH + timedelta(milliseconds=found - 1) < moment

@@ -26,7 +26,7 @@ from windrow.ingest.kafka.client import admin_properties
 from windrow.ingest.kafka.embedded.server import find_jars
 from windrow.ingest.kafka.record_batch import Batching, Messages
 from windrow.ingest.kafka.transaction import Transaction, TransactionError
-from windrow.ingest.kafka.wire import _tls, answer_of, reachable
+from windrow.ingest.kafka.wire import answer_of, reachable, tls_context
 from windrow.ingest.kafka.wire_transaction import BatchPlace, WireTransaction
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -268,7 +268,7 @@ def test_a_paused_connection_is_waited_for(kafka: str, topic: str) -> None:
 @pytest.mark.parametrize("where", ["probe", "a folder"])
 def test_authorities_are_found_where_librdkafka_finds_them(where: str, tmp_path: Path) -> None:
     """In a folder, or where the system has them."""
-    context = _tls({"ssl.ca.location": where if where == "probe" else str(tmp_path)})
+    context = tls_context({"ssl.ca.location": where if where == "probe" else str(tmp_path)})
     assert context.check_hostname
     assert context.verify_mode == ssl.CERT_REQUIRED
 

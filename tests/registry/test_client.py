@@ -164,7 +164,7 @@ def test_many_slow_answers(
     server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that a schema or a subject leads to has a time, however many questions that are."""
-    monkeypatch.setattr(client, "_PATIENCE", 0.2)
+    monkeypatch.setattr(client, "PATIENCE", 0.2)
     for n in range(200):
         server.register("t-value", named(f"R{n}"))
         server.ill[f"/subjects/t-value/versions/{n + 1}"] = Fault(

@@ -20,7 +20,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged import Staged, Staging
 from windrow.ingest.ports.sink import Stager
-from windrow.ingest.runner.reshape import StageTask, _refuse_other_key
+from windrow.ingest.runner.reshape import StageTask, refuse_other_key
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata_arrays import columns, messages_of
@@ -204,8 +204,8 @@ def test_a_delete_that_is_lost_on_its_way() -> None:
 def test_messages_delete_by_the_tables_key() -> None:
     """A function may change all columns but the type of one by which messages delete."""
     other = pa.schema([pa.field("id", pa.string(), nullable=False)])
-    _refuse_other_key((), OWN, other)
-    _refuse_other_key(("id",), OWN, pa.schema([*OWN, pa.field("more", pa.string())]))
+    refuse_other_key((), OWN, other)
+    refuse_other_key(("id",), OWN, pa.schema([*OWN, pa.field("more", pa.string())]))
     with pytest.raises(
         SpecError,
         match=(
@@ -213,9 +213,9 @@ def test_messages_delete_by_the_tables_key() -> None:
             r" decode has int64"
         ),
     ):
-        _refuse_other_key(("id",), OWN, other)
+        refuse_other_key(("id",), OWN, other)
     with pytest.raises(SpecError, match=r"the schema of decode hasn't it"):
-        _refuse_other_key(("id",), pa.schema([]), other)
+        refuse_other_key(("id",), pa.schema([]), other)
 
 
 def test_a_row_that_the_table_has_no_place_for() -> None:

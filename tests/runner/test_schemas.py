@@ -26,7 +26,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
-from windrow.ingest.registry.client import _client
+from windrow.ingest.registry.client import client_of
 from windrow.ingest.registry.embedded import Fault, RegistryServer
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.pipeline import run, run_windows
@@ -183,7 +183,7 @@ def test_a_schema_that_is_under_another_subject(scene: Scene) -> None:
     scene.send(0, ONE, *[THREE] * 9)
     scene.send(1, THREE)
     assert used(scene.run()) == ["1", "3"]
-    _client.cache_clear()
+    client_of.cache_clear()
     assert used(scene.run(1)) == ["3"]
     assert scene.registry.asked.count("/schemas/ids/3") == 1
     assert scene.rows() == [(1, None)] + [(3, "c")] * 10
@@ -259,7 +259,7 @@ def test_a_replacement_by_another_schema(scene: Scene) -> None:
     scene.registry.ill = {"/subjects/things-value/versions/1": Fault(200, json.dumps(lie).encode())}
     made = scene.pipeline()
     made.ledger.adopt_identity(made.sink.owner().ledger)  # type: ignore[union-attr]
-    _client.cache_clear()  # what a process was told it doesn't ask again
+    client_of.cache_clear()  # what a process was told it doesn't ask again
     with pytest.raises(RefusedError, match="another schema under id 1"):
         scene.run(replaced=True)
     assert scene.rows() == [(1, None)]

@@ -339,12 +339,12 @@ def test_a_large_window_has_a_job_of_its_own(desk: Desk, monkeypatch: pytest.Mon
     def made() -> Pipeline:
         return replace(desk.pipeline(), engine=Noting())
 
-    monkeypatch.setattr(attempts, "_OFFSETS", 30)
+    monkeypatch.setattr(attempts, "OFFSETS_A_JOB", 30)
     assert until(run_windows(made(), WINDOWS[:7], PLAIN)) == WINDOWS[:7]
-    monkeypatch.setattr(attempts, "_OFFSETS", 5)
+    monkeypatch.setattr(attempts, "OFFSETS_A_JOB", 5)
     assert until(run_windows(made(), WINDOWS[7:10], PLAIN)) == WINDOWS[7:10]
     monkeypatch.undo()
-    monkeypatch.setattr(attempts, "_SPLITS", 1)
+    monkeypatch.setattr(attempts, "SPLITS_A_JOB", 1)
     assert until(run_windows(made(), WINDOWS[10:], PLAIN)) == WINDOWS[10:]
     assert sizes == [3, 3, 1, 1, 1, 1, 1, 1]
     verdict(desk)

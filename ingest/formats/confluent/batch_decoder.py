@@ -28,7 +28,7 @@ from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decoded
 from windrow.ingest.ports.schemas import Tell
 from windrow.ingest.schema.columns import Columns
 
-_MACHINES = 32
+KEPT_DECODERS = 32
 """A thread keeps so many; of messages that name more schemas than these in turn, some
 machines are built again.
 """
@@ -70,7 +70,7 @@ class BatchDecoders:
         key = (None if schema is None else schema.digest, frame.skip, frame.path)
         if key not in self._kept:
             self._kept[key] = self._made(schema, frame)
-            if len(self._kept) > _MACHINES:
+            if len(self._kept) > KEPT_DECODERS:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return self._kept[key]

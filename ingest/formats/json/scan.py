@@ -82,7 +82,7 @@ from windrow.ingest.native.making import (
 
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME
-_HASH_STEP = np.uint64(0x9FB21C651E98DF25)
+HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 
 @inlined
@@ -348,7 +348,7 @@ def is_new(name, frame, state, keys):
     """Whether no key with this hash was in the object before; the keys of all objects
     of a message share one table.
     """
-    mixed = np.uint64(name ^ state[frame + OBJECT]) * _HASH_STEP
+    mixed = np.uint64(name ^ state[frame + OBJECT]) * HASH_STEP
     own = np.int64(mixed ^ mixed >> np.uint64(32))
     return is_first(own, state[MESSAGES], state[KEYS_MASK], keys)
 

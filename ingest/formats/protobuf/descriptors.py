@@ -92,13 +92,14 @@ def descriptor_set(path: Path) -> bytes:
         raise SpecError(
             f"The Protobuf file {path} can't be read: {error.strerror}", "spec", _DO
         ) from error
-    return _compiled(path.resolve(), digest.hexdigest())
+    return compiled_file(path.resolve(), digest.hexdigest())
 
 
 @lru_cache(maxsize=16)
-def _compiled(path: Path, _digest: str) -> bytes:
+def compiled_file(path: Path, _digest: str) -> bytes:
+    """Compiles a .proto file, once for each digest of what it is made of."""
     refuse_without_compiler(path.name)
-    return _by_protoc(path.parent, path.name, f"The Protobuf file {path}")
+    return by_protoc(path.parent, path.name, f"The Protobuf file {path}")
 
 
 @lru_cache(maxsize=64)
@@ -134,7 +135,7 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], place: str) -> 
             ):  # it is another one's folder
                 raise refused from None
         try:
-            return _by_protoc(Path(folder), _MAIN, place)
+            return by_protoc(Path(folder), _MAIN, place)
         except SpecError as error:
             raise SpecError(error.what.replace(f"{folder}/", ""), "spec", _DO) from None
 
@@ -151,7 +152,7 @@ def refuse_without_compiler(name: str) -> None:
         )
 
 
-def _by_protoc(folder: Path, name: str, place: str) -> bytes:
+def by_protoc(folder: Path, name: str, place: str) -> bytes:
     """By the compiler of the package grpcio-tools, in a process of its own: it ends the
     process where it fails.
 

@@ -67,11 +67,11 @@ def find_jars() -> Path:
             what = f"WINDROW_KAFKA_JARS is {named}, which holds no kafka_2.13 jar"
             raise SpecError(what, "setup", "Name a folder with Kafka's jars, or unset it.")
         return Path(named)
-    cache = _root() / ".windrow" / f"kafka-{KAFKA}"
+    cache = root() / ".windrow" / f"kafka-{KAFKA}"
     return cache if cache.is_dir() else _fetch(cache)
 
 
-def _root() -> Path:
+def root() -> Path:
     """The checkout if this is one, else where the user stands: nothing is written
     beside installed packages.
     """

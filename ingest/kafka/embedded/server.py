@@ -203,10 +203,10 @@ class EmbeddedBroker:
 
     def _configure(self) -> None:
         kept = self._read("ports.json", _Ports)
-        broker = self._port or (kept.broker if kept else _free_port())
+        broker = self._port or (kept.broker if kept else free_port())
         ports = _Ports(
             broker,
-            kept.controller if kept else _free_port(broker),
+            kept.controller if kept else free_port(broker),
             kept.cluster if kept else _cluster_id(),
         )
         for port in (ports.broker, ports.controller):
@@ -294,7 +294,7 @@ class EmbeddedBroker:
                     return
             except KafkaException:
                 pass  # not up yet: this is the question
-            if _ended_within(process, 0.05):
+            if ended_within(process, 0.05):
                 (self._folder / "broker.pid").unlink(missing_ok=True)
                 self._reap()
                 raise self._failed("The broker ended before it answered")
@@ -333,9 +333,9 @@ class EmbeddedBroker:
         """
         try:
             process.send_signal(sign)
-            if not _ended_within(process, _STOP_SECONDS):
+            if not ended_within(process, _STOP_SECONDS):
                 process.kill()
-                _ended_within(process, _STOP_SECONDS)
+                ended_within(process, _STOP_SECONDS)
         except psutil.NoSuchProcess:
             pass
         self._reap()
@@ -401,7 +401,7 @@ def _ended(process: psutil.Process) -> bool:
         return True
 
 
-def _ended_within(process: psutil.Process, seconds: float) -> bool:
+def ended_within(process: psutil.Process, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not _ended(process):
         left = deadline - time.monotonic()
@@ -413,7 +413,7 @@ def _ended_within(process: psutil.Process, seconds: float) -> bool:
     return True
 
 
-def _free_port(*others: int) -> int:
+def free_port(*others: int) -> int:
     for port in random.SystemRandom().sample(range(*_PORTS), 200):
         if port not in others and _is_free(port):
             return port

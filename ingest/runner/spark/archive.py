@@ -83,7 +83,7 @@ def make_archive() -> Path:
         # it: so under its name only when it is whole.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as folder:
             made = Path(folder) / path.name
-            _record(made)
+            record_classes(made)
             made.replace(path)
         for other in set(path.parent.glob("spark-*.jsa")) - {
             path
@@ -97,7 +97,7 @@ def make_archive() -> Path:
     return path
 
 
-def _record(made: Path) -> None:
+def record_classes(made: Path) -> None:
     """In a process of its own, for the Java of this one, if it has one, was begun without."""
     command = [
         sys.executable,

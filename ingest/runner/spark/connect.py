@@ -147,7 +147,7 @@ class ConnectedSpark:
         self._session = self._opened()
         begun = self._greeted(self._session)
         if self._elsewhere:
-            begun.conf.set(_BUFFER, str(_buffer_bytes(own_code().digest)))
+            begun.conf.set(_BUFFER, str(buffer_bytes(own_code().digest)))
         return begun
 
     def close(self) -> None:
@@ -255,7 +255,7 @@ def _difference(said: str | None, spark: str | None) -> str | None:
     )
 
 
-def _buffer_bytes(digest: str) -> int:
+def buffer_bytes(digest: str) -> int:
     """How large a buffer the workers of a client have, by the digest of its code.
 
     Spark gives a task to any idle worker of the environment that the task wants, and of

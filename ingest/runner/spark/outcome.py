@@ -74,7 +74,7 @@ def tried(task: Callable[[Split], Staged], split: Split) -> str:
     try:
         return to_json(_Outcome(staged=task(split)))
     except BaseException as failed:
-        if not isinstance(failed, Exception) and not _is_panic(failed):
+        if not isinstance(failed, Exception) and not is_panic(failed):
             raise
         return to_json(_Outcome(failure=ErrorData.of(as_error(failed, split))))
 
@@ -111,7 +111,7 @@ def brought_back(outcome: str) -> Staged:
     return ended.staged
 
 
-def _is_panic(error: BaseException) -> bool:
+def is_panic(error: BaseException) -> bool:
     """A panic of Rust code: no Exception, each library has a class of its own for it,
     and they share this name alone.
     """

@@ -59,7 +59,7 @@ class Code:
                 f"A Python worker on {host} has loaded another windrow than the driver's",
                 _DO_ENVIRONMENT,
             )
-        wrong = list(_differences(self.versions))
+        wrong = list(differences(self.versions))
         if wrong:
             return (
                 (
@@ -70,7 +70,7 @@ class Code:
             )
         if not same:
             try:
-                folder = _unpacked(self.files, self.digest)
+                folder = unpacked(self.files, self.digest)
             except OSError as failed:
                 places = "neither in its user's cache nor in its temporary folder"
                 return (
@@ -172,7 +172,7 @@ def _digest_here() -> str | None:
     )
 
 
-def _differences(versions: Mapping[str, str]) -> Iterator[str]:
+def differences(versions: Mapping[str, str]) -> Iterator[str]:
     """What differs from the driver's, one short phrase each."""
     for name, wanted in versions.items():
         try:
@@ -184,7 +184,7 @@ def _differences(versions: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} is {found}, the driver's is {wanted}"
 
 
-def _unpacked(code: bytes, digest: str) -> Path:
+def unpacked(code: bytes, digest: str) -> Path:
     """The folder with windrow's code: one that this user's workers on this machine
     share, else one of this process's own.
 

@@ -34,7 +34,7 @@ FORM = 3
 PER_FOLDER = 256
 """Part of the form: readers work out a manifest's path by it."""
 
-_WINDOWS_PER_MANIFEST = 16
+WINDOWS_PER_MANIFEST = 16
 """A table with so many times as many windows has the whole table in a manifest that much rarer."""
 
 
@@ -138,7 +138,7 @@ class Log(msgspec.Struct, frozen=True):
         together grow as the table does, and not as its square.
         """
         next_one = self.number + 1
-        far = next_one - self.whole >= len(self.table.windows) / _WINDOWS_PER_MANIFEST
+        far = next_one - self.whole >= len(self.table.windows) / WINDOWS_PER_MANIFEST
         return next_one % PER_FOLDER == 0 and far
 
 

@@ -56,7 +56,7 @@ Record = tuple[bytes, bytes | None]
 FORM = 1
 """Of records. One with a higher number was written by a later windrow."""
 
-_PART = 512 * 1024
+PART_BYTES = 512 * 1024
 _MOST = 500
 
 
@@ -328,8 +328,8 @@ def receipt_records(
     """
     own = () if attempt is None else (attempt,)
     whole = msgspec.json.encode(_Closed(msgspec.Raw(text.encode()), splits))
-    for part, at in enumerate(range(0, len(whole), _PART)):
-        yield msgspec.json.encode(["receipt", window, part, *own]), whole[at : at + _PART]
+    for part, at in enumerate(range(0, len(whole), PART_BYTES)):
+        yield msgspec.json.encode(["receipt", window, part, *own]), whole[at : at + PART_BYTES]
     yield from ((_split_key(window, split.number), None) for split in splits)
 
 

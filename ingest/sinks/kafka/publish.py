@@ -17,7 +17,7 @@ from windrow.ingest.sinks.kafka.topics import Topic
 _BATCH = 512 * 1024
 _QUEUE = 64 * 1024
 """Kibibytes that wait to be sent, of each producer."""
-_MOST = 10_000
+QUEUED_MESSAGES = 10_000
 """Messages that do.
 
 Each takes some allocations, which are the cheaper the sooner they are used again.
@@ -53,7 +53,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
             **({"partitioner": BY_KEY} if self.partitioner == "key-hash" else {}),
             "batch.size": self.batch_bytes,
             "queue.buffering.max.kbytes": _QUEUE,
-            "queue.buffering.max.messages": _MOST,
+            "queue.buffering.max.messages": QUEUED_MESSAGES,
         }
         if self.delivery == "none":
             return Unsure(own, self.acks, self.patience)

@@ -178,13 +178,13 @@ class SinkTopics:
             for name, found in described.items()
             for partition in found.partitions
         ]
-        return _ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
+        return log_ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
 
     def readable(self) -> dict[tuple[str, int], Readable]:
         """What can be read of each partition of the target topics."""
         ends, questions = self.ends(), self._questions()
-        starts = _ends(questions, list(ends), ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
-        stable = _ends(questions, list(ends), ck.IsolationLevel.READ_COMMITTED)
+        starts = log_ends(questions, list(ends), ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
+        stable = log_ends(questions, list(ends), ck.IsolationLevel.READ_COMMITTED)
         return {at: Readable(starts[at], stable[at], end) for at, end in ends.items()}
 
     def named(self, topic: str, error: KafkaError) -> SpecError | UnreachableError:
@@ -213,8 +213,8 @@ class SinkTopics:
         every = [
             (name, partition.id) for name, found in there.items() for partition in found.partitions
         ]
-        ends = _ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
-        stable = _ends(questions, every, ck.IsolationLevel.READ_COMMITTED)
+        ends = log_ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
+        stable = log_ends(questions, every, ck.IsolationLevel.READ_COMMITTED)
         return {tp: (stable[tp], end) for tp, end in ends.items()}
 
     def wait_until_seen(self, written: Mapping[tuple[str, int], int]) -> None:
@@ -226,7 +226,7 @@ class SinkTopics:
         """
         questions, deadline = self._questions(), time.monotonic() + SEEN_SECONDS
         while written and time.monotonic() < deadline:
-            ends = _ends(questions, list(written), ck.IsolationLevel.READ_COMMITTED)
+            ends = log_ends(questions, list(written), ck.IsolationLevel.READ_COMMITTED)
             if all(ends[tp] > last for tp, last in written.items()):
                 return
             time.sleep(LOOK_SECONDS)
@@ -392,7 +392,7 @@ class SinkTopics:
         return Questions(self._servers, CLIENTS.of(self._admin), self._patience)
 
 
-def _ends(
+def log_ends(
     questions: Questions,
     asked: Sequence[tuple[str, int]],
     level: ck.IsolationLevel,

@@ -90,13 +90,13 @@ def lock_row(
                     waited,
                 )
                 told = True
-            since = _end_stalled(connection, place, since)
+            since = end_stalled(connection, place, since)
         else:
             set_lock_timeout(connection)
             return row
 
 
-def _end_stalled(
+def end_stalled(
     connection: Connection, place: TablePlace, since: dict[Waiting, float]
 ) -> dict[Waiting, float]:
     """End those that were seen as they are now for long enough; since when the others are."""

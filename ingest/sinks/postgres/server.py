@@ -50,7 +50,7 @@ crashed is back within them, as a rule.
 _WITH_TRANSACTION_TIMEOUT = 170_000
 """The first version of a server that has this setting."""
 
-_LOCK_WAIT = "10min"
+LOCK_WAIT = "10min"
 """For readers of the table, where its columns change."""
 
 _DEFAULTS = {**TCP, "application_name": "windrow"}
@@ -181,7 +181,7 @@ def reading(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
             {
                 **_PLANNING,
                 **_WHOLE,
-                "lock_timeout": _LOCK_WAIT,
+                "lock_timeout": LOCK_WAIT,
                 "idle_in_transaction_session_timeout": "0",
             },
         )
@@ -194,11 +194,11 @@ def begin(connection: Connection) -> None:
     Each statement of it sees what is committed before it.
     """
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-    waits = {"lock_timeout": _LOCK_WAIT, "idle_in_transaction_session_timeout": IDLE}
+    waits = {"lock_timeout": LOCK_WAIT, "idle_in_transaction_session_timeout": IDLE}
     _set(connection, {**_PLANNING, **_WHOLE, **waits, "synchronous_commit": "on"})
 
 
-def set_lock_timeout(connection: Connection, wait: str = _LOCK_WAIT) -> None:
+def set_lock_timeout(connection: Connection, wait: str = LOCK_WAIT) -> None:
     """How long the statements that follow in this transaction wait for a lock."""
     _set(connection, {"lock_timeout": wait})
 
@@ -286,7 +286,7 @@ def as_error(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowError
             "Nothing was committed. Make room there, or raise its limit, then run this again.",
         )
     if state == "55P03":
-        what = f"the server {url.place}: another session held a lock for more than {_LOCK_WAIT}"
+        what = f"the server {url.place}: another session held a lock for more than {LOCK_WAIT}"
         return UnreachableError(
             what,
             stage,

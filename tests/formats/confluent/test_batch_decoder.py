@@ -20,7 +20,7 @@ from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import FixedRegistry, avro, framed
 from windrow.ingest.errors import BugError, RefusedError, UnreachableError
 from windrow.ingest.formats.composed import ComposedDecoder
-from windrow.ingest.formats.confluent.batch_decoder import _MACHINES, BatchDecoders
+from windrow.ingest.formats.confluent.batch_decoder import KEPT_DECODERS, BatchDecoders
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
 from windrow.ingest.formats.confluent.frame import Frame
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
@@ -30,7 +30,7 @@ from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.load import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
-COUNT = _MACHINES + 8
+COUNT = KEPT_DECODERS + 8
 TEXTS = [
     json.dumps(
         {
@@ -81,7 +81,7 @@ def test_machines_are_given_back() -> None:
     """
     machines = BatchDecoders(AvroPayloads(), decoder().columns)
     made = [machines.machine(schema, Frame(schema.id, 5)) for schema in avro(*TEXTS)]
-    assert len(machines._kept) == _MACHINES
+    assert len(machines._kept) == KEPT_DECODERS
     assert machines.machine(avro(*TEXTS)[-1], Frame("1", 5)) is made[-1]
     assert machines.machine(avro(*TEXTS)[0], Frame("1", 5)) is not made[0]
 

@@ -225,8 +225,8 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process, however many threads and splits need it."""
     descriptors.compiled_text.cache_clear()
     calls: list[object] = []
-    real = descriptors._by_protoc
-    monkeypatch.setattr(descriptors, "_by_protoc", lambda *args: calls.append(args) or real(*args))
+    real = descriptors.by_protoc
+    monkeypatch.setattr(descriptors, "by_protoc", lambda *args: calls.append(args) or real(*args))
     for model in ("Flat", "Order"):
         decoder = ConfluentDecoder(
             ModelReference(f"models.py:{model}", AVRO),

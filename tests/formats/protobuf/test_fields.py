@@ -135,7 +135,7 @@ def test_a_file_in_a_folder_that_is_told_from_here(monkeypatch: pytest.MonkeyPat
 
 def test_a_compiler_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra that brings it is named."""
-    descriptors._compiled.cache_clear()
+    descriptors.compiled_file.cache_clear()
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SpecError, match=r"grpcio-tools isn't installed") as refused:
         descriptor_set(HERE / "things.proto")

@@ -22,7 +22,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("WINDROW_KAFKA_JARS", raising=False)
-    monkeypatch.setattr(jars, "_root", lambda: tmp_path)
+    monkeypatch.setattr(jars, "root", lambda: tmp_path)
     return tmp_path
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.embedded.server import EmbeddedBroker, _ended_within, find_jars
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, ended_within, find_jars
 from windrow.ingest.model.boundary import TopicPartition
 
 
@@ -154,9 +154,9 @@ def test_a_broker_runs_until_its_last_thread_has_ended(tmp_path: Path) -> None:
         assert child.stdout is not None
         child.stdout.readline()
         process = psutil.Process(child.pid)
-        assert _ended_within(process, 0.3) is False
+        assert ended_within(process, 0.3) is False
         child.communicate(b"\n", timeout=30)
-        assert _ended_within(process, 30) is True
+        assert ended_within(process, 30) is True
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_nothing_half_written_is_taken(folder: Path, monkeypatch: pytest.MonkeyP
         seen.append(archive.archive_options())
         made.write_bytes(b"whole")
 
-    monkeypatch.setattr(archive, "_record", record)
+    monkeypatch.setattr(archive, "record_classes", record)
     path = archive.make_archive()
     assert seen == [""]
     assert path.read_bytes() == b"whole"

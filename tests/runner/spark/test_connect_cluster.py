@@ -186,7 +186,7 @@ def test_clients_of_two_versions_share_a_server(
     their workers apart.
     """
     if not apart:
-        monkeypatch.setattr(connect, "_buffer_bytes", lambda _: 65_536)
+        monkeypatch.setattr(connect, "buffer_bytes", lambda _: 65_536)
     with (
         closing(ConnectedSpark(ground.address)) as first,
         closing(ConnectedSpark(ground.address)) as second,

@@ -8,15 +8,15 @@ from polars.exceptions import PanicException
 
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.runner.spark.outcome import ErrorData, _is_panic
+from windrow.ingest.runner.spark.outcome import ErrorData, is_panic
 
 
 def test_the_panics_of_libraries_are_known() -> None:
     """What polars, as all that is built with pyo3, raises for a panic is taken for one;
     what ends a process is not.
     """
-    assert _is_panic(PanicException("at the disco"))
-    assert not any(_is_panic(kind()) for kind in (KeyboardInterrupt, SystemExit, GeneratorExit))
+    assert is_panic(PanicException("at the disco"))
+    assert not any(is_panic(kind()) for kind in (KeyboardInterrupt, SystemExit, GeneratorExit))
 
 
 def test_how_a_bug_came_about_travels() -> None:

@@ -76,7 +76,7 @@ def test_giving_up_carries_the_promise(sink: DeltaBoth, monkeypatch: pytest.Monk
     """A sweep that only looks before it removes loses the rows of the same run: the
     table names files that are gone.
     """
-    monkeypatch.setattr(sweep, "_given_up", sweep._orphans)
+    monkeypatch.setattr(sweep, "given_up", sweep.orphans)
     late, receipt, staged = overtaken(sink)
     assert isinstance(late.commit(receipt, staged), Done)
     assert len(lost(sink.uri)) == 2

@@ -100,7 +100,7 @@ def test_the_whole_table_is_written_the_rarer_the_larger_it_is(
     """So that all manifests together grow as the table does; who opens it reads on from
     the newest one that has the whole table.
     """
-    monkeypatch.setattr(manifest, "_WINDOWS_PER_MANIFEST", 2)
+    monkeypatch.setattr(manifest, "WINDOWS_PER_MANIFEST", 2)
     for n in range(22):
         sink.commit(*staged_receipt(sink, n, dead=False))
     folders = sorted((Path(sink.uri) / "_windrow" / "log").iterdir())

@@ -138,11 +138,11 @@ def test_without_the_note_it_would_take_what_counts(
     age(sink)
 
     def silent(store: Any, staged_files: Any, cutoff: int) -> Any:
-        gone = sweep._orphans(store, staged_files, cutoff)
+        gone = sweep.orphans(store, staged_files, cutoff)
         sink.commit(made, staged)
         return gone
 
-    monkeypatch.setattr(sweep, "_given_up", silent)
+    monkeypatch.setattr(sweep, "given_up", silent)
     assert len(fresh(sink).sweep(HOUR)) == 2
     with pytest.raises(RefusedError, match="gone"):
         report(sink, range(1))

@@ -123,7 +123,7 @@ def records_of(
     attempt: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[tuple[bytes, bytes]], int]:
     """A receipt of window 0 in several parts, and how many."""
-    monkeypatch.setattr(control, "_PART", 400)
+    monkeypatch.setattr(control, "PART_BYTES", 400)
 
     class _Nowhere:
         identity = "kafka:nowhere"
@@ -403,7 +403,7 @@ def test_more_messages_than_the_clients_queue_takes(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reports make room for the next ones; none is missing."""
-    monkeypatch.setattr(publish, "_MOST", 5)
+    monkeypatch.setattr(publish, "QUEUED_MESSAGES", 5)
     sink = sink_at(place)
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
     assert report(place, range(1)).ok

@@ -265,7 +265,7 @@ def test_a_receipt_in_several_parts(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it is, it comes back to the byte, and another process reads it too."""
-    monkeypatch.setattr(control, "_PART", 700)
+    monkeypatch.setattr(control, "PART_BYTES", 700)
     place = new_place(kafka, str(tmp_path / "staging"))
     sink = sink_at(place)
     sink.prepare()
@@ -352,7 +352,7 @@ def test_a_receipt_comes_behind_its_rows(
     sink = sink_at(place)
     sink.prepare()
     made, files = staged_receipt(sink, 0, dead=False)
-    topic, looked, ends = sink.options.topics[0], threading.Event(), topics._ends
+    topic, looked, ends = sink.options.topics[0], threading.Event(), topics.log_ends
 
     def watched(questions: Any, asked: Any, level: ck.IsolationLevel) -> dict[tuple[str, int], int]:
         found = ends(questions, asked, level)
@@ -361,7 +361,7 @@ def test_a_receipt_comes_behind_its_rows(
         return found
 
     monkeypatch.setattr(topics, "SEEN_SECONDS", 60.0)
-    monkeypatch.setattr(topics, "_ends", watched)
+    monkeypatch.setattr(topics, "log_ends", watched)
     if not waits:
         monkeypatch.setattr(SinkTopics, "wait_until_seen", lambda *_: looked.set())
     other = OpenTransaction(kafka, topic)

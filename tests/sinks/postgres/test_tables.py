@@ -253,7 +253,7 @@ def test_who_reads_a_locked_table_waits_within_a_limit(
     """Somebody's lock on the table holds verification up for so long and no longer;
     what was committed is told without it.
     """
-    monkeypatch.setattr(server, "_LOCK_WAIT", "100ms")
+    monkeypatch.setattr(server, "LOCK_WAIT", "100ms")
     sink.prepare()
     commit(sink, 0)
     with psycopg.connect(database) as other:

@@ -77,7 +77,7 @@ def test_a_race_is_followed(
 ) -> None:
     """B comes to the lock while A is inside, waits, and finds A's receipt behind it."""
     first, second = make("A"), make("B")
-    waits, results = lock._end_stalled, []
+    waits, results = lock.end_stalled, []
     inside, waiting = threading.Event(), threading.Event()
 
     def looked_around(*args: Any) -> Any:
@@ -92,7 +92,7 @@ def test_a_race_is_followed(
         assert inside.wait(60)
         results.append(commits(second))
 
-    monkeypatch.setattr(lock, "_end_stalled", looked_around)
+    monkeypatch.setattr(lock, "end_stalled", looked_around)
     in_between(first, other_comes)
     together([lambda: results.append(commits(first)), second_runs])
     told = [(e.who, e.name, e.reply) for e in follows(recorder)]

@@ -24,7 +24,7 @@ from windrow.ingest.errors import (
     WindrowError,
 )
 from windrow.ingest.kafka.client import consumer_recipe
-from windrow.ingest.kafka.identity import IdentityCheck, _refusal
+from windrow.ingest.kafka.identity import IdentityCheck, refusal_of
 from windrow.ingest.kafka.properties import ALLOWED
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan
@@ -357,7 +357,7 @@ def test_a_stall_shows_no_secret(cursor: Cursor) -> None:
 @pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._TRANSPORT])
 def test_a_refused_question_shows_no_secret(code: int) -> None:
     """Neither a refused login nor a broken connection shows what it was tried with."""
-    refusal = _refusal(
+    refusal = refusal_of(
         SPLIT, KafkaError(code, "failed with hunter2"), [], {"sasl.password": "hunter2"}
     )
     assert "with ***" in str(refusal)
