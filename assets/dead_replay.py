@@ -18,7 +18,7 @@ from windrow.ingest.admin.edit import load_edit
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
-from windrow.ingest.runner.pipeline import one_by_one, passing_of, run
+from windrow.ingest.runner.pipeline import one_by_one, pass_over_refused, run
 
 
 class DeadReplayConfig(dg.Config):
@@ -81,7 +81,7 @@ def replayed_dead_letters(
         context.log.info("%s", _sentence(done))
         return Result(done.committed, recovered=done.messages == 0)
 
-    return one_by_one(windows, replay_or_run, passing_of(pipeline))
+    return one_by_one(windows, replay_or_run, pass_over_refused(pipeline))
 
 
 def _sentence(done: DeadReplayResult) -> str:

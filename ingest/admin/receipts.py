@@ -12,7 +12,7 @@ from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import OWNER, Sink, Unreadable
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.ownership import LOST
+from windrow.ingest.runner.ownership import RECEIPT_MISSING
 
 _BACKUP = (
     "Restore what windrow keeps next to the table (the folder _windrow, or the schema windrow) from"
@@ -62,7 +62,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
             readable.add(one.receipt.window.key)
     if not sink.capabilities.replaces:
         for key in sorted(windows.keys() - lost.keys() - readable):
-            lost[key] = Unreadable(key, f"the window {LOST}", "")
+            lost[key] = Unreadable(key, f"the window {RECEIPT_MISSING}", "")
     done, failed = list[str](), list[Finding]()
     for key, why in lost.items():
         window = max(windows.values(), default=None) if key == OWNER else windows.get(key)

@@ -12,7 +12,7 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
-from windrow.ingest.runner.ownership import LOST, gone, ways_out
+from windrow.ingest.runner.ownership import RECEIPT_MISSING, missing_table_error, ways_out
 from windrow.ingest.source.enumerator.tiling import difference
 
 REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
@@ -40,7 +40,7 @@ def against_ledger(
     """
     copies = {r.window: r for r in ledger.recorded(pipeline_id)}
     if copies and sink.owner() is None:
-        error = gone(sink.identity, len(copies), absent=True)
+        error = missing_table_error(sink.identity, len(copies), absent=True)
         return [Finding("wrong", "table", error.what, error.do)]
     windows = [r.window for r in receipts]
     kept = [
@@ -83,7 +83,7 @@ def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
             "Was the table restored from a backup? Run the window again: it reads the same offsets."
         )
     else:
-        what, do = f"the window {LOST}", ways_out(key)
+        what, do = f"the window {RECEIPT_MISSING}", ways_out(key)
     return [Finding("wrong", "ledger", what + planned, do, key)]
 
 

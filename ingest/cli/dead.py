@@ -36,7 +36,12 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.dead_publishing import Doubt, PublishedDeadLetters, publish_dead_letters
-from windrow.ingest.runner.pipeline import never, one_by_one, passing_of, refused_last
+from windrow.ingest.runner.pipeline import (
+    one_by_one,
+    pass_over_refused,
+    refused_last,
+    stop_at_refused,
+)
 from windrow.ingest.sinks.columns import DEAD_LETTERS
 
 
@@ -216,7 +221,7 @@ def replay_dead(
     results = one_by_one(
         windows,
         lambda window: replay_dead_letters(pipeline, window, request),
-        passing_of(pipeline) if keep_going else never,
+        pass_over_refused(pipeline) if keep_going else stop_at_refused,
     )
     try:
         document.windows.extend(refused_last(results, len(windows)))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.runner.accounting import refuse_unplaced
-from windrow.ingest.runner.task import rows_beside
+from windrow.ingest.runner.task import rows_with_messages
 from windrow.ingest.schema.changes import change_schema
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata_arrays import columns as metadata_columns
@@ -95,7 +95,7 @@ class AsRows:
             refuse_unplaced(split, messages, decoded, keyed=bool(self.primary_key))
             if len(decoded.dead_index) and not self.drops:
                 raise _undecodable(split, messages, decoded)
-            rows, beside = rows_beside(messages, decoded, keyed=bool(self.primary_key))
+            rows, beside = rows_with_messages(messages, decoded, keyed=bool(self.primary_key))
             return [*rows.columns, *metadata_columns(names, beside, "")]
 
         return shape

@@ -1,5 +1,7 @@
-"""Pure judgements over what the tasks counted: do independent hands agree, and are
-there too many dead letters?
+"""Checks of the counts of tasks, splits and windows.
+
+Reader, task and stager must agree, and a window must not have too many dead letters.
+The functions are pure.
 """
 
 from __future__ import annotations
@@ -26,23 +28,25 @@ from windrow.ingest.source.enumerator.splits import doubts
 from windrow.ingest.source.enumerator.tiling import between
 
 SHOWN = 20
-"""How many dead letters' coordinates a receipt keeps per split."""
+"""The most dead letters per split whose coordinates a receipt keeps."""
 
 
 def refuse_misread(split: Split, messages: pa.RecordBatch, position: int) -> int:
-    """Each message lies in the split, behind all that was read before: one that is
-    given twice, and another never, add up as well.
+    """Checks that each message lies in the split, behind all that was read before.
+
+    The sums alone don't show it: a message that is given twice makes up for one that is
+    never given.
 
     Args:
-        split: what is read.
+        split: the split that is read.
         messages: the next batch of it.
-        position: behind the last message before it; where the split starts, if there is none.
+        position: behind the last message before it; at first the split's start.
 
     Returns:
         The position behind the batch.
 
     Raises:
-        AccountingError: says what is wrong, and where.
+        AccountingError: a message is out of order; it says which one.
     """
     offsets = messages.column("offset").to_numpy()
     if not len(offsets):
@@ -50,8 +54,8 @@ def refuse_misread(split: Split, messages: pa.RecordBatch, position: int) -> int
     wrong = np.flatnonzero((np.diff(offsets, prepend=position - 1) < 1) | (offsets >= split.stop))
     if len(wrong):
         raise AccountingError(
-            f"The reader gave offset {offsets[wrong[0]]} out of turn: what lies from {split.start}"
-            f" to {split.stop} is due once, in order",
+            f"The reader returned offset {offsets[wrong[0]]} out of order: each message from"
+            f" {split.start} to {split.stop} must come once, in ascending order",
             "check",
             "Nothing was committed. Report a bug in the reader.",
             split.topic,
@@ -64,13 +68,14 @@ def refuse_misread(split: Split, messages: pa.RecordBatch, position: int) -> int
 def refuse_unplaced(
     split: Split, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool = False
 ) -> None:
-    """Each message of a batch is in exactly one place, and each row is some message's,
-    in order: decoder and transforms against the reader.
+    """Checks that each message of a batch is in exactly one place, and each row in order.
 
-    `keyed`: whether rows may be taken out of the table, which so has a primary key.
+    It holds decoder and transforms against the reader. `keyed`: True if the table has a
+    primary key, so that messages may delete rows.
 
     Raises:
-        AccountingError: says what is wrong with the batch, and where it begins.
+        AccountingError: the batch is miscounted; it says how, and where the batch
+            begins.
     """
     rows, dead = decoded.row_index.to_numpy(), decoded.dead_index.to_numpy()
     deletes = np.zeros(0, np.int64) if decoded.deletes is None else decoded.deletes.index.to_numpy()
@@ -124,7 +129,7 @@ def refuse_unplaced(
 
 
 def _ascends(index: npt.NDArray[np.int64], count: int, least: int) -> bool:
-    """Whether positions among `count` go up, each by `least` or more."""
+    """Returns whether positions among `count` go up, each by `least` or more."""
     return not len(index) or (
         index[0] >= 0
         and index[-1] < count
@@ -133,17 +138,17 @@ def _ascends(index: npt.NDArray[np.int64], count: int, least: int) -> bool:
 
 
 def refuse_unequal(plan: Plan, staged: Sequence[Staged]) -> None:
-    """Reader, task and stager agree, per split: `read = valid + dead + dropped +
-    filtered`, and what was given to the stager was staged.
+    """Checks for each split that reader, task and stager agree.
 
-    Every split of the plan is there once, and was read to its end.
+    `read = valid + dead + dropped + filtered`, and the stager staged as many rows as it
+    was given. Every split of the plan has one result, and was read to its end.
 
     Raises:
         AccountingError: names the split and the numbers that disagree.
     """
     if tuple(s.split for s in staged) != plan.splits:
         raise AccountingError(
-            f"The tasks brought back {len(staged)} results that are not the plan's"
+            f"The tasks returned {len(staged)} results, which are not those of the plan's"
             f" {len(plan.splits)} splits",
             "check",
             "Nothing was committed. Run the window again; if it happens again, report a bug.",
@@ -177,7 +182,7 @@ def _refuse_split(c: SplitCounts) -> None:
             ),
             (
                 c.next_offset < c.stop,
-                f"the reader stood at {c.next_offset}, before the stop {c.stop}",
+                f"the reader ended at {c.next_offset}, before the stop {c.stop}",
             ),
             (
                 c.missing < 0,
@@ -211,11 +216,11 @@ def _verdicts(c: SplitCounts) -> str:
 def refuse_too_many_dead(
     window: Window, staged: Sequence[Staged], limits: LimitsSpec, way_to_see: str
 ) -> None:
-    """Hold the window's dead letters against the limits: all of them, then those of each stage.
+    """Holds the window's dead letters against the limits, in all and of each stage.
 
     Raises:
-        DeadLetterLimitError: says what was wrong where in the documents, how often, and
-            where the first ones lie; never a payload.
+        DeadLetterLimitError: there are too many. It says what was wrong where in the
+            documents, how often, and the places of the first ones; never a payload.
     """
     total = Counts.total(s.counts for s in staged)
     refused = [(s.split.tp, one) for s in staged for one in s.refused]
@@ -224,7 +229,7 @@ def refuse_too_many_dead(
     )
     _refuse_beyond(
         window,
-        _Refused(total.dead, total.read, [one for _, one in refused], first),
+        _RefusedCounts(total.dead, total.read, [one for _, one in refused], first),
         limits,
         "limits",
         way_to_see,
@@ -232,7 +237,7 @@ def refuse_too_many_dead(
     for stage in STAGES:
         ones = [(tp, one) for tp, one in refused if one.stage == stage]
         first = [f"{tp}@{offset}" for tp, one in ones for offset in one.first][:OFFSETS_MAX]
-        found = _Refused(
+        found = _RefusedCounts(
             sum(one.count for _, one in ones),
             total.read,
             [one for _, one in ones],
@@ -243,9 +248,10 @@ def refuse_too_many_dead(
 
 
 @dataclass(frozen=True)
-class _Refused:
-    """Dead letters of a window that one limit is for: how many of how many messages,
-    what was wrong, the first places; which they are.
+class _RefusedCounts:
+    """Dead letters of a window that one limit is for, of `read` messages.
+
+    `first`: the places of the first ones; `which`: the stage, in words.
     """
 
     dead: int
@@ -256,7 +262,11 @@ class _Refused:
 
 
 def _refuse_beyond(
-    window: Window, found: _Refused, limits: StageLimits | LimitsSpec, setting: str, way_to_see: str
+    window: Window,
+    found: _RefusedCounts,
+    limits: StageLimits | LimitsSpec,
+    setting: str,
+    way_to_see: str,
 ) -> None:
     over_ratio = is_beyond_share(found.dead, found.read, limits.max_dead_ratio)
     over_count = limits.max_dead_count is not None and found.dead > limits.max_dead_count
@@ -270,10 +280,10 @@ def _refuse_beyond(
     kinds: Counter[str] = Counter()
     for one in found.refused:
         kinds.update(dict(one.kinds))
-    told = "; ".join(f"{what} ({n})" for what, n in bounded(kinds, KINDS_SHOWN))
+    listed = "; ".join(f"{what} ({n})" for what, n in bounded(kinds, KINDS_SHOWN))
     first = f" First: {', '.join(found.first)}." if found.first else ""
     raise DeadLetterLimitError(
-        f"Window {window.key}: {found.dead} of {found.read} refused{found.which}: {told}.{first}"
+        f"Window {window.key}: {found.dead} of {found.read} refused{found.which}: {listed}.{first}"
         f" That is more than {limit} allows",
         "check",
         f"No row was committed. Look at them ({way_to_see}), fix the schema or the producer, or"
@@ -282,7 +292,9 @@ def _refuse_beyond(
 
 
 def refuse_undoing(before: Receipt) -> None:
-    """A replacement reads the log, where edited messages stand as they were.
+    """Refuses to replace a window that holds edited messages.
+
+    A replacement reads the log, which has these messages unedited.
 
     Raises:
         RefusedError: the window holds such messages.
@@ -301,11 +313,12 @@ def refuse_undoing(before: Receipt) -> None:
 
 
 def refuse_fewer(now: Receipt, before: Receipt) -> None:
-    """Hold a replacement against what it replaces, by topic-partition: more in one must
-    not hide fewer in another.
+    """Holds a replacement against the generation that it replaces, by topic-partition.
+
+    More messages in one topic-partition must not hide fewer in another.
 
     Raises:
-        DataLossError: names the first that has fewer messages now.
+        DataLossError: names the first topic-partition that has fewer messages now.
     """
     left, had = _messages(now), _messages(before)
     fewer = next((tp for tp in sorted(had) if left[tp] < had[tp]), None)
@@ -314,8 +327,8 @@ def refuse_fewer(now: Receipt, before: Receipt) -> None:
             f"Replacing window {now.window.key}: {left[fewer]} messages are left, generation"
             f" {before.generation} had {had[fewer]}",
             "check",
-            "Retention or compaction took them. Nothing was replaced; replay with --accept-fewer if"
-            " fewer is what you want.",
+            "Retention or compaction removed them. Nothing was replaced. Replay with --accept-fewer"
+            " to go on with fewer.",
             fewer.topic,
             fewer.partition,
         )
@@ -331,11 +344,12 @@ def _messages(receipt: Receipt) -> Counter[TopicPartition]:
 def unexplained(
     plan: Plan, splits: Sequence[SplitCounts], compacted: frozenset[str]
 ) -> tuple[str, ...]:
-    """Warnings about offsets without a message that neither markers nor aborted messages explain.
+    """Warns of offsets without a message that nothing explains.
 
-    Each transaction marker ends a transaction that wrote at least one message to the
-    topic-partition; so on a topic that is not compacted a range can't hold many more
-    markers than messages. (Not a proof: transactions may have begun before the range.)
+    Transaction markers and aborted messages explain such offsets. Each marker ends a
+    transaction that wrote at least one message to the topic-partition; so on a topic
+    that is not compacted a range can't hold many more markers than messages. (Not a
+    proof: transactions may have begun before the range.)
     """
     found = []
     for s in splits:
@@ -350,8 +364,9 @@ def unexplained(
 
 
 def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
-    """What a window has lost, or may have lost, one sentence each: for the receipt of a
-    window that went on without it.
+    """Words the losses of a window, certain or possible, one sentence each.
+
+    They are for the receipt of a window that went on without the messages.
     """
     found = [
         f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {s.skipped} offsets were not in the log any"
@@ -360,8 +375,9 @@ def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
         if s.skipped
     ]
     found += [
-        f"{s.topic}[{s.partition}] {s.start}..{s.stop}: the log was cut off below offset {s.start}"
-        " and has grown again; what was written there before that offset is in no window"
+        f"{s.topic}[{s.partition}] {s.start}..{s.stop}: the log was truncated below offset"
+        f" {s.start} and has grown again; messages that were written below it since are in no"
+        " window"
         for s in splits
         if s.regrown
     ]
@@ -370,8 +386,9 @@ def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
 
 
 def held_back(plan: Plan) -> tuple[str, ...]:
-    """Warnings about a window that ends before an open transaction, because it had
-    waited long enough.
+    """Warns of a window that ends before an open transaction.
+
+    It had waited for it long enough.
     """
     return tuple(
         f"{m.topic}[{m.partition}]: a transaction was still open at offset {m.offset} when"
@@ -382,14 +399,15 @@ def held_back(plan: Plan) -> tuple[str, ...]:
 
 
 def unwitnessed(plan: Plan) -> tuple[str, ...]:
-    """Warnings about where a window begins without a leader epoch: a boundary of an
-    older version, or a cluster that names none.
+    """Warns of windows that begin at an offset without a leader epoch.
+
+    The boundary is one of an older version, or the cluster names no epochs.
     """
     read = {s.tp for s in plan.splits}
     return tuple(
-        f"{tp}: where the window begins, offset {low.offset}, was frozen without a leader epoch:"
-        f" had the log been cut off below it and grown again before {label_text(plan.stop.label)}"
-        " was frozen, nothing would have shown it"
+        f"{tp}: the window begins at offset {low.offset}, which was frozen without a leader epoch:"
+        " nothing shows whether the log was truncated below it and grew again before"
+        f" {label_text(plan.stop.label)} was frozen"
         for tp, (low, _) in between(plan.start, plan.stop).items()
         if tp in read and low.offset > 0 and low.leader_epoch is None
     )

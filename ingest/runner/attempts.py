@@ -23,12 +23,13 @@ from windrow.ingest.runner.task import LateBins, SplitTask
 from windrow.ingest.source.enumerator import grid as grids
 
 TOGETHER = 64
-"""So many windows are looked at and planned together at most: what is kept of them at once."""
+"""The most windows that are looked up and planned together, and kept in memory at once."""
 
 SPLITS_A_JOB = 256
 OFFSETS_A_JOB = 200_000
-"""A job of several windows has at most so many splits and offsets, so that the first of
-them needn't wait long for the last.
+"""The most splits and offsets of a job of several windows.
+
+So the first of them needn't wait long for the last.
 """
 
 
@@ -36,7 +37,8 @@ them needn't wait long for the last.
 class Attempt:
     """One run's try at a window.
 
-    `found`: the committed generation to be replaced. `readable`: the splits that can still be read.
+    `found`: the committed generation to be replaced; None for a first reading.
+    `readable`: the splits that can still be read.
     """
 
     plan: Plan
@@ -48,25 +50,26 @@ class Attempt:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it reads."""
+        """The number of offsets that it reads."""
         return sum(s.stop - s.start for s in self.readable)
 
 
 @dataclass(frozen=True)
-class Read:
-    """What an attempt staged, one result per split of its plan.
+class ReadAttempt:
+    """The staged results of an attempt, one per split of its plan.
 
-    `now`: the pipeline at a moment after that.
+    `pipeline`: with a snapshot of the cluster after the reading.
     """
 
-    now: Pipeline
+    pipeline: Pipeline
     attempt: Attempt
     staged: Sequence[Staged]
 
     @property
     def seconds(self) -> float:
-        """From when the first of its tasks began until the last one ended: its own,
-        whatever else was read by the same job.
+        """Seconds from the begin of its first task to the end of its last one.
+
+        Other windows of the same job don't count.
         """
         ran = [one.ran for one in self.staged if one.ran is not None]
         return (
@@ -77,11 +80,11 @@ class Read:
 
 
 def jobs(attempts: Sequence[Attempt], *, apart: bool = False) -> Iterator[list[Attempt]]:
-    """Attempts in their order, as many to a job as are small together; a large one has
-    a job of its own, and so has each if `apart`.
+    """Groups attempts into jobs, in their order.
 
-    Two windows that want the very same split (of two ledgers: a commit will refuse one)
-    are never in one job, which tells them by that.
+    Small attempts share a job; a large one has a job of its own, and so has each if
+    `apart`. Two windows that want the very same split (of two ledgers: a commit will
+    refuse one) are never in one job, which tells its windows apart by their splits.
     """
     job: list[Attempt] = []
     splits: set[Split] = set()
@@ -103,27 +106,29 @@ def jobs(attempts: Sequence[Attempt], *, apart: bool = False) -> Iterator[list[A
 
 @dataclass(frozen=True)
 class SharedTask:
-    """The tasks of several windows as one: each split is staged by the task of the
-    window that it was planned for.
+    """The tasks of several windows as one task, picklable.
 
-    Picklable.
-
-    Each task is packed by itself: a worker unpacks the one that it needs, not those of all windows.
+    Each split is staged by the task of the window that it was planned for. Each task is
+    pickled by itself: a worker unpickles the one that it needs, not those of all
+    windows.
     """
 
     tasks: tuple[bytes, ...]
     owner: dict[Split, int]
 
     def __call__(self, split: Split) -> Staged:
-        task: SplitTask = pickle.loads(self.tasks[self.owner[split]])  # our own, of the driver's  # noqa: S301
+        # the driver's own bytes
+        task: SplitTask = pickle.loads(self.tasks[self.owner[split]])  # noqa: S301
         return task(split)
 
 
 def one_task(tasks: Sequence[SplitTask], job: Sequence[Attempt]) -> SplitTask | SharedTask:
-    """What the engine runs for each split of a job; `tasks`: each attempt's.
+    """Returns the task that the engine runs for each split of a job.
+
+    `tasks`: each attempt's.
 
     Raises:
-        BugError: one can't travel.
+        BugError: a task can't be pickled.
     """
     if len(tasks) == 1:
         return tasks[0]
@@ -137,25 +142,28 @@ def one_task(tasks: Sequence[SplitTask], job: Sequence[Attempt]) -> SplitTask | 
 
 
 LATE_WINDOWS = 200
-"""How many windows back late messages are told apart by the hours they belong to; older
-ones count to the first of these.
+"""The most windows before its own that a window counts late messages for.
+
+Older messages count to the first of these windows.
 """
 
 
 def results_of(
     pipeline: Pipeline, job: Sequence[Attempt], splits: Sequence[Split]
 ) -> Iterator[Staged]:
-    """What comes of a job's splits, in their order, until the first error; see
-    `ports.engine.Engine.run`.
+    """Yields the results of a job's splits, in their order, until the first error.
+
+    See `ports.engine.Engine.run`.
     """
     tasks, engine = [_task(pipeline, attempt) for attempt in job], pipeline.engine
     if pipeline.reshape is None:
-        # not handed on: what tasks stand on lives as long as they run
+        # yielded here, so that the tasks' own objects live as long as they run
         yield from engine.run(one_task(tasks, job), splits)
         return
     if not isinstance(engine, ReshapingEngine) or len(tasks) > 1:
         raise BugError(
-            "A pipeline's rows go through Spark window by window, and something else was asked for",
+            "A pipeline with transform.spark runs window by window on an engine that can reshape"
+            " rows, and the run had several windows in a job, or another engine",
             "setup",
             "Report it.",
         )

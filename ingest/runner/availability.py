@@ -1,4 +1,4 @@
-"""Which planned splits are still in the log, and which topics the run gives up."""
+"""Finds planned splits that are still in the log, and topics that a run gives up."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from windrow.ingest.source.enumerator.splits import WAY_OUT, refuse_lost, refuse
 
 
 def loss_policy(pipeline: Pipeline, request: Request, committed: Committed | None) -> OnLoss:
-    """Whether this run may go on without messages that are gone.
+    """Returns whether this run may go on without messages that are gone.
 
-    The spec's policy is for the first reading; whoever replaces rows says with the
-    request whether fewer will do.
+    The spec's policy is for the first reading; a request that replaces rows says itself
+    whether fewer will do.
     """
     if committed is not None:
         return "skip" if request.accept_fewer else "fail"
@@ -38,20 +38,19 @@ def loss_policy(pipeline: Pipeline, request: Request, committed: Committed | Non
 def readable_splits(
     pipeline: Pipeline, plan: Plan, on_loss: OnLoss, committed: Committed | None
 ) -> tuple[Split, ...]:
-    """The splits of a plan that can still be read.
+    """Returns the splits of a plan that can still be read.
 
-    Their topics are those that were planned, and hold what was planned.
+    Their topics are those that were planned, and hold the planned offsets. `committed`:
+    the generation that a run is to replace; None for a first reading.
 
-    `committed`: what a replacing run is to replace; None for a first reading.
-
-    Whether the log's end was cut off is for the reader to find out where something is
-    to be read; where nothing is, it is asked here.
+    The reader finds out itself that a log was truncated, if it reads something of it;
+    of the other logs this function asks the cluster.
 
     Raises:
-        IdentityError: a topic, or the cluster, is another one than was planned. Where
-            the newest boundary is of another cluster too, the spec names a wrong one,
+        IdentityError: a topic, or the cluster, is another one than was planned. If the
+            newest boundary is of another cluster, too, the spec names a wrong one,
             which no window can be read from.
-        DataLossError, CutOffError: the log lacks what was planned.
+        DataLossError, CutOffError: the log lacks planned offsets.
         UnreachableError: the cluster doesn't answer.
     """
     names = sorted({s.topic for s in plan.splits})
@@ -60,7 +59,7 @@ def readable_splits(
         _given_up(pipeline, plan, cluster, ids, on_loss) if committed is None else frozenset[str]()
     )
     if len(ids) + len(gone) < len(names):
-        # what was missing may have come back while it was asked for again
+        # a topic that was missing may exist again by now
         cluster, ids = _current_topics(pipeline, names)
     readable = tuple(s for s in plan.splits if s.topic not in gone)
     left = msgspec.structs.replace(plan, splits=readable)
@@ -72,24 +71,23 @@ def readable_splits(
         raise
     if on_loss == "fail":
         way_out = (
-            WAY_OUT
-            if committed is None
-            else "Replay with --accept-fewer if fewer is what you want."
+            WAY_OUT if committed is None else "Replay with --accept-fewer to go on with fewer."
         )
         refuse_lost(left, pipeline.broker.log_starts(sorted({s.tp for s in readable})), way_out)
     if on_loss == "fail" and committed is None:
-        for mark, end in _cut_short(pipeline, plan):
+        for mark, end in _logs_cut_short(pipeline, plan):
             raise cut_off_error(mark, end, plan.stop.label)
     return readable
 
 
-def refuse_back(pipeline: Pipeline, plan: Plan, read: Iterable[Split]) -> None:
-    """Hold the topics against the plan once more, right before the commit: those that
-    were read, and those that the run gave up.
+def refuse_changed_topics(pipeline: Pipeline, plan: Plan, read: Iterable[Split]) -> None:
+    """Holds the topics against the plan once more, right before the commit.
+
+    They are those that were read, and those that the run gave up.
 
     Raises:
         IdentityError: a topic that was read is another one now.
-        UnreachableError: a topic that the run gave up is there again.
+        UnreachableError: a topic that the run gave up exists again.
     """
     splits = tuple(read)
     cluster, ids = _current_topics(pipeline, sorted({s.topic for s in plan.splits}))
@@ -98,8 +96,7 @@ def refuse_back(pipeline: Pipeline, plan: Plan, read: Iterable[Split]) -> None:
     for topic in sorted({s.topic for s in plan.splits} - {s.topic for s in splits}):
         if cluster == plan.stop.cluster_id and ids.get(topic) == planned[topic].topic_id:
             what = (
-                f"The topic was not there when window {plan.window.key} was read, and is there"
-                " again"
+                f"The topic didn't exist when window {plan.window.key} was read, and exists again"
             )
             raise UnreachableError(
                 what, "check", "Nothing was committed. Run the window again.", topic
@@ -107,30 +104,32 @@ def refuse_back(pipeline: Pipeline, plan: Plan, read: Iterable[Split]) -> None:
 
 
 def _current_topics(pipeline: Pipeline, names: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The cluster's id, and the ids of those topics that are there."""
+    """Returns the cluster's id, and the ids of those topics that exist."""
     return pipeline.broker.cluster_id(), {
         name: info.topic_id for name, info in pipeline.broker.topics(names).items()
     }
 
 
-def cut_short(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
-    """What the receipt of a window says of logs that end below where it ends, and of
-    which it reads nothing, one sentence each.
+def cut_short_in_words(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
+    """Words, for a window's receipt, the logs that end below where the window ends.
 
-    Nothing where the source doesn't say to go on: then such a window is refused
-    (`readable_splits`).
+    One sentence for each log of which the window reads nothing. Empty if the source
+    doesn't say to go on: then such a window is refused (`readable_splits`).
     """
     if pipeline.spec.source.on_loss == "fail":
         return ()
     return tuple(
-        f"{mark.tp}: {described(mark, end, plan.stop.label)}; what is written there until it has"
-        " grown back is in no window"
-        for mark, end in _cut_short(pipeline, plan)
+        f"{mark.tp}: {described(mark, end, plan.stop.label)}; messages that are written there until"
+        " it has grown back are in no window"
+        for mark, end in _logs_cut_short(pipeline, plan)
     )
 
 
-def _cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int | None]]:
-    """Of a topic that is another one now, or gone, nothing is asked."""
+def _logs_cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int | None]]:
+    """Finds logs that end below where the window ends, and of which it reads nothing.
+
+    A topic that was created anew, or is gone, isn't asked for.
+    """
     read, planned = {s.tp for s in plan.splits}, plan.stop.by_topic()
     marks = [m for m in plan.stop.marks if m.tp not in read and m.offset > 0 and m.how != "removed"]
     if not marks:
@@ -147,10 +146,10 @@ def _cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int | None]]:
 def _given_up(
     pipeline: Pipeline, plan: Plan, cluster: str, ids: Mapping[str, str], on_loss: OnLoss
 ) -> frozenset[str]:
-    """Topics of the plan that are not there any more, and that somebody has said to go on without.
+    """Finds topics of the plan that are gone, and that the run may go on without.
 
-    Said by `on_removed: drop` of a topic that is gone from the cluster that was planned
-    on; by a rebase, with `on_loss: skip`, of one that was made anew.
+    It may by `on_removed: drop`, if the topic is gone from the cluster that was planned
+    on; and after a rebase by `on_loss: skip`, if the topic was created anew.
 
     Raises:
         IdentityError: there was a rebase, and the spec doesn't say to go on.
@@ -174,7 +173,7 @@ def _given_up(
 
 
 def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
-    """Topics of the plan in whose place a rebase at its end, or later, has put others."""
+    """Finds topics of the plan that a rebase at its end, or later, has replaced."""
     planned, gone = plan.stop.by_topic(), set[str]()
     for opening in pipeline.ledger.rebased(pipeline.spec.id):
         now = opening.by_topic()
@@ -186,9 +185,10 @@ def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
     return gone
 
 
-def with_the_gone(plan: Plan, read: Sequence[Staged]) -> list[Staged]:
-    """One result per split of the plan, in its order: of a topic that is gone all
-    offsets are skipped.
+def with_skipped_splits(plan: Plan, read: Sequence[Staged]) -> list[Staged]:
+    """Returns one result per split of the plan, in its order.
+
+    All offsets of a topic that is gone count as skipped.
     """
     results = {r.split: r for r in read}
     return [results.get(split) or _skipped(split) for split in plan.splits]

@@ -1,4 +1,4 @@
-"""A cluster as it is at one moment: what is asked of it for many windows is asked once."""
+"""A cluster at one moment: each question that many windows have is asked once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ V = TypeVar("V")
 
 
 def with_broker_snapshot(pipeline: Pipeline) -> Pipeline:
-    """The pipeline, whose cluster gives to each question the answer that it gave first.
+    """Returns the pipeline with a broker that repeats its first answer to each question.
 
-    A pause ends the moment: then all is asked anew.
-
-    So who asks again some time apart, before something is believed, has another answer;
-    for everybody else one suffices.
+    A pause (`sleep`) ends the moment: then everything is asked anew. So code that asks
+    again some time apart, before it believes an answer, gets a new one.
     """
     moment = BrokerSnapshot(pipeline.broker)
 
@@ -33,8 +31,9 @@ def with_broker_snapshot(pipeline: Pipeline) -> Pipeline:
 
 
 class BrokerSnapshot:
-    """`ports.broker.Broker` whose answers about identities, starts and ends are those
-    of the first time; all others are passed on.
+    """`ports.broker.Broker` that keeps its first answers about ids and ends of logs.
+
+    All other questions are passed on.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -76,7 +75,10 @@ class BrokerSnapshot:
         return _known(self._ends, tps, self._broker.ends)
 
     def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
-        """A log that reaches to an offset under an epoch reaches to all below it."""
+        """Asks only for offsets that the log wasn't seen to reach yet.
+
+        A log that reaches an offset under an epoch reaches all offsets below it.
+        """
         asked = [
             mark
             for mark in marks
@@ -109,9 +111,7 @@ class BrokerSnapshot:
 def _known(
     known: dict[K, V], asked: Sequence[K], question: Callable[[Sequence[K]], Mapping[K, V]]
 ) -> dict[K, V]:
-    """The answers about all that is asked for; the question is put for those alone that
-    aren't known yet.
-    """
+    """Returns the known answers, and asks for those that aren't known yet."""
     new = [one for one in asked if one not in known]
     if new:
         known.update(question(new))

@@ -1,6 +1,4 @@
-"""A pipeline with everything it stands on, and the small values that go into and come
-out of a run.
-"""
+"""A pipeline with all its parts, and the small values that a run takes and returns."""
 
 from __future__ import annotations
 
@@ -37,14 +35,13 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Who asks, and for what: to have the window committed, or (`replace`) to have a
-    committed one replaced from the same offsets.
+    """A request to commit a window, or (`replace`) to replace a committed one.
 
-    `id` stays the same over the retries of one request (Dagster's root run id, or one
-    made by the command). `accept_fewer` lets a replacement go on although it sees fewer
-    messages than the generation before, or that one holds messages that were edited.
-    `again` commits a window whose receipt the sink has lost, although its rows may come
-    twice (`ownership.refuse_lost_receipt`).
+    A replacement reads the same offsets again. `id` stays the same over the retries of
+    one request (Dagster's root run id, or one made by the command). `accept_fewer` lets
+    a replacement go on although it sees fewer messages than the generation before, or
+    that one holds messages that were edited. `again` commits a window whose receipt the
+    sink has lost, although its rows may come twice (`ownership.refuse_lost_receipt`).
     """
 
     id: str
@@ -54,11 +51,12 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The receipt as the sink holds it; `recovered` if this run found it there and wrote nothing.
+    """The receipt that the sink holds.
 
-    `published`: what came of telling a consumer group, where the spec names one and the
-    window is the newest. `letters`: the dead letters that this run published to a
-    topic, if the spec names one and there were any to publish.
+    `recovered`: True if the window was committed before, and this run wrote nothing.
+    `published`: the outcome of committing offsets to a consumer group, if the spec
+    names one and the window is the newest. `letters`: the dead letters that this run
+    published to a topic, if the spec names one and there were any to publish.
     """
 
     committed: Committed
@@ -68,14 +66,14 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class PassedOver(msgspec.Struct, frozen=True):
-    """A window that was refused while those behind it were run all the same."""
+    """A window that was refused, while the windows behind it were run all the same."""
 
     window: Window
     error: RefusedError
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Where a run is, by `step`.
+    """The progress of a run, by `step`.
 
     "boundary": `done` messages looked at, `total` unknown (0). "transaction": seconds
     waited for an open one, of at most `total`. "split": done of total, of `windows`
@@ -88,7 +86,7 @@ class Progress(msgspec.Struct, frozen=True):
     windows: tuple[str, ...] = ()
 
     def beginning(self) -> str | None:
-        """What begins to be read, in words; None of any other step."""
+        """Names the windows that begin to be read; None in any other step."""
         if self.step != "split" or not self.windows:  # those behind the last split name none
             return None
         which = (
@@ -103,7 +101,8 @@ class Progress(msgspec.Struct, frozen=True):
 class Reshape:
     """A function of Spark's DataFrames between decoding and the table.
 
-    `rules`: what its rows are held to; they refuse the window.
+    `rules`: the rules that its rows must keep; a row that breaks one refuses the
+    window.
     """
 
     function: FunctionReference
@@ -112,13 +111,13 @@ class Reshape:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A spec with everything it stands on.
+    """A spec with all that a run of it needs.
 
-    `columns` are those of the table's rows: what `transform` makes of those that
+    `columns` are those of the table's rows: `transform` makes them of those that
     `decoder` gives. The user's schema may be loaded only when one of the three is
-    called, which takes seconds: what looks at a pipeline and writes nothing calls none
-    of them. `dead_topic`: where committed dead letters are published, if the spec says
-    so. `reshape`: what changes rows behind `transform`, if the spec says so; then
+    called, which takes seconds: code that looks at a pipeline and writes nothing calls
+    none of them. `dead_topic`: the topic for committed dead letters, if the spec names
+    one. `reshape`: the Spark function behind `transform`, if the spec names one; then
     `columns` are those that it gives.
     """
 
@@ -138,15 +137,18 @@ class Pipeline:
     sleep: Callable[[float], None] = time.sleep
 
     def owner(self) -> TableOwner:
-        """What its table is bound to, or will be. Asks the ledger who it is."""
+        """Returns the owner that the table is bound to, or will be.
+
+        Asks the ledger for its id.
+        """
         return TableOwner(self.spec.id, self.ledger.identity(), self.spec.window.grid)
 
 
 def ignore(_: Progress) -> None:
-    """Progress that nobody watches."""
+    """Ignores progress."""
 
 
 @cache
 def written_by() -> str:
-    """What a receipt says of the code that made it."""
+    """Returns windrow's name and version, for receipts."""
     return f"windrow {version('windrow-ingest')}"

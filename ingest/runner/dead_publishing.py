@@ -1,25 +1,26 @@
-"""Dead letters of committed windows, published to a topic, each once.
+"""Publishes dead letters of committed windows to a topic, each once.
 
 Their store is the truth, and the topic a copy that is made after the window's commit,
-in one transaction of Kafka's. The order is note, fence, look, write (look before the
-fence, and two runs both write); whatever dies, the next run of the window begins at the
-top:
+in one transaction of Kafka's. The order is note, fence, look, write (with the look
+before the fence, two runs would both write). A run may die at any step; the next run of
+the window begins at the top:
 
-    died                               the next run finds              and does
-    before the store has noted it      nothing noted                   all of it
-    before the transaction's commit    a beginning, no mark in topic   fences, and writes again
-    behind it                          a beginning, and the mark       notes the end
-    behind the second note             the end                         nothing, without the topic
+    died                               the next run sees              and does
+    before the store has noted it      nothing noted                  all of it
+    before the transaction's commit    a beginning, no mark in Kafka  fences, and writes again
+    behind it                          a beginning, and the mark      notes the end
+    behind the second note             the end                        nothing, without the topic
 
-The mark is kept by Kafka, which forgets it after a while. So the store notes when a try
-began: a try of which nothing was noted was never made, however old the window is. Where
-a beginning is older than what Kafka remembers, and there is no mark, nobody can tell,
-and a person decides.
+Kafka keeps the mark, and forgets it after a while. So the store notes when a try began:
+a try of which nothing was noted was never made, however old the window is. If a
+beginning is older than Kafka's memory, and there is no mark, nobody can tell whether
+the dead letters are in the topic, and a person decides.
 
-Published is the attempt that read the window's messages. A dead-letter replay refuses
-nothing anew, so it publishes nothing: what it leaves dead was published, and what it accepts
-stays in the topic, which takes nothing back. A replacement reads again, and what it
-refuses is published with its own generation.
+The dead letters are those of the attempt that read the window's messages. A dead-letter
+replay refuses nothing anew, so it publishes nothing: the dead letters that it leaves
+were published, and those that it accepts stay in the topic, which takes nothing back. A
+replacement reads again, and the messages that it refuses are published with its own
+generation.
 """
 
 from __future__ import annotations
@@ -40,17 +41,22 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.dead_topic import DeadTopic
 
 Doubt = Literal["refuse", "publish", "skip"]
-"""What to do where it can't be told whether letters are in the topic: ask a person,
-write them, perhaps again, or take them for there.
+"""What to do if nobody can tell whether dead letters are in the topic.
+
+"refuse": ask a person. "publish": write them, perhaps a second time. "skip": take them
+for published.
 """
 
 
-_REMEMBERED = timedelta(seconds=30)
-"""No cluster can be told to forget a group's offsets in less than a minute."""
+_SURELY_REMEMBERED = timedelta(seconds=30)
+"""The shortest time for which a cluster can be set to keep a group's offsets is a minute.
+
+A try that is younger than half of that is never in doubt.
+"""
 
 
 class PublishedDeadLetters(msgspec.Struct, frozen=True):
-    """How many dead letters of a window a run has published to which topic."""
+    """The topic that a run has published a window's dead letters to, and their number."""
 
     topic: str
     letters: int
@@ -63,14 +69,16 @@ def publish_dead_letters(
     now: Callable[[], datetime],
     doubt: Doubt = "refuse",
 ) -> PublishedDeadLetters | None:
-    """Have a committed window's dead letters in the topic, exactly once; None if there is nothing to do.
+    """Publishes a committed window's dead letters to the topic, exactly once.
+
+    None if there is nothing to do.
 
     Raises:
-        RefusedError: the letters are not those of the receipt, the topic doesn't take
-            one, or it can't be told whether they are there.
-        SpecError: the topic isn't there, or may not be written.
-        UnreachableError: store or topic; run the window again.
-    """  # noqa: E501
+        RefusedError: the number of dead letters is not that of the receipt, the topic
+            doesn't take one, or nobody can tell whether they are there.
+        SpecError: the topic doesn't exist, or may not be written.
+        UnreachableError: the store or the topic doesn't answer; run the window again.
+    """
     if not is_unpublished(store, receipt):
         return None
     window, attempt, count = receipt.window, read_by(receipt), _count(store, receipt)
@@ -92,8 +100,9 @@ def publish_dead_letters(
 
 
 def is_unpublished(store: DeadLetters, receipt: Receipt) -> bool:
-    """Whether a committed window has dead letters of which it isn't noted that they are
-    in the topic.
+    """Returns whether a committed window has dead letters that may not be in the topic.
+
+    The store has noted of all others that they are.
     """
     if not (receipt.counts.dead or receipt.dead_replay):
         return False
@@ -102,18 +111,23 @@ def is_unpublished(store: DeadLetters, receipt: Receipt) -> bool:
 
 
 def read_by(receipt: Receipt) -> str:
-    """The attempt that read the window's messages: a dead-letter replay reads none."""
+    """Returns the attempt that read the window's messages.
+
+    A dead-letter replay reads none.
+    """
     return receipt.attempt if receipt.dead_replay is None else receipt.dead_replay.read_by
 
 
 def dead_letters_of_attempt(
     store: DeadLetters, window: Window, attempt: str
 ) -> Iterator[pa.RecordBatch]:
-    """An attempt's dead letters of a window, in batches of bounded size, as they lie in their files.
+    """Yields an attempt's dead letters of a window, in the order of their files.
+
+    The batches have a bounded size.
 
     Raises (when read on):
         UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
-    """  # noqa: E501
+    """
     for batch in store.contents(window):
         mine = batch.filter(pc.equal(batch["attempt"].cast(pa.string()), attempt))
         if mine.num_rows:
@@ -121,15 +135,19 @@ def dead_letters_of_attempt(
 
 
 def _count(store: DeadLetters, receipt: Receipt) -> int:
-    """How many letters there are to publish, which must be as many as were refused."""
+    """Counts the dead letters to publish.
+
+    Raises:
+        RefusedError: they are not as many as the receipt says.
+    """
     count = store.count(receipt.window, read_by(receipt))
     refused = receipt.counts.dead + (
         0 if receipt.dead_replay is None else receipt.dead_replay.messages
     )
     if count != refused:
         what = (
-            f"The store of dead letters holds {count} of window {receipt.window.key}, its receipt"
-            f" counts {refused}"
+            f"The store of dead letters holds {count} of window {receipt.window.key}, and its"
+            f" receipt counts {refused}"
         )
         raise RefusedError(
             what,
@@ -140,18 +158,20 @@ def _count(store: DeadLetters, receipt: Receipt) -> int:
 
 
 def _is_skipped(topic: DeadTopic, receipt: Receipt, age: timedelta, doubt: Doubt) -> bool:
-    """Of letters without a mark in the topic, a try at which began so long ago: whether
-    they are taken for published all the same.
+    """Returns whether dead letters without a mark in Kafka are taken for published.
+
+    Raises:
+        RefusedError: the try is so old that Kafka may have forgotten it, and nobody has
+            said how to go on.
     """
-    if age < _REMEMBERED or age < topic.remembers() / 2:  # half of it, for clocks differ
+    if age < _SURELY_REMEMBERED or age < topic.remembers() / 2:  # half: clocks differ
         return False
     if doubt == "refuse":
         key, attempt = receipt.window.key, read_by(receipt)
         what = (
             f"A run died {age.days} days ago while it published the dead letters of window {key} to"
-            f" {topic.name}, and Kafka doesn't know"
+            f" {topic.name}, and Kafka has forgotten whether they are there"
         )
-        what += " any more whether they are there"
         do = (
             f"Look for messages there whose header windrow.attempt is {attempt}; then windrow dead"
             f" publish SPEC --window {key} --doubt"

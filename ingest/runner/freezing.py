@@ -1,5 +1,7 @@
-"""Labels become frozen boundaries: from the ledger, else from a receipt beside the
-label, else by asking the cluster.
+"""Finds and freezes the boundaries under labels.
+
+They come from the ledger, else from a receipt of a window next to the label, else from
+the cluster.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from windrow.ingest.source.enumerator.resolve import resolve
 from windrow.ingest.source.enumerator.tiling import clamped
 
 _PATIENCE_SECONDS = 1.0
-"""How often an open transaction is looked at again."""
+"""Seconds between two looks at an open transaction."""
 
 
 def refuse_changed_grid(pipeline: Pipeline) -> None:
-    """The ledger remembers the grid that the pipeline was begun with.
+    """Checks the spec's grid against that of the ledger, with which the pipeline began.
 
     Raises:
         GridError: the spec has another one now.
@@ -49,17 +51,17 @@ def freeze_boundaries(
     *,
     patient: bool = True,
 ) -> dict[Label, Boundary]:
-    """The frozen boundaries under some labels; those that there are none of are
-    resolved and frozen now, as many as can be in one look.
+    """Returns the frozen boundaries under some labels.
 
-    An open transaction is waited for until the label that it may still bring messages
-    for is `delay` + `max_wait` old; then what is stable counts. Who is not patient
-    waits for none.
+    Those that aren't frozen yet are resolved and frozen now, as many as can be in one
+    look at the cluster. A run waits for an open transaction until the label that it may
+    still bring messages for is `delay` + `max_wait` old; then the stable offsets count.
+    If not `patient`, it doesn't wait.
 
     Raises:
-        SpecError: a micro-batch's that was not begun.
-        OpenTransactionError: where the source starts lies behind it, so that nothing
-            stable counts; or who asks is not patient.
+        SpecError: a label is that of a micro-batch that was not begun.
+        OpenTransactionError: the source starts behind an open transaction, so that
+            nothing stable counts; or it is not `patient`.
         CutOffError: a log ends below a boundary that is frozen below a label.
     """
     frozen = {label: pipeline.ledger.boundary(pipeline.spec.id, label) for label in labels}
@@ -112,12 +114,12 @@ def _candidates(
     *,
     wait_for_open: bool,
 ) -> list[Boundary]:
-    """Boundaries to freeze: from receipts of windows that touch a label (a ledger may
-    get lost), else by asking the cluster.
+    """Resolves boundaries to freeze, from receipts or by asking the cluster.
 
-    Asked for is what lies below the next frozen boundary, in one look. Where there is
-    none, what can't be cut now, as the cluster or the log is another one, can't be cut
-    for any later window either.
+    Receipts of windows that touch a label count first: a ledger may get lost. The
+    cluster is asked in one look for the labels below the next frozen boundary. If there
+    is none, and a boundary can't be resolved now, as the cluster or the log is another
+    one, it can't be for any later window either.
     """
     spec = pipeline.spec
     grid, first = spec.window.grid, in_time(spec.window).start
@@ -129,8 +131,8 @@ def _candidates(
     source, beginning = spec.source.origin(grid), list[Boundary]()
     with refusing_all(sure=upper is None):
         if not isinstance(source.start, AtLabel) and lower is None:
-            # Where the pipeline begins is frozen no later than all else: a later
-            # boundary alone would bound it from above.
+            # The boundary at which the pipeline begins is frozen first or together with
+            # the others: a later boundary alone would bound it from above.
             beginning = [first_boundary(pipeline.broker, source, first)]
             wanted = [label for label in wanted if label != first]
         resolved = (
@@ -157,7 +159,11 @@ def _candidates(
 
 
 def _from_receipts(pipeline: Pipeline, labels: Sequence[datetime]) -> list[Boundary]:
-    """Of the labels that a committed window touches: where it ends there, or else begins."""
+    """Returns the boundaries of labels that a committed window touches.
+
+    It is the end of the window before the label, or else the start of the one behind
+    it.
+    """
     grid = pipeline.spec.window.grid
     cuts: dict[Label, Boundary] = {}
     windows = {
@@ -174,8 +180,9 @@ def _from_receipts(pipeline: Pipeline, labels: Sequence[datetime]) -> list[Bound
 
 
 def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
-    """Topics in whose place a rebase above has put others, so that what they held is
-    gone: left out where the spec says to go on.
+    """Returns the topics that a rebase above has replaced: their messages are gone.
+
+    They are left out if the spec says to go on.
     """
     if upper is None or pipeline.spec.source.on_loss == "fail":
         return set()
@@ -190,7 +197,7 @@ def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
 
 
 def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Boundary:
-    """A boundary as it would be frozen now."""
+    """Returns a boundary as it would be frozen now. Freezes nothing."""
     if isinstance(label, int):
         raise _not_begun(pipeline, label)
     below, above = pipeline.ledger.neighbours(pipeline.spec.id, label)
@@ -202,8 +209,8 @@ def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Bounda
 
 def _not_begun(pipeline: Pipeline, number: int) -> SpecError:
     what = (
-        f"{label_text(number)} of {pipeline.spec.id} was not cut yet, so the micro-batches beside"
-        " it can't be run by name"
+        f"{label_text(number)} of {pipeline.spec.id} was not cut yet, so the micro-batches before"
+        " and after it can't be run by name"
     )
     return SpecError(
         what, "plan", "windrow run SPEC, without a window, cuts and runs the next one."

@@ -1,20 +1,23 @@
-"""Micro-batches: from where the last one stopped to what is stable now; the next is cut
-only when the last one is committed.
+"""Cuts and runs micro-batches.
 
-Before a batch is cut, ledger and table must know the same batches
-(`ownership.refuse_restored`): one of them may be an older copy.
+Each goes from the end of the last one to the offsets that are stable now; the next is
+cut only when the last one is committed. Before a batch is cut, ledger and table must
+know the same batches (`ownership.refuse_restored`): one of them may be an older copy.
 
-    died                              the next run finds                                   and does
-    before the boundary froze         the newest boundary, its batch committed             cuts the
-                            same batch, perhaps longer
-    before the request was assigned   a newest boundary whose batch is not committed       takes
-                            that batch
-    while the batch ran               the batch assigned to its request, or the newest     as for
-                            any window: see `pipeline`
+    died                              the next run sees                   and does
+    before the boundary froze         the newest boundary, its batch      cuts the same batch,
+                                      committed                           perhaps longer
+    before the request was assigned   a newest boundary whose batch is    takes that batch
+                                      not committed
+    while the batch ran               the batch assigned to its request,  as for any window:
+                                      or the newest                       see `pipeline`
 
-Two runs at once:  1 A and B find batch 6 committed.  2 A freezes boundary 8.  3 B's
-boundary 8 is not taken, A's is there.  4 Both run batch 7; one commits, the other
-reports.
+Two runs at once:
+
+1. A and B see batch 6 committed.
+2. A freezes boundary 8.
+3. B's boundary 8 is not taken: A's is frozen already.
+4. Both run batch 7; one commits, the other reports it.
 """
 
 from __future__ import annotations
@@ -46,24 +49,24 @@ from windrow.ingest.source.enumerator.topics import discover
 def run_batch(
     pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore
 ) -> Result | None:
-    """Run the micro-batch of a request: the one that was assigned to it, else the
-    newest that isn't committed, else a new one.
+    """Runs the micro-batch of a request.
 
-    None if fewer than `min_records` offsets are waiting: then nothing is frozen and
-    nothing committed.
+    It is the one that was assigned to the request, else the newest that isn't
+    committed, else a new one. None if fewer than `min_records` offsets are waiting:
+    then nothing is frozen and nothing committed.
 
     Raises:
         GridError: the pipeline's windows are not micro-batches.
-        RefusedError, UnreachableError: as `pipeline.run`; a refused batch is in the way
-            of all later ones until it is committed.
+        RefusedError, UnreachableError: as `pipeline.run`; a refused batch blocks all
+            later ones until it is committed.
     """
     spec = pipeline.spec
-    _batches(pipeline)
+    _settings(pipeline)
     refuse_changed_grid(pipeline)
     refuse_wrong_place(pipeline)
     number = pipeline.ledger.assigned(spec.id, request.id)
     if number is None:
-        number = _next(pipeline)
+        number = _next_number(pipeline)
         if number is None:
             return None
         number = pipeline.ledger.assign(spec.id, request.id, number)
@@ -73,10 +76,11 @@ def run_batch(
 def run_batches(
     pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore
 ) -> Iterator[Result]:
-    """Micro-batches one after the other, until what was stable after the first is
-    committed: bounded, also on a topic that never rests.
+    """Runs micro-batches one after the other, up to the offsets that are stable now.
 
-    The n-th has the request id `<id>/n`, so that a retry reports those that are there and goes on.
+    These are the offsets that are stable after the first batch, so it ends on a topic
+    that never rests, too. The n-th has the request id `<id>/n`, so that a retry reports
+    those that are committed and goes on.
     """
     goal: tuple[Boundary, dict[TopicPartition, int]] | None = None
     for n in count():
@@ -94,8 +98,10 @@ def run_batches(
 
 
 def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Boundary) -> bool:
-    """What was removed or made anew since the goal was set is not waited for; nor is
-    what no boundary knew by then.
+    """Returns whether a batch ends at the goal or behind it.
+
+    Topics that were removed or created anew since the goal was set don't count; nor do
+    those that no boundary knew by then.
     """
     before, now = then.by_topic(), reached.by_topic()
     same = [
@@ -112,17 +118,16 @@ def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Bou
 
 
 def preview_next(pipeline: Pipeline) -> Plan | None:
-    """The plan of the micro-batch that a new request would run now; None if fewer than
-    `min_records` offsets are waiting.
+    """Returns the plan of the micro-batch that a new request would run now.
 
-    Freezes nothing.
+    None if fewer than `min_records` offsets are waiting. Freezes nothing.
 
     Raises:
         GridError: the pipeline's windows are not micro-batches.
         RefusedError, SpecError, UnreachableError: as `run_batch`.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
-    _batches(pipeline)
+    _settings(pipeline)
     refuse_other_table(pipeline)
     source = spec.source.origin(spec.window.grid)
     lower = next_start(ledger, spec.id) or first_boundary(pipeline.broker, source, 0)
@@ -130,7 +135,7 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     number = number_of(lower.label)
     if _is_uncommitted(pipeline, number - 1):
         return preview(pipeline, batch_at(spec.id, number - 1))
-    cut = _waiting(pipeline, lower, number + 1)
+    cut = _next_end(pipeline, lower, number + 1)
     if cut is None:
         return None
     plan = make_plan(
@@ -143,8 +148,8 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     return refuse_unreadable(pipeline, plan)
 
 
-def _batches(pipeline: Pipeline) -> MicroBatches:
-    """What the spec says of micro-batches.
+def _settings(pipeline: Pipeline) -> MicroBatches:
+    """Returns the spec's settings of micro-batches.
 
     Raises:
         GridError: the pipeline has windows in time.
@@ -159,9 +164,12 @@ def _batches(pipeline: Pipeline) -> MicroBatches:
     return spec.window
 
 
-def _waiting(pipeline: Pipeline, lower: Boundary, label: int) -> Boundary | None:
-    """The end of the batch that begins at the newest boundary; None if too little is waiting."""
-    batches, source = _batches(pipeline), pipeline.spec.source.origin(pipeline.spec.window.grid)
+def _next_end(pipeline: Pipeline, lower: Boundary, label: int) -> Boundary | None:
+    """Returns the end of the batch that begins at the newest boundary.
+
+    None if too few offsets are waiting.
+    """
+    batches, source = _settings(pipeline), pipeline.spec.source.origin(pipeline.spec.window.grid)
     with refusing_all():
         return unless_cut_off(
             lambda: next_batch(
@@ -175,9 +183,10 @@ def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
     return number >= 0 and pipeline.sink.look(batch_at(pipeline.spec.id, number)) is None
 
 
-def _record(pipeline: Pipeline, number: int) -> None:
-    """Keep the copy of a committed batch's receipt where the run that committed it died
-    before: what is lost later is known by it.
+def _record_receipt(pipeline: Pipeline, number: int) -> None:
+    """Keeps the copy of a committed batch's receipt, if the run that committed it has not.
+
+    A batch that the table loses later is known by it.
     """
     if number < 0:
         return
@@ -188,8 +197,11 @@ def _record(pipeline: Pipeline, number: int) -> None:
             pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
 
 
-def _next(pipeline: Pipeline) -> int | None:
-    """The newest batch if it isn't committed (all before it are), else a new one, cut now."""
+def _next_number(pipeline: Pipeline) -> int | None:
+    """Returns the number of the newest batch if it isn't committed, else of one cut now.
+
+    All batches before the newest are committed. None if too few offsets are waiting.
+    """
     spec, ledger = pipeline.spec, pipeline.ledger
     refuse_restored(pipeline)
     lower = next_start(ledger, spec.id)
@@ -199,8 +211,8 @@ def _next(pipeline: Pipeline) -> int | None:
     number = number_of(lower.label)
     if _is_uncommitted(pipeline, number - 1):
         return number - 1
-    _record(pipeline, number - 1)
-    cut = _waiting(pipeline, lower, number + 1)
+    _record_receipt(pipeline, number - 1)
+    cut = _next_end(pipeline, lower, number + 1)
     if cut is None:
         return None
     crash_point("boundary.before")

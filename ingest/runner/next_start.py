@@ -1,8 +1,8 @@
-"""The frontier: where the next window begins.
+"""The boundary at which the next window begins.
 
-Mostly that is where the one before ended. After a rebase it is the opening, which
-windows that end at the label don't see: so who asks where something begins asks here,
-and never takes the end of what was before.
+Mostly it is the end of the window before. After a rebase it is the opening, which
+windows that end at the label don't see: so all code takes the start of a window from
+here, and never from the end of the one before.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from windrow.ingest.ports.ledger import Ledger
 
 
 def next_start(ledger: Ledger, pipeline_id: str) -> Boundary | None:
-    """Where what was never asked for begins: the newest frozen boundary, or its
-    opening; None while nothing is frozen.
+    """Returns the newest frozen boundary, or its opening after a rebase.
+
+    No window was asked for behind it. None while nothing is frozen.
     """
     newest = ledger.newest(pipeline_id)
     return ledger.start(pipeline_id, newest[-1].label) or newest[-1] if newest else None
 
 
 def next_start_after(ledger: Ledger, receipt: Receipt) -> Boundary:
-    """Where the window after a committed one begins.
+    """Returns the boundary at which the window after a committed one begins.
 
-    A ledger that was lost doesn't know it; then there is only what the receipt says.
+    A ledger that was lost doesn't know it; then it is the end in the receipt.
     """
     return ledger.start(receipt.window.pipeline, receipt.window.end) or receipt.plan.stop
 
 
 def start_of(ledger: Ledger, window: Window, frozen: Boundary) -> Boundary:
-    """Where a window begins whose boundaries are frozen, `frozen` at its start.
+    """Returns the boundary at which a window begins whose boundaries are frozen.
 
-    To be asked after its end was frozen.
+    `frozen`: the boundary at its start. To be called after its end was frozen:
 
-    1 Run A freezes the start, which is the newest boundary.  2 A person records a
-    rebase there.  3 A freezes the end, after the opening. Had it asked for its start
-    before, the window would begin on the old source and end on the new one. After 3 no
-    rebase can come there.
+    1. Run A freezes the start, which is the newest boundary.
+    2. A person records a rebase there.
+    3. A freezes the end, after the opening. Had it asked for its start before, the window
+       would begin on the old source and end on the new one. After 3 no rebase can come there.
     """
     return ledger.start(window.pipeline, window.start) or frozen

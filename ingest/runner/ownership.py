@@ -1,9 +1,9 @@
-"""A pipeline, its ledger and its table belong together: held against each other before
-anything is planned, read or written.
+"""Checks that a pipeline, its ledger and its table belong together.
 
-The table says whose it is (`ports.sink.Sink.owner`); the ledger says which table the
-pipeline writes to. Only both together notice a spec that names another path, a second
-spec under the same id, and a disk that isn't mounted.
+A run checks it before anything is planned, read or written. The table knows its owner
+(`ports.sink.Sink.owner`); the ledger knows the table that the pipeline writes to. Only
+both together notice a spec that names another path, a second spec under the same id,
+and a disk that isn't mounted.
 """
 
 from __future__ import annotations
@@ -18,46 +18,44 @@ from windrow.ingest.ports.sink import Awaited
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.grid import batch_at
 
-_MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
-_GONE = (
+_DO_MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
+_DO_MISSING = (
     "Is its disk mounted? If the table was moved, let the sink of the spec name where it is now. If"
     " it was removed for good: windrow rebind SPEC shows what going on without it means."
 )
 
 
 def refuse_other_table(pipeline: Pipeline) -> None:
-    """Ledger and table must be this pipeline's, and the table must hold something if
-    the ledger says so.
+    """Checks that ledger and table are this pipeline's, and that the table isn't lost.
 
-    Writes nothing.
-
-    A table that lacks only some windows was restored from a backup: windows in time can
-    simply be run again, micro-batches see `refuse_restored`.
+    If the ledger knows committed windows, the table must hold some. Writes nothing. A
+    table that lacks only some windows was restored from a backup: windows in time can
+    simply be run again; for micro-batches see `refuse_restored`.
 
     Raises:
         OwnerError: the ledger knows another table, or committed windows of one that
-            isn't there or is empty; the table belongs to another pipeline or ledger.
-            With the way out.
+            doesn't exist or is empty; or the table belongs to another pipeline or
+            ledger. It says what to do.
         GridError: the table was begun on another grid.
-        SpecError: it was made by something else.
+        SpecError: something else made it.
     """
     refuse_wrong_place(pipeline)
     refuse_empty_table(pipeline)
 
 
 def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
-    """What would refuse any window before its messages are read: the schema and what
-    decodes can be used, the table takes such rows.
+    """Checks all that would refuse any window before its messages are read.
 
-    `windrow plan` and `windrow doctor` ask it as a run does. Writes nothing.
+    The schema and the decoders can be used, and the table takes such rows. `windrow
+    plan` and `windrow doctor` ask it as a run does. Writes nothing.
 
     Returns:
-        The columns that the next rows would bring, or change, in words.
+        The columns that the next rows would add or change, in words.
 
     Raises:
-        SpecError: the schema, a rule of it or a format can't be used, for something
-            that isn't installed, too; or the table is another's. The topic of dead
-            letters isn't there, or may not be written.
+        SpecError: the schema, a rule of it or a format can't be used, also because
+            something isn't installed; or the table is another's. The topic of dead
+            letters doesn't exist, or may not be written.
         SchemaChangedError: the table has columns that the rows don't fit.
     """
     if pipeline.dead_topic is not None:
@@ -66,8 +64,9 @@ def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
 
 
 def refuse_unfit_table(pipeline: Pipeline) -> Sequence[str]:
-    """The same without the topic of dead letters, which `windrow doctor` has a line of
-    its own for.
+    """Checks as `refuse_unready`, without the topic of dead letters.
+
+    `windrow doctor` has a line of its own for that topic.
     """
     pipeline.decoder().open()
     pipeline.transform().open()
@@ -75,8 +74,10 @@ def refuse_unfit_table(pipeline: Pipeline) -> Sequence[str]:
 
 
 def refuse_unwritable(pipeline: Pipeline) -> None:
-    """Try whether table and dead letters may be written, for who doesn't write: a run
-    finds it out, in the same words, by doing so.
+    """Tries whether table and dead letters may be written.
+
+    It is for callers that don't write: a run finds it out, in the same words, by
+    writing.
 
     Raises:
         SpecError, UnreachableError: as `ports.sink.Sink.refuse_unwritable`.
@@ -86,18 +87,18 @@ def refuse_unwritable(pipeline: Pipeline) -> None:
 
 
 def refuse_wrong_place(pipeline: Pipeline) -> None:
-    """The same but for an empty table: loads the table once."""
+    """Checks as `refuse_other_table`, but for an empty table. Loads the table once."""
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
     _refuse_elsewhere(pipeline, ledger.sink(spec.id))
     bound = sink.owner()
     if bound is not None:
         refuse_other_owner(spec.sink_path(), bound, pipeline.owner())
     elif ledger.recorded(spec.id, 1):
-        raise gone(sink.identity, len(ledger.recorded(spec.id)), absent=True)
+        raise missing_table_error(sink.identity, len(ledger.recorded(spec.id)), absent=True)
 
 
 def refuse_empty_table(pipeline: Pipeline) -> None:
-    """The rest of `refuse_other_table`, for who has found no window in the table yet.
+    """Checks the rest of `refuse_other_table`, after no window was found in the table.
 
     Loads the table once, if the ledger knows any.
 
@@ -105,27 +106,27 @@ def refuse_empty_table(pipeline: Pipeline) -> None:
         OwnerError: the ledger knows committed windows of a table that holds none.
     """
     ledger, sink, name = pipeline.ledger, pipeline.sink, pipeline.spec.id
-    # looked for first: it is one file, and all the others are many
+    # the newest one first: that is one file, and all receipts are many
     newest = ledger.recorded(name, 1)
     if newest and sink.look(newest[0].window) is None and next(iter(sink.receipts()), None) is None:
-        raise gone(sink.identity, len(ledger.recorded(name)), absent=False)
+        raise missing_table_error(sink.identity, len(ledger.recorded(name)), absent=False)
 
 
 def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
-    """Hold a window without a receipt against the ledger, where the sink can't take
-    back what it has committed.
+    """Holds a window without a receipt against the ledger.
 
-    A table that rows are deleted from is as its receipts say, and a window that it
-    lacks is run again. Of messages only the receipts are lost: the log that holds these
-    was cut off, or was compacted away.
+    It is for sinks that can't take back what they have committed. Other tables delete
+    the rows that no receipt names, and a window that they lack is run again. Of
+    messages only the receipts are lost: the log that holds these was truncated, or was
+    compacted away.
 
     Raises:
-        RefusedError: the ledger knows the window as committed, so its rows may be
-            there; with the ways out.
-        UnreachableError: the receipt may only not be seen yet.
+        RefusedError: the ledger knows the window as committed, so its rows may be in
+            the topic; it says what can be done.
+        UnreachableError: the receipt may only not be visible yet.
     """
     sink = pipeline.sink
-    # in this order
+    # in this order: the ledger is read before the table
     if (
         sink.capabilities.replaces
         or pipeline.ledger.written(window) is None
@@ -136,17 +137,19 @@ def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
         sink.wait_until_decided()
     if sink.look(window) is None:
         raise RefusedError(
-            f"Window {window.key} {LOST} in {sink.identity}", "commit", ways_out(window.key)
+            f"Window {window.key} {RECEIPT_MISSING} in {sink.identity}",
+            "commit",
+            ways_out(window.key),
         )
 
 
-LOST = "was committed, as the ledger knows, and its receipt is missing"
+RECEIPT_MISSING = "was committed, as the ledger knows, and its receipt is missing"
 
 
 def ways_out(key: str) -> str:
-    """What can be done about windows whose receipts are lost, and whose rows may be there.
+    """Words the ways out for windows whose receipts are lost, and whose rows may not be.
 
-    `key`: how they are named together.
+    `key`: the name for all of them.
     """
     return (
         "The rows may be there, and can't be taken back. windrow verify SPEC --restore-receipts"
@@ -155,17 +158,21 @@ def ways_out(key: str) -> str:
     )
 
 
-def gone(table: str, count: int, *, absent: bool) -> OwnerError:
-    """The error for a table that should hold committed windows, and isn't there or is empty."""
+def missing_table_error(table: str, count: int, *, absent: bool) -> OwnerError:
+    """Makes the error for a table that should hold committed windows, and doesn't.
+
+    `absent`: True if it doesn't exist; else it is empty.
+    """
     windows = f"{count} committed window{'' if count == 1 else 's'}"
     state = "isn't there" if absent else "is empty"
     what = f"The table {table} {state}, and the ledger knows {windows} of it"
-    return OwnerError(what, "setup", _GONE)
+    return OwnerError(what, "setup", _DO_MISSING)
 
 
 def bind_table(pipeline: Pipeline) -> None:
-    """Record that the pipeline writes to this table, once it is there and before
-    anything is planned for it.
+    """Records that the pipeline writes to this table.
+
+    It is for the moment when the table exists and nothing is planned for it yet.
 
     Raises:
         OwnerError: another run bound the pipeline to another table first.
@@ -180,21 +187,20 @@ def _refuse_elsewhere(pipeline: Pipeline, bound: str | None) -> None:
             f" {pipeline.sink.identity}",
             "setup",
             "Set the sink of the spec back, or give a new pipeline another id: one pipeline has"
-            f" one table. {_MOVED}",
+            f" one table. {_DO_MOVED}",
         )
 
 
 def lost_windows(pipeline: Pipeline) -> list[Window]:
-    """The windows whose receipts the ledger has and that are not in the table, in their
-    order: the table is older than the ledger.
+    """Returns the windows of the ledger's receipts that the table lacks, in their order.
 
-    The ledger is read before the table, so that a window which is committed meanwhile
-    is not among them. Of micro-batches only the copies of those that the table lacks
-    are looked for: there may be many.
+    If there are any, the table is older than the ledger. The ledger is read before the
+    table, so that a window which is committed meanwhile is not among them. Copies of
+    micro-batches are looked up only for those that the table lacks: there may be many.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     known = (
-        _batches(pipeline)
+        _cut_batches(pipeline)
         if spec.window.is_batch
         else [receipt.window for receipt in ledger.recorded(spec.id)]
     )
@@ -208,20 +214,20 @@ def lost_windows(pipeline: Pipeline) -> list[Window]:
 
 
 def refuse_restored(pipeline: Pipeline) -> None:
-    """Of micro-batches, the ledger and the table must know the same ones: the newest, and all before it.
+    """Checks that the ledger and the table know the same micro-batches.
 
-    The next batch begins where the ledger's newest boundary is, so a copy of either
-    that is older leaves messages in no window:
+    The next batch begins at the ledger's newest boundary, so an older copy of either
+    leaves messages in no window:
 
-    1 The ledger is restored from a copy that ends at batch 2; the table has batches up
-    to 5.  2 A run would freeze the end of batch 2 anew, at the end of the log.  3 The
-    table has a batch 2, so the run reports that one, and what came since batch 5 is in
-    no window.
+    1. The ledger is restored from a copy that ends at batch 2; the table has batches up to 5.
+    2. A run would freeze the end of batch 2 anew, at the end of the log.
+    3. The table has a batch 2, so the run reports that one, and all messages since batch 5 are
+       in no window.
 
     Raises:
-        OwnerError: one of them is older than the other; with the command that brings
-            them together.
-    """  # noqa: E501
+        OwnerError: one of them is older than the other; it names the command that
+            brings them together.
+    """
     spec, ledger = pipeline.spec, pipeline.ledger
     newest = ledger.newest(spec.id)
     following = batch_at(spec.id, number_of(newest[-1].label) if newest else 0)
@@ -233,8 +239,8 @@ def refuse_restored(pipeline: Pipeline) -> None:
             f"The table {pipeline.sink.identity} has {following.key}, which the ledger doesn't"
             " know: the ledger is an older copy, or empty",
             "plan",
-            "windrow doctor SPEC --rebuild-ledger brings it up to the table, by the receipts there."
-            " Nothing was read.",
+            "windrow doctor SPEC --rebuild-ledger rebuilds it from the table's receipts. Nothing"
+            " was read.",
         )
     lost = lost_windows(pipeline)
     if lost:
@@ -242,21 +248,21 @@ def refuse_restored(pipeline: Pipeline) -> None:
         raise OwnerError(
             f"The table {pipeline.sink.identity} lacks {_named(lost)}: it is an older copy",
             "plan",
-            _rerun(pipeline, lost),
+            _remedy(pipeline, lost),
         )
     return None
 
 
 def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:
-    """The windows that a table lacks, and what to do about it, in two sentences."""
+    """Words the windows that a table lacks, and what to do about it, in two sentences."""
     return (
         f"The table lacks {_named(lost)}, which {'was' if len(lost) == 1 else 'were'} committed."
-        f" {_rerun(pipeline, lost)}."
+        f" {_remedy(pipeline, lost)}."
     )
 
 
-def _batches(pipeline: Pipeline) -> list[Window]:
-    """The micro-batches that were cut."""
+def _cut_batches(pipeline: Pipeline) -> list[Window]:
+    """Returns the micro-batches that were cut."""
     newest = pipeline.ledger.newest(pipeline.spec.id)
     return [
         batch_at(pipeline.spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)
@@ -268,7 +274,7 @@ def _named(windows: Sequence[Window]) -> str:
     return first if first == last else f"{len(windows)} windows from {first} to {last}"
 
 
-def _rerun(pipeline: Pipeline, lost: Sequence[Window]) -> str:
+def _remedy(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     named = f"{label_text(lost[0].start)}/{label_text(lost[-1].end)}"
     run = (
         "If their rows are there and only the receipts are lost, windrow verify SPEC"

@@ -1,11 +1,10 @@
-"""The sentence: Window -> Plan -> [per split: read -> decode -> validate -> stage] ->
-commit -> Receipt.
+"""Runs windows: plan -> [per split: read -> decode -> validate -> stage] -> commit.
 
-The order is fence, look, write (the other way round, two runs of one window both
-write). Every step may be the last one before the process dies; the next run of the same
-window begins at the top and finds out from ledger and sink how far it came:
+The commit is fence, look, write (with the look before the fence, two runs of one window
+would both write). A run may die at any step; the next run of the same window begins at
+the top, and ledger and sink show it how far the last one came:
 
-    died before                          the next run finds          and does
+    died before                          the next run sees           and does
     a boundary or plan froze             nothing, or some of them    freezes the rest
     all splits were staged               a frozen plan, and files    reads the same offsets
                                          that nothing names          again
@@ -55,13 +54,13 @@ from windrow.ingest.runner.accounting import (
     unexplained,
     unwitnessed,
 )
-from windrow.ingest.runner.attempts import TOGETHER, Attempt, Read, jobs, results_of
+from windrow.ingest.runner.attempts import TOGETHER, Attempt, ReadAttempt, jobs, results_of
 from windrow.ingest.runner.availability import (
-    cut_short,
+    cut_short_in_words,
     loss_policy,
     readable_splits,
-    refuse_back,
-    with_the_gone,
+    refuse_changed_topics,
+    with_skipped_splits,
 )
 from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import (
@@ -85,14 +84,14 @@ from windrow.ingest.runner.ownership import (
     refuse_wrong_place,
 )
 from windrow.ingest.runner.publish import Published, publish
-from windrow.ingest.runner.schemas import informed, keep_schemas
+from windrow.ingest.runner.schemas import keep_schemas, with_writer_schemas
 from windrow.ingest.source.enumerator import grid as grids
 from windrow.ingest.source.enumerator.splits import make_plan
 
 T = TypeVar("T")
 
-Passing: TypeAlias = Callable[[Window, RefusedError], bool]
-"""Whether the windows behind a refused one are run all the same."""
+PassOver: TypeAlias = Callable[[Window, RefusedError], bool]
+"""Decides whether the windows behind a refused one are run all the same."""
 
 __all__ = [
     "Pipeline",
@@ -113,14 +112,14 @@ def run(
     request: Request,
     progress: Callable[[Progress], None] = ignore,
 ) -> Result:
-    """Have the window committed exactly once, whatever happened before and whoever else is running it.
+    """Commits the window exactly once, whatever happened before and whoever else runs it.
 
     Raises:
         NotClosedError: the window's end + delay is still to come.
         RefusedError: data loss, identity, overlap, grid, schema, dead-letter limits or
             accounting; nothing became visible.
         UnreachableError: broker, ledger, sink or Spark; run the window again.
-    """  # noqa: E501
+    """
     (result,) = run_windows(pipeline, [window], request, progress)
     return result
 
@@ -131,16 +130,16 @@ def run_windows(
     request: Request,
     progress: Callable[[Progress], None] = ignore,
 ) -> Iterator[Result]:
-    """The same for several, in their order; each result as soon as its window is committed.
+    """Commits several windows, in their order; yields each result after its commit.
 
-    Small windows share what costs a window most: the looks at table and cluster, and
-    the Spark job. What goes wrong with one stops it and all behind it: the windows
-    before it are committed by then, and the error names those that were not tried.
+    Small windows share the steps that cost most: the looks at table and cluster, and
+    the Spark job. An error at one window stops it and all behind it: the windows before
+    it are committed by then, and the error names those that were not tried.
 
     Raises:
         WindrowError: as `run`, at the window that it is about.
     """
-    for outcome in _run_all(pipeline, windows, request, progress, never):
+    for outcome in _run_all(pipeline, windows, request, progress, stop_at_refused):
         assert isinstance(outcome, Result), "nothing is passed over"
         yield outcome
 
@@ -151,38 +150,42 @@ def run_past_refused(
     request: Request,
     progress: Callable[[Progress], None] = ignore,
 ) -> Iterator[Result | PassedOver]:
-    """The same, but a window that is refused for its own data doesn't stop those behind
-    it: it is told in its turn.
+    """Commits several windows as `run_windows`, and goes on behind a refused one.
 
-    Where a window can't be committed behind later ones (`PipelineSpec.in_order`), it stops them.
+    A window that is refused for its own data is yielded in its turn as `PassedOver`. If
+    a window can't be committed behind later ones (`PipelineSpec.in_order`), it stops
+    them.
 
     Raises:
-        WindrowError: as `run_windows`; of RefusedError only what stops every window.
+        WindrowError: as `run_windows`; a RefusedError only if it stops every window.
     """
-    yield from _run_all(pipeline, windows, request, progress, passing_of(pipeline))
+    yield from _run_all(pipeline, windows, request, progress, pass_over_refused(pipeline))
 
 
 def one_by_one(
-    windows: Sequence[Window], do: Callable[[Window], T], passing: Passing
+    windows: Sequence[Window], do: Callable[[Window], T], pass_over: PassOver
 ) -> Iterator[T | PassedOver]:
-    """What `do` makes of each window, in their order; a refused one is told in its
-    turn, or stops it there.
+    """Calls `do` with each window, in their order, and yields the results.
+
+    A refused window is yielded in its turn as `PassedOver`, or stops the windows behind
+    it.
 
     Raises:
         WindrowError: as `do`; it names the windows that were not tried.
     """
-    return _naming_untried(windows, (_tried(window, do, passing) for window in windows))
+    return _naming_untried(windows, (_outcome_of(window, do, pass_over) for window in windows))
 
 
-def never(window: Window, refused: RefusedError) -> bool:
-    """A refused window stops those behind it."""
+def stop_at_refused(window: Window, refused: RefusedError) -> bool:
+    """Lets a refused window stop those behind it."""
     del window, refused
     return False
 
 
-def passing_of(pipeline: Pipeline) -> Passing:
-    """Past what is refused for a window's own data, unless the window could not be
-    committed behind later ones.
+def pass_over_refused(pipeline: Pipeline) -> PassOver:
+    """Passes over windows that are refused for their own data.
+
+    Not if a window could not be committed behind later ones.
     """
     in_order, sink = pipeline.spec.in_order, pipeline.sink
     return lambda window, refused: (
@@ -191,7 +194,7 @@ def passing_of(pipeline: Pipeline) -> Passing:
 
 
 def refused_last(outcomes: Iterator[T | PassedOver], windows: int) -> Iterator[T]:
-    """The outcomes of so many windows.
+    """Yields the results of so many windows, and raises for the refused ones at the end.
 
     Raises:
         RefusedError: behind the last one, if any were passed over.
@@ -207,7 +210,7 @@ def refused_last(outcomes: Iterator[T | PassedOver], windows: int) -> Iterator[T
 
 
 def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
-    """What a run of so many windows ends with that has passed over some."""
+    """Makes the error at the end of a run of so many windows that has passed over some."""
     if windows == 1:
         return passed[0].error
     was, keys = "was" if len(passed) == 1 else "were", ", ".join(one.window.key for one in passed)
@@ -216,8 +219,7 @@ def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
     return RefusedError(
         what,
         "check",
-        "The others are committed. What was refused can be run again, once that is"
-        f" fixed:\n{lines}",
+        f"The others are committed. Run the refused ones again, once they are fixed:\n{lines}",
     )
 
 
@@ -226,30 +228,28 @@ def _run_all(
     windows: Sequence[Window],
     request: Request,
     progress: Callable[[Progress], None],
-    passing: Passing,
+    pass_over: PassOver,
 ) -> Iterator[Result | PassedOver]:
     parts = (windows[at : at + TOGETHER] for at in range(0, len(windows), TOGETHER))
     outcomes = (
         outcome
         for part in parts
-        for outcome in _run_together(pipeline, part, request, progress, passing)
+        for outcome in _run_together(pipeline, part, request, progress, pass_over)
     )
     return _naming_untried(windows, outcomes)
 
 
-def _tried(window: Window, do: Callable[[Window], T], passing: Passing) -> T | PassedOver:
+def _outcome_of(window: Window, do: Callable[[Window], T], pass_over: PassOver) -> T | PassedOver:
     try:
         return do(window)
     except RefusedError as error:
-        if not passing(window, error):
+        if not pass_over(window, error):
             raise
         return PassedOver(window, error)
 
 
 def _naming_untried(windows: Sequence[Window], outcomes: Iterator[T]) -> Iterator[T]:
-    """The outcomes, window by window; an error between them names the windows that were
-    not tried.
-    """
+    """Yields the outcomes; an error between them names the windows that were not tried."""
     done = 0
     try:
         for outcome in outcomes:
@@ -269,36 +269,36 @@ def _run_together(
     windows: Sequence[Window],
     request: Request,
     progress: Callable[[Progress], None],
-    passing: Passing,
+    pass_over: PassOver,
 ) -> Iterator[Result | PassedOver]:
     try:
         committed, attempts = _begin(pipeline, windows, request, progress)
-    except Exception as error:  # raised again, whatever it is, at the window that it is about
+    except Exception as error:  # whatever it is, it is raised again at its own window
         if len(windows) == 1:
-            if not isinstance(error, RefusedError) or not passing(windows[0], error):
+            if not isinstance(error, RefusedError) or not pass_over(windows[0], error):
                 raise
             yield PassedOver(windows[0], error)
             return
         half = (len(windows) + 1) // 2
-        # an outage is told by the first, not at each halving
+        # the first window alone, so that an outage is reported at once, not at each half
         for some in filter(None, (windows[:1], windows[1:half], windows[half:])):
-            yield from _run_together(pipeline, some, request, progress, passing)
+            yield from _run_together(pipeline, some, request, progress, pass_over)
         return
-    reads = _reads(pipeline, attempts, progress)
+    reads = _read_attempts(pipeline, attempts, progress)
     for at, window in enumerate(windows):
         read, outcome = None, None
         try:
             if window not in committed:
                 read = next(reads)
-                outcome = _finish(pipeline, read, request)
+                outcome = _check_and_commit(pipeline, read, request)
         except RefusedError as error:
-            if not passing(window, error):
+            if not pass_over(window, error):
                 raise
             yield PassedOver(window, error)
-            if read is None:  # the job ended with it: what is behind has to be read by another
-                yield from _run_together(pipeline, windows[at + 1 :], request, progress, passing)
+            if read is None:  # the job ended with it: another one reads the windows behind
+                yield from _run_together(pipeline, windows[at + 1 :], request, progress, pass_over)
                 return
-        else:  # what goes wrong from here on is no refusal of the window: it is committed
+        else:  # the window is committed: an error from here on doesn't refuse it
             yield (
                 _report(pipeline, committed[window], recovered=True)
                 if outcome is None
@@ -312,9 +312,9 @@ def _begin(
     request: Request,
     progress: Callable[[Progress], None],
 ) -> tuple[dict[Window, Committed], list[Attempt]]:
-    """The windows that there is nothing to do for, and the attempts at the others, planned.
+    """Looks the windows up, and plans the attempts at those that aren't committed.
 
-    Commits nothing.
+    The others are returned as they are committed. Commits nothing.
     """
     for window in windows:
         _refuse_off_grid(pipeline, window)
@@ -364,27 +364,25 @@ def _attempt(
     )
 
 
-def _reads(
+def _read_attempts(
     pipeline: Pipeline, attempts: Sequence[Attempt], progress: Callable[[Progress], None]
-) -> Iterator[Read]:
-    """What the attempts' tasks staged, attempt by attempt, of as many at once as are
-    small together.
-    """
+) -> Iterator[ReadAttempt]:
+    """Yields the staged results of each attempt; small attempts are read by one job."""
     for job in jobs(attempts, apart=pipeline.reshape is not None):
         yield from _read_job(pipeline, job, progress)
 
 
 def _read_job(
     pipeline: Pipeline, job: Sequence[Attempt], progress: Callable[[Progress], None]
-) -> Iterator[Read]:
-    """One job of the engine over all splits of several attempts.
+) -> Iterator[ReadAttempt]:
+    """Runs one job of the engine over all splits of several attempts.
 
-    What can't be reached for all of them is tried for each alone.
+    If something can't be reached for all of them, each is tried alone.
     """
-    pipeline = informed(pipeline, job)
+    pipeline = with_writer_schemas(pipeline, job)
     splits = [split for attempt in job for split in attempt.readable]
     progress(Progress("split", 0, len(splits), tuple(attempt.plan.window.key for attempt in job)))
-    staged, trouble = _until_refused(results_of(pipeline, job, splits))
+    staged, trouble = _until_error(results_of(pipeline, job, splits))
     progress(Progress("split", len(splits), len(splits)))
     now, results = with_broker_snapshot(pipeline), iter(staged)
     for done, attempt in enumerate(job):
@@ -395,11 +393,11 @@ def _read_job(
             for one in job[done:]:
                 yield from _read_job(pipeline, [one], progress)
             return
-        yield Read(now, attempt, with_the_gone(attempt.plan, read))
+        yield ReadAttempt(now, attempt, with_skipped_splits(attempt.plan, read))
 
 
-def _until_refused(results: Iterator[Staged]) -> tuple[list[Staged], WindrowError | None]:
-    """The results before the first error, and that."""
+def _until_error(results: Iterator[Staged]) -> tuple[list[Staged], WindrowError | None]:
+    """Returns the results before the first error, and that error."""
     staged: list[Staged] = []
     try:
         staged.extend(results)
@@ -408,7 +406,9 @@ def _until_refused(results: Iterator[Staged]) -> tuple[list[Staged], WindrowErro
     return staged, None
 
 
-def _finish(pipeline: Pipeline, read: Read, request: Request) -> Done | AlreadyDone:
+def _check_and_commit(
+    pipeline: Pipeline, read: ReadAttempt, request: Request
+) -> Done | AlreadyDone:
     receipt = _receipt(read, request)
     _check(read, receipt, request)
     # once more: while this run was reading, another one may have committed the window
@@ -418,7 +418,7 @@ def _finish(pipeline: Pipeline, read: Read, request: Request) -> Done | AlreadyD
 
 
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
-    """Not every sink can take back what it has committed."""
+    """Refuses a replacement if the sink can't take back what it has committed."""
     if request.replace and not pipeline.sink.capabilities.replaces:
         what = (
             f"Window {window.key} can't be replaced: {pipeline.spec.sink.kind} keeps what was"
@@ -433,15 +433,16 @@ def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) ->
 
 
 def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
-    """The window must be one of the pipeline's own, on the grid that its boundaries are
-    frozen on.
+    """Checks that the window is one of the pipeline's grid, at its start or later.
+
+    Boundaries are frozen on that grid.
     """
     spec = pipeline.spec
     grid = spec.window
     if window.span is not None and isinstance(grid, TimeWindows) and window.span[0] < grid.start:
         what = f"Window {window.key} lies before the start of {spec.id}, {instant(grid.start)}"
         raise GridError(
-            what, "plan", "Run a later one: what lies before the start is in no window."
+            what, "plan", "Run a later one: messages before the start are in no window."
         )
     fits = window.span is None if spec.window.is_batch else _on_grid(spec, window)
     if not fits:
@@ -461,7 +462,7 @@ def _on_grid(spec: PipelineSpec, window: Window) -> bool:
 
 
 def refuse_open(pipeline: Pipeline, window: Window) -> None:
-    """Hold the window against the clock.
+    """Checks that the window is closed by the clock.
 
     Raises:
         NotClosedError: says from when on it can be run.
@@ -483,8 +484,9 @@ def refuse_open(pipeline: Pipeline, window: Window) -> None:
 def _generation(
     pipeline: Pipeline, window: Window, request: Request, found: Committed | None
 ) -> int:
-    """The generation this request aims at; a replacement's is frozen, so that its own
-    retries don't replace again.
+    """Returns the generation that the request is for.
+
+    A replacement's is frozen, so that its own retries don't replace again.
     """
     if not request.replace:
         return 0
@@ -498,9 +500,9 @@ def freeze_plans(
     found: Mapping[Window, Committed | None],
     progress: Callable[[Progress], None],
 ) -> list[Plan]:
-    """Each window's one plan: the committed one, the frozen one, or a new one.
+    """Returns each window's one plan: the committed one, the frozen one, or a new one.
 
-    One window alone waits for open transactions.
+    A run of one window alone waits for open transactions.
     """
     spec, new = pipeline.spec, [window for window in windows if found[window] is None]
     if new:
@@ -531,20 +533,20 @@ def freeze_plans(
 
 
 def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
-    """What was frozen for a window that isn't committed yet must still be what the spec reads.
+    """Checks that the plan of a window that isn't committed yet still fits the spec.
 
-    Which table it goes to was looked at before; a plan that was made before the table
-    was moved names the old place.
+    The table was checked before: a plan that was made before the table was moved names
+    the old place.
 
     Raises:
-        IdentityError: it was planned for messages that the spec doesn't select any more.
+        IdentityError: the plan has messages that the spec doesn't select any more.
     """
     selection = pipeline.spec.source.selection()
     other = next((s for s in plan.splits if not selects(selection, s.tp)), None)
     if other is not None:
         raise IdentityError(
-            f"Window {plan.window.key} was planned for what the spec doesn't select any more: now"
-            f" {selection_text(selection)}",
+            f"Window {plan.window.key} was planned for messages that the spec doesn't select any"
+            f" more: it now selects {selection_text(selection)}",
             "plan",
             "Set the source back until this window is committed, or begin a pipeline with"
             " another id.",
@@ -556,13 +558,14 @@ def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
 
 
 def preview(pipeline: Pipeline, window: Window) -> Plan:
-    """The plan as a run would make it now; freezes nothing, and reads no more of the
-    topic than boundaries need.
+    """Returns the plan as a run would make it now.
+
+    Freezes nothing, and reads no more of the topic than boundaries need.
 
     Raises:
         SpecError: a micro-batch that was not begun.
-        RefusedError, UnreachableError: as a run, of what can be told before messages
-            are read; but see `ownership.refuse_unready`.
+        RefusedError, UnreachableError: as a run, as far as it shows before messages are
+            read; but see `ownership.refuse_unready`.
     """
     _refuse_off_grid(pipeline, window)
     spec = pipeline.spec
@@ -578,7 +581,7 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
 
 
 def refuse_unreadable(pipeline: Pipeline, plan: Plan) -> Plan:
-    """The plan, if a run of it could read its messages now, or has already.
+    """Returns the plan, if a run of it could read its messages now, or has already.
 
     Raises:
         IdentityError, DataLossError, UnreachableError: as
@@ -589,8 +592,8 @@ def refuse_unreadable(pipeline: Pipeline, plan: Plan) -> Plan:
     return plan
 
 
-def _receipt(read: Read, request: Request) -> Receipt:
-    pipeline, attempt = read.now, read.attempt
+def _receipt(read: ReadAttempt, request: Request) -> Receipt:
+    pipeline, attempt = read.pipeline, read.attempt
     plan, splits = attempt.plan, tuple(s.counts for s in read.staged)
     names = sorted({s.topic for s in plan.splits})
     compacted = frozenset(
@@ -611,13 +614,17 @@ def _receipt(read: Read, request: Request) -> Receipt:
         staged_at=pipeline.now(),
         seconds=round(read.seconds, 3),
         warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
-        partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan),
+        partial=losses(plan, splits)
+        + cut_short_in_words(pipeline, plan)
+        + _left_behind(pipeline, plan),
     )
 
 
 def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
-    """What a topic that is gone held up to a boundary above: a later window counts it
-    as skipped, and some of it may be of this one.
+    """Words the offsets of topics that were gone when the window was cut.
+
+    They go up to a boundary above: a later window counts them as skipped, and some of
+    them may belong to this one.
     """
     left, above = {m.tp: m for m in plan.stop.marks if m.how == "removed"}, plan.stop
     found = []
@@ -637,16 +644,16 @@ def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _check(read: Read, receipt: Receipt, request: Request) -> None:
-    """All that can still refuse the window.
+def _check(read: ReadAttempt, receipt: Receipt, request: Request) -> None:
+    """Checks all that can still refuse the window.
 
-    The dead letters go in first, so that a refusal can be looked into; without a
-    receipt that names their attempt, no reader of the table counts them.
+    The dead letters are stored first, so that a person can look into a refusal; without
+    a receipt that names their attempt, no reader of the table counts them.
     """
-    pipeline, staged, found = read.now, read.staged, read.attempt.found
+    pipeline, staged, found = read.pipeline, read.staged, read.attempt.found
     refuse_unequal(receipt.plan, staged)
     keep_schemas(pipeline, staged)
-    refuse_back(
+    refuse_changed_topics(
         pipeline,
         receipt.plan,
         (s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start),
@@ -662,12 +669,11 @@ def _check(read: Read, receipt: Receipt, request: Request) -> None:
 
 
 def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:
-    """The last step: rows and receipt in one commit, then the copy for the ledger, and
-    what a consumer group is told.
+    """Commits rows and receipt, then reports: the ledger's copy, offsets, dead letters.
 
     Raises:
-        OutcomeUnknownError, RefusedError: it can't be told to have arrived; or as
-            `ports.sink.Sink.commit`.
+        OutcomeUnknownError: the commit was sent and not answered.
+        RefusedError: as `ports.sink.Sink.commit`.
     """
     return _reported(pipeline, _committed(pipeline, receipt, staged))
 
@@ -691,24 +697,28 @@ def _reported(pipeline: Pipeline, outcome: Done | AlreadyDone) -> Result:
 
 
 def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Result:
-    """The sink's own word is the result.
+    """Reports a committed window; the receipt is that of the sink.
 
-    The ledger keeps a copy, lag tools hear of it by a group, and a topic has its dead letters.
+    The ledger keeps a copy, a consumer group gets the offsets for lag tools, and the
+    topic gets the dead letters.
     """
     pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
     crash_point("report.before")
     receipt, topic = committed.receipt, pipeline.dead_topic
     published = _published(pipeline, receipt)
-    letters = (
+    dead_letters = (
         None
         if topic is None
         else publish_dead_letters(pipeline.dead_letters, topic, receipt, pipeline.now)
     )
-    return Result(committed, recovered, published, letters)
+    return Result(committed, recovered, published, dead_letters)
 
 
 def _published(pipeline: Pipeline, receipt: Receipt) -> Published | None:
-    """Only of the newest window: a backfill of an older one must not move the group back."""
+    """Publishes the offsets of the newest window only.
+
+    A backfill of an older one must not move the group back.
+    """
     group = pipeline.spec.source.publish_group
     if group is None or pipeline.ledger.recorded(pipeline.spec.id, 1)[-1].window != receipt.window:
         return None

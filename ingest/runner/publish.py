@@ -1,5 +1,6 @@
-"""Where a pipeline stands, told to the tools that watch consumer groups. windrow itself
-never reads it back.
+"""Commits offsets to a consumer group, for tools that watch lag.
+
+windrow never reads them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from windrow.ingest.ports.broker import Broker
 
 
 class Published(msgspec.Struct, frozen=True):
-    """How many topic-partitions' offsets a group took or didn't; each reason once, with
-    a topic-partition to look at.
+    """The number of topic-partitions whose offsets a group took, and of those it didn't.
+
+    `why`: each reason once, with a topic-partition as an example.
     """
 
     group: str
@@ -24,15 +26,14 @@ class Published(msgspec.Struct, frozen=True):
 
 
 def publish(broker: Broker, group: str, committed: Boundary) -> Published:
-    """Commit where the newest window ends to a consumer group.
+    """Commits the end of the newest window to a consumer group.
 
-    Never raises: what is published is a courtesy, the window is committed.
-
-    Topics that are not read any more, or were made anew since, are left out.
+    Never raises: the window is committed, and these offsets are for other tools only.
+    Topics that are not read any more, or were created anew since, are left out.
     """
     offsets = {m.tp: m.offset for m in committed.marks if m.how != "removed"}
     try:
-        offsets = _of_the_same(broker, committed, offsets)
+        offsets = _of_same_topics(broker, committed, offsets)
         answers = broker.publish(group, offsets)
     except Exception as error:  # noqa: BLE001
         answers = dict.fromkeys(offsets, f"{type(error).__name__}: {error}")
@@ -46,10 +47,10 @@ def publish(broker: Broker, group: str, committed: Boundary) -> Published:
     return Published(group, len(offsets) - len(refused), len(refused), why)
 
 
-def _of_the_same(
+def _of_same_topics(
     broker: Broker, committed: Boundary, offsets: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Those of topics that are still the same."""
+    """Returns the offsets of topics that still have the same id."""
     if broker.cluster_id() != committed.cluster_id:
         return {}
     now, seen = broker.topics(sorted({tp.topic for tp in offsets})), committed.by_topic()

@@ -1,19 +1,19 @@
-"""A window's rows through a function of Spark's DataFrames: read and decoded split by
-split, changed together, staged split by split again.
+"""A window's rows through a function of Spark's DataFrames.
 
-Each row keeps the place of a message that it comes from, and by it the split. So
-everything behind the function is as without it: the stagers, the counts of each split,
-the checksums, the commit. A message none of whose rows is left behind the function was
-filtered.
+They are read and decoded split by split, changed together, and staged split by split
+again. Each row keeps the topic, partition and offset of a message that it comes from,
+and by them its split. So everything behind the function is as without it: the stagers,
+the counts of each split, the checksums, the commit. A message without a row behind the
+function was filtered.
 
-What the function gives is held to the rules of its schema. A row that breaks one, or
-that the table has no place for, refuses the window: which message would be the dead
-letter, where a row is made of several, nobody can say.
+The function's rows are held to the rules of its schema. A row that breaks one, or that
+doesn't fit the table, refuses the window: if a row is made of several messages, nobody
+can say which one would be the dead letter.
 
-Of a table with a primary key the function sees rows alone. Deletes go around it and
-count where their messages lie, and so does a row of the function's, by the message that
-it names. So what is staged is a fold's input as ever; only of two rows of one key that
-name one message nobody can say which is the last, and they refuse the window.
+In a table with a primary key the function sees rows alone. Deletes go around it and
+count at their messages' offsets, and so does a row of the function's, by the message
+that it names. So the staged changes are a fold's input as ever; only of two rows of one
+key that name one message nobody can say which is the last, and they refuse the window.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ from windrow.ingest.schema.metadata_fields import fields
 
 
 def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshaping:
-    """What an engine needs to know. `task`: that of the window's splits, were there no function.
+    """Makes the plan of the work for an engine.
+
+    `task`: that of the window's splits, as it would be without the function.
 
     Raises:
-        SpecError: the key by which messages take rows out isn't that of the rows that
-            the function gives.
+        SpecError: the key by which messages delete rows has another type than in the
+            rows that the function gives.
     """
     metadata, result = of_message(pipeline.spec.metadata), pipeline.columns().arrow_schema
     before, key = (
@@ -77,11 +79,11 @@ def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshapin
 
 
 def refuse_other_key(key: tuple[str, ...], before: pa.Schema, result: pa.Schema) -> None:
-    """What a message takes out by its key must be a key of the table."""
+    """Checks that the key columns of deletes have the types of the table's."""
     for name in key:
         had = before.field(name).type if name in before.names else None
         if had != result.field(name).type:
-            was = "hasn't it" if had is None else f"has {had}"
+            was = "doesn't have it" if had is None else f"has {had}"
             what = (
                 f"The column {name} of sink.primary_key is {result.field(name).type} by"
                 f" transform.schema, and the schema of decode {was}"
@@ -95,20 +97,20 @@ def refuse_other_key(key: tuple[str, ...], before: pa.Schema, result: pa.Schema)
 
 @dataclass(frozen=True)
 class ReadTask:
-    """See `ports.engine.Reads`.
+    """Reads a split and gives its rows away; see `ports.engine.Reads`.
 
-    `task`: as it would stage rows itself; `metadata`: the columns that go beside them,
-    name -> column.
+    `task`: as it would stage rows itself; `metadata`: the metadata columns, name ->
+    column.
     """
 
     task: SplitTask
     metadata: Mapping[str, str]
 
     def __call__(self, split: Split, give: Take) -> Staged:
-        return replace(self.task, rows=lambda _: _Given(give, self.metadata))(split)
+        return replace(self.task, rows=lambda _: _RowGiver(give, self.metadata))(split)
 
 
-class _Given:
+class _RowGiver:
     """A stager that gives rows away, with their metadata columns."""
 
     def __init__(self, give: Take, metadata: Mapping[str, str]) -> None:
@@ -124,31 +126,30 @@ class _Given:
         self._rows += rows.num_rows
 
     def finish(self) -> Staging:
-        """Nothing is to be committed."""
+        """Counts the rows; there is nothing to commit."""
         return Staging(self._rows)
 
     def discard(self) -> None:
-        """See `ports.sink.Stager.discard`."""
+        """Does nothing; see `ports.sink.Stager.discard`."""
 
 
 @dataclass(frozen=True)
 class StageTask:
-    """See `ports.engine.Stages`.
+    """Stages the rows of a split that the function gave; see `ports.engine.Stages`.
 
-    `rows`: what stages; `rules`: what the rows are held to; `own`: their columns
-    without the metadata's.
-
-    `primary_key`: of a table that has one; what comes are changes then.
+    `rows`: makes the stager; `rules`: the rules that the rows must keep; `row_schema`: their
+    columns without the metadata columns; `primary_key`: of a table that has one, then
+    changes come instead of rows.
     """
 
     rows: StagerFactory
     rules: Transform
-    own: pa.Schema
+    row_schema: pa.Schema
     metadata: Mapping[str, str]
     primary_key: tuple[str, ...] = ()
 
     def __call__(self, read: Staged, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """See `ports.engine.Stages`.
+        """Stages a split's rows, in the order of its log.
 
         Raises:
             RefusedError: a row breaks a rule, more messages have rows than had before,
@@ -156,7 +157,7 @@ class StageTask:
         """
         stager: Stager | None = None
         tally = _RowTally(read)
-        check = self._checks(read.split)
+        check = self._check_of(read.split)
         try:
             for batch in rows:
                 stager = stager or self.rows(read.split)
@@ -169,7 +170,7 @@ class StageTask:
                     else np.zeros(batch.num_rows, np.bool_)
                 )
                 kept = pa.array(~deleted)
-                check(self._columns(batch, self.own).filter(kept), messages.filter(kept))
+                check(self._columns(batch, self.row_schema).filter(kept), messages.filter(kept))
                 tally.add(messages, deleted)
                 self._stage(stager, batch, messages)
                 crash_point("reshape.middle")
@@ -185,13 +186,15 @@ class StageTask:
             stager.add(
                 self._columns(
                     batch,
-                    change_schema(self.own, self.primary_key) if self.primary_key else self.own,
+                    change_schema(self.row_schema, self.primary_key)
+                    if self.primary_key
+                    else self.row_schema,
                 ),
                 messages,
             )
         except UnfitRowsError as unfit:
             what = (
-                "The table has no place for a row that the function of transform.spark gave:"
+                "A row that the function of transform.spark gave doesn't fit the table:"
                 f" {unfit.what}"
             )
             do = (
@@ -205,13 +208,13 @@ class StageTask:
     def _columns(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([batch[f.name] for f in schema], schema=schema)
 
-    def _checks(self, split: Split) -> Callable[[pa.RecordBatch, pa.RecordBatch], None]:
-        """What a split's rows, with their messages, are held to."""
-        held, keys = self.rules.open(), _MessageKeys(self.primary_key, split)
+    def _check_of(self, split: Split) -> Callable[[pa.RecordBatch, pa.RecordBatch], None]:
+        """Returns the check of a split's rows, with their messages."""
+        checked, keys = self.rules.open(), _MessageKeys(self.primary_key, split)
 
         def check(rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
             _refuse_nulls(rows, messages, split)
-            _refuse_unheld(held(_decoded(rows)), messages, split)
+            _refuse_broken_rules(checked(_decoded(rows)), messages, split)
             if self.primary_key and rows.num_rows:
                 keys.refuse_doubled(rows, messages["offset"].to_numpy())
 
@@ -219,8 +222,9 @@ class StageTask:
 
 
 class _MessageKeys:
-    """The keys of the rows of a message, whose order within it is lost on the way
-    through a DataFrame.
+    """The keys of the rows of one message.
+
+    The order of these rows is lost on the way through a DataFrame.
     """
 
     def __init__(self, primary_key: tuple[str, ...], split: Split) -> None:
@@ -228,8 +232,9 @@ class _MessageKeys:
         self._offset, self._seen = split.start - 1, set[tuple[object, ...]]()
 
     def refuse_doubled(self, rows: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> None:
-        """Look at the next rows of the split, at most at those whose message has
-        several and at the last.
+        """Checks the keys of the next rows of the split.
+
+        It looks only at the rows of messages that have several, and at the last row.
         """
         again = np.flatnonzero(np.diff(offsets, prepend=self._offset) == 0)
         shared = np.unique(np.concatenate([again, again - 1, [len(offsets) - 1]]))
@@ -241,7 +246,7 @@ class _MessageKeys:
             if key in self._seen:
                 what = (
                     "The function of transform.spark gave two rows of one key that name one"
-                    " message: which is the last can't be told"
+                    " message: nobody can say which is the last"
                 )
                 do = (
                     "No row was committed. Have it give one row of each sink.primary_key for a"
@@ -254,16 +259,19 @@ class _MessageKeys:
 
 
 def _decoded(rows: pa.RecordBatch) -> Decoded:
-    """Rows as a decoder would give them, each of a message of its own."""
+    """Returns rows as a decoder would, each of a message of its own."""
     none = pa.array([], pa.string())
     return Decoded(
         rows, pa.array(np.arange(rows.num_rows)), pa.array([], pa.int64()), none, none, none
     )
 
 
-def _refuse_nulls(own: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> None:
-    """A DataFrame's own word on what may be null is worth nothing behind an outer join."""
-    for column, field in zip(own.columns, own.schema, strict=True):
+def _refuse_nulls(rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> None:
+    """Checks the columns that are never null by the schema.
+
+    A DataFrame's own word on that means nothing behind an outer join.
+    """
+    for column, field in zip(rows.columns, rows.schema, strict=True):
         if column.null_count and not field.nullable:
             row = int(np.flatnonzero(column.is_null())[0])
             what = (
@@ -279,11 +287,13 @@ def _refuse_nulls(own: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -
             )
 
 
-def _refuse_unheld(held: Decoded, messages: pa.RecordBatch, split: Split) -> None:
-    if not len(held.dead_index):
+def _refuse_broken_rules(checked: Decoded, messages: pa.RecordBatch, split: Split) -> None:
+    if not len(checked.dead_index):
         return
-    what = f"{held.dead_reason[0].as_py()}: {held.dead_detail[0].as_py()}"
-    others = f", and {len(held.dead_index) - 1} rows near it" if len(held.dead_index) > 1 else ""
+    what = f"{checked.dead_reason[0].as_py()}: {checked.dead_detail[0].as_py()}"
+    others = (
+        f", and {len(checked.dead_index) - 1} rows near it" if len(checked.dead_index) > 1 else ""
+    )
     raise RefusedError(
         "A row that the function of transform.spark gave breaks a rule of its schema:"
         f" {what}{others}",
@@ -291,7 +301,7 @@ def _refuse_unheld(held: Decoded, messages: pa.RecordBatch, split: Split) -> Non
         "No row was committed. Fix the function or the schema, then run the window again.",
         split.topic,
         split.partition,
-        messages["offset"][held.dead_index[0].as_py()].as_py(),
+        messages["offset"][checked.dead_index[0].as_py()].as_py(),
     )
 
 
@@ -316,7 +326,7 @@ class _RowTally:
             or offsets[-1] >= self._read.split.stop
         ):
             raise self._miscounted(
-                "rows came that are not in the order of the split's log, or not of it"
+                "rows came that are not in the order of the split's log, or not of the split"
             )
         self._deletes += int(np.count_nonzero(deleted))
         self._rows += int(np.count_nonzero(~deleted))
@@ -324,7 +334,7 @@ class _RowTally:
         self._last = int(offsets[-1])
 
     def counted(self, staging: Staging) -> Staged:
-        """What was read, with what became of it."""
+        """Returns the read split's result with the counts of its staged rows."""
         read, counts = self._read, self._read.counts
         if self._deletes != counts.deletes:
             what = f"{self._deletes} deletes came to be staged, and {counts.deletes} were read"
@@ -336,7 +346,7 @@ class _RowTally:
             )
         if self._messages > counts.valid:
             raise self._miscounted(
-                f"{self._messages} messages have rows behind it, and {counts.valid} had any before"
+                f"{self._messages} messages have rows after it, and {counts.valid} had any before"
             )
         changed = msgspec.structs.replace(
             counts,

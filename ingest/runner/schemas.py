@@ -1,16 +1,15 @@
-"""Writers' schemas in a run: what an id meant to the pipeline once, it means in every
-try, every window, and to every task.
+"""Writers' schemas in a run: an id means the same in every try, window and task.
 
-    before a job      the ledger's schemas, and what the registry has under the subjects of its
-                      topics, which the ledger keeps from then on
-    in a task         an id that is none of these is asked for, once in a split, and brought back
-    before a commit   the ledger keeps what was brought back, if it is no other schema than the one
-                      it has under that id
+    before a job      the ledger's schemas, and those that the registry has under the subjects of
+                      its topics, which the ledger keeps from then on
+    in a task         an id that is none of these is asked for, once in a split, and comes back
+                      with the results
+    before a commit   the ledger keeps these, if they are no other schemas than those it has
+                      under their ids
 
 So a retry decodes by the schemas of the first try: those were kept before anything of
-it was committed, and of a try that committed nothing nothing depends on what it saw. A
-registry that gives another schema under an id than before is refused, by whichever look
-finds it.
+it was committed, and nothing depends on a try that committed nothing. If a registry
+gives another schema under an id than before, each of these steps refuses it.
 """
 
 from __future__ import annotations
@@ -28,15 +27,17 @@ from windrow.ingest.runner.attempts import Attempt
 from windrow.ingest.runner.context import Pipeline
 
 
-def informed(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipeline:
-    """The pipeline with a decoder that knows the schemas of some attempts' messages, where it goes by any.
+def with_writer_schemas(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipeline:
+    """Returns the pipeline with a decoder that knows the schemas of some messages.
+
+    They are those of the attempts. A decoder that uses no schemas stays as it is.
 
     Raises:
         RefusedError: the registry has another schema under an id than the pipeline met
-            there before.
-        UnreachableError: it doesn't answer.
-        SpecError: nothing says of which record the messages are.
-    """  # noqa: E501
+            before.
+        UnreachableError: the registry doesn't answer.
+        SpecError: nothing says which record the messages are.
+    """
     topics = sorted({split.topic for attempt in attempts for split in attempt.readable})
     decoder = pipeline.decoder() if topics else None
     if not isinstance(decoder, UsesSchemas):
@@ -48,29 +49,29 @@ def informed(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipeline:
     for attempt in attempts:
         if attempt.found is not None:
             _refuse_others(by_id.values(), attempt.found.receipt.splits)
-    ready = foreseen.decoder.with_schemas(list(fitting(by_id.values())))
+    ready = foreseen.decoder.with_schemas(list(_small_enough(by_id.values())))
     return replace(pipeline, decoder=lambda: ready)
 
 
 def decoder_for(pipeline: Pipeline, topics: Sequence[str]) -> Decoder:
-    """The pipeline's decoder for messages of some topics, outside of a run.
+    """Returns the pipeline's decoder for messages of some topics, outside of a run.
 
-    A schema that the pipeline has met means what it meant then.
+    A schema that the pipeline has met means the same as then.
 
     Raises:
         UnreachableError: the registry doesn't answer.
-        SpecError: nothing says of which record the messages are.
+        SpecError: nothing says which record the messages are.
     """
     decoder = pipeline.decoder()
     if not isinstance(decoder, UsesSchemas) or not topics:
         return decoder
     return decoder.foreseen(topics).decoder.with_schemas(
-        list(fitting(pipeline.ledger.schemas(pipeline.spec.id)))
+        list(_small_enough(pipeline.ledger.schemas(pipeline.spec.id)))
     )
 
 
 def keep_schemas(pipeline: Pipeline, staged: Sequence[Staged]) -> None:
-    """Keep the schemas that tasks had to ask for.
+    """Keeps the schemas that tasks had to ask for.
 
     Raises:
         RefusedError: one is another than the pipeline met under that id, or than
@@ -90,7 +91,7 @@ def _keep(pipeline: Pipeline, schemas: Sequence[WriterSchema]) -> None:
 
 
 def _refuse_others(known: Iterable[WriterSchema], splits: Sequence[SplitCounts]) -> None:
-    """What is replaced was decoded by the schemas that are known now."""
+    """Checks that a replaced generation was decoded by the schemas that are known now."""
     digests = {schema.id: schema.digest for schema in known}
     for split in splits:
         for id_, digest in split.schemas:
@@ -98,8 +99,11 @@ def _refuse_others(known: Iterable[WriterSchema], splits: Sequence[SplitCounts])
                 raise _other(id_)
 
 
-def fitting(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
-    """As many as travel with each task without weight; tasks ask for the others."""
+def _small_enough(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
+    """Yields as many schemas as are small enough to be sent with each task.
+
+    Tasks ask for the others.
+    """
     left = MOST_CHARACTERS
     for schema in schemas:
         if schema.size <= left:
@@ -109,9 +113,10 @@ def fitting(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
 
 def _other(id_: str) -> OwnerError:
     return OwnerError(
-        f"The schema registry has another schema under id {id_} than the one that this pipeline's"
-        " messages named so before",
+        f"The schema registry has another schema under id {id_} than the one that this pipeline met"
+        " there before",
         "decode",
-        "An id is for ever: was the registry begun anew, or is it another one? Name the right one"
-        " in source.registry, or begin a pipeline with another id. Nothing was committed.",
+        "A registry never changes the schema of an id: it was set up anew, or is another one. Name"
+        " the right one in source.registry, or begin a pipeline with another id. Nothing was"
+        " committed.",
     )

@@ -1,6 +1,6 @@
-"""What an executor does with one split: read -> decode -> transform -> stage.
+"""The task of one split, on an executor: read -> decode -> transform -> stage.
 
-Beside `pipeline.py`, the only place that knows an order.
+Only this module and `pipeline.py` know an order of steps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from windrow.ingest.schema.messages import for_rows, in_calendar
 
 @dataclass(frozen=True)
 class LateBins:
-    """The hours of a window and of those before it.
+    """The bounds in time of a window and of those before it.
 
     `edges` (epoch milliseconds, ascending) are their starts, the last two the window's
     own start and end; `keys` name the windows that start at all edges but the last.
@@ -49,13 +49,12 @@ class LateBins:
 
 @dataclass(frozen=True)
 class SplitTask:
-    """Picklable; called once per task attempt.
+    """Stages one split; picklable, and called once per task attempt.
 
-    A failed or repeated attempt leaves files that nothing names.
-
-    `late_bins`: what the messages' timestamps are held against; None for a micro-batch,
-    which has none. `keyed`: whether the table has a primary key; then changes are
-    staged, rows and deletes, instead of rows (`ingest.schema.changes`).
+    A failed or repeated attempt leaves files that nothing names. `late_bins`: bounds
+    that the messages' timestamps are compared with; None for a micro-batch, which has
+    none. `keyed`: True if the table has a primary key; then changes are staged, rows
+    and deletes, instead of rows (`ingest.schema.changes`).
     """
 
     reader: Reader
@@ -67,8 +66,9 @@ class SplitTask:
     keyed: bool = False
 
     def __call__(self, split: Split) -> Staged:
-        """Take one split through all steps in batches, so that memory doesn't grow with
-        the window.
+        """Takes one split through all steps in batches.
+
+        So memory doesn't grow with the window.
         """
         began = time.time()
         schemas = _Schemas()
@@ -112,7 +112,7 @@ class SplitTask:
         )
 
     def _stage_dead(self, dead: Stager, refused: pa.RecordBatch, decoded: Decoded) -> None:
-        """Refused messages, with why, and the schemas that they named."""
+        """Stages refused messages, with the reasons, and the schema ids in them."""
         stages, decoder = decoded.dead_stage, self.decoder
         ids = (
             decoder.schema_ids(refused, stages)
@@ -128,13 +128,14 @@ class SplitTask:
 
 
 def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> Decoded:
-    """Stage what a batch of messages became, each row beside its message; `keyed` as in `SplitTask`.
+    """Stages the rows or changes of a batch of messages; `keyed` as in `SplitTask`.
 
     Returns:
-        What became of them: messages with a row that the table has no place for are dead letters.
-    """  # noqa: E501
+        The batch as staged: messages with a row that the table can't hold are dead
+        letters.
+    """
     while True:
-        staged, beside, index = _staged(messages, decoded, keyed=keyed)
+        staged, beside, index = _with_messages(messages, decoded, keyed=keyed)
         try:
             if staged.num_rows:
                 rows.add(staged, beside)
@@ -145,20 +146,21 @@ def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keye
             return decoded
 
 
-def rows_beside(
+def rows_with_messages(
     messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """What a batch of messages became, rows or (`keyed`, as in `SplitTask`) changes,
-    and for each of them its message.
+    """Returns the rows or changes of a batch of messages, and the message of each.
+
+    They are changes if `keyed`, as in `SplitTask`.
     """
-    staged, beside, _ = _staged(messages, decoded, keyed=keyed)
+    staged, beside, _ = _with_messages(messages, decoded, keyed=keyed)
     return staged, beside
 
 
-def _staged(
+def _with_messages(
     messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool
 ) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.Int64Array]:
-    """As `rows_beside`, with the number of each row's message."""
+    """Returns as `rows_with_messages`, and the index of each row's message."""
     if not keyed:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
         return (
@@ -178,8 +180,9 @@ def _staged(
 
 @dataclass
 class _Schemas:
-    """The writers' schemas of a split's messages: id and digest of each, and those that
-    had to be asked for.
+    """The writers' schemas of a split's messages.
+
+    `used`: id and digest of each; `asked`: those that had to be asked for.
     """
 
     used: set[tuple[str, str]] = field(default_factory=set)
@@ -193,11 +196,10 @@ class _Schemas:
 
 @dataclass
 class _Tally:
-    """The task's own counts, apart from the reader's and the stager's.
+    """The task's own counts, independent of the reader's and the stager's.
 
-    `stamped`: messages before the first edge, between edges, after.
-
-    `position`: behind the last message that was given.
+    `stamped`: messages before the first edge, between edges, after. `position`: behind
+    the last message of the reader.
     """
 
     split: Split
@@ -261,8 +263,9 @@ class _Tally:
             self.stamped += np.bincount(bins, minlength=len(self.stamped))
 
     def _outside(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-        """Late, early, and late by the window whose hours they are stamped in; what is
-        older than all of them counts to the first.
+        """Counts late and early messages, and the late ones by their window.
+
+        Messages that are older than all of these windows count to the first.
         """
         if self.late_bins is None:
             return 0, 0, ()

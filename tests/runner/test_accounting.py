@@ -145,7 +145,7 @@ def test_counts_that_agree_are_no_complaint() -> None:
         ({"dead": 1, "dropped": 2}, "2 dead letters were staged for 1 refused messages"),
         ({"dead_staged": 3}, "3 dead letters were staged for 2 refused messages"),
         ({"dead_staged": 1}, "1 dead letters were staged for 2 refused messages"),
-        ({"next_offset": 109}, "the reader stood at 109, before the stop 110"),
+        ({"next_offset": 109}, "the reader ended at 109, before the stop 110"),
         ({"skipped": 1}, "10 messages were read and 1 offsets skipped of 10"),
     ],
 )
@@ -165,7 +165,7 @@ def test_each_counter_is_held_against_another(over: dict[str, int], says: str) -
 @pytest.mark.parametrize("brought", [[], [SPLIT, SPLIT], [Split("shop.things", 1, 100, 111)]])
 def test_results_are_those_of_the_plans_splits(brought: list[Split]) -> None:
     """A split that is missing, there twice, or another one refuses the window."""
-    with pytest.raises(AccountingError, match="not the plan's 1 splits"):
+    with pytest.raises(AccountingError, match="not those of the plan's 1 splits"):
         refuse_unequal(plan(SPLIT), staged(*(counts(s) for s in brought)))
 
 
@@ -425,7 +425,7 @@ def test_a_reader_that_stumbles_commits_nothing(
     text = refused(
         bank, replace(honest, reader=lambda asked: StumblingReader(honest.reader(asked), given))
     )
-    assert f"gave offset {wrong} out of turn" in text
+    assert f"returned offset {wrong} out of order" in text
     assert "bug in the reader" in text
 
 

@@ -291,6 +291,6 @@ def test_a_store_that_lost_letters(office: Office, accepted: int) -> None:
     p = office.pipeline()
     store = replace(p).dead_letters
     store.count = lambda window, attempt: 1  # type: ignore[method-assign]
-    with pytest.raises(RefusedError, match=r"holds 1 of window .*, its receipt counts 2"):
+    with pytest.raises(RefusedError, match=r"holds 1 of window .*, and its receipt counts 2"):
         publish_dead_letters(store, office.topic, receipt, p.now)
     assert office.topic.publish_attempts == 0

@@ -317,7 +317,7 @@ def test_a_topic_that_only_seems_gone(
 
     monkeypatch.setattr(pipeline.broker, "topics", topics)
     blind: set[int] = {1, 2, 3}
-    with pytest.raises(UnreachableError, match="is there again"):
+    with pytest.raises(UnreachableError, match="exists again"):
         desk.run(pipeline, 0)
     answers.clear()
     blind = {1}
