@@ -21,9 +21,9 @@ from windrow.assets.reporting import (
     errors_reported,
     events_logged,
     last_observed,
+    progress_log,
     request_id,
     show,
-    telling,
     warn_of_processes,
 )
 from windrow.assets.schedule import refused_tag
@@ -38,7 +38,7 @@ from windrow.ingest.source.enumerator.grid import parse_windows
 
 
 class Batches(DeadReplayConfig):
-    """A run's config: which micro-batches to commit."""
+    """A run's config: the micro-batches to commit."""
 
     drain: bool = Field(
         default=True,
@@ -68,6 +68,12 @@ class Batches(DeadReplayConfig):
         ),
     )
 
+    def replay_of(self) -> str | None:
+        """The replay that the config asks for, as the beginning of a sentence; None if none."""
+        if self.replay_dead_letters is not None:
+            return f"The dead-letter replay of {self.replay_dead_letters}"
+        return None if self.replay is None else f"The replay of {self.replay}"
+
     def results(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> Iterator[Result]:
         """Runs the batches; yields each result after its commit.
 
@@ -91,19 +97,15 @@ class Batches(DeadReplayConfig):
                 "spec",
                 "Name the batches under replay, or leave accept_fewer out.",
             )
-        asked, progress = Request(request), telling(context)
-        return (
-            run_batches(pipeline, asked, progress)
-            if self.drain
-            else _one(pipeline, asked, progress)
-        )
+        run_waiting = run_batches if self.drain else _run_one
+        return run_waiting(pipeline, Request(request), progress_log(context))
 
     def _replayed_dead_letters(
         self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str
     ) -> Iterator[Result]:
         if self.replay is not None or not self.drain:
             raise SpecError(
-                "Batches are replayed, have their dead letters replayed, or are drained",
+                "replay_dead_letters excludes replay and drain",
                 "spec",
                 "Leave replay and drain out: replay_dead_letters names the batches.",
             )
@@ -117,13 +119,13 @@ class Batches(DeadReplayConfig):
     ) -> Iterator[Result]:
         if not self.drain:
             raise SpecError(
-                "A replay drains nothing",
+                "replay excludes drain",
                 "spec",
                 "Leave drain out: each batch under replay is run.",
             )
         batches = self._named(pipeline, names)
         yield from refused_last(
-            run_past_refused(pipeline, batches, request, telling(context)), len(batches)
+            run_past_refused(pipeline, batches, request, progress_log(context)), len(batches)
         )
 
     @staticmethod
@@ -131,7 +133,7 @@ class Batches(DeadReplayConfig):
         return parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names)
 
 
-def _one(
+def _run_one(
     pipeline: Pipeline, request: Request, progress: Callable[[Progress], None]
 ) -> Iterator[Result]:
     result = run_batch(pipeline, request, progress)
@@ -140,7 +142,10 @@ def _one(
 
 
 def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
-    """Makes the asset of a pipeline's table. `columns`: of its schema; `clock`: of its runs."""
+    """Makes the asset of a pipeline's table.
+
+    `columns`: the columns of its schema; `clock`: the clock of its runs.
+    """
 
     @dg.asset(
         key=table_key(spec),
@@ -153,23 +158,14 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         description=table_description(spec),
     )
     def table(context: dg.AssetExecutionContext, config: Batches) -> Iterator[Any]:
-        what = "A micro-batch" if config.replay is None else f"The replay of {config.replay}"
-        what = (
-            what
-            if config.replay_dead_letters is None
-            else f"The dead-letter replay of {config.replay_dead_letters}"
-        )
-
         def tag(_: RefusedError) -> None:
             context.instance.add_run_tags(context.run.run_id, refused_tag(spec))
 
+        replay = config.replay_of()
         batches = 0
         warn_of_processes(context)
         with errors_reported(
-            context,
-            spec,
-            what,
-            tag if config.replay is None and config.replay_dead_letters is None else None,
+            context, spec, replay or "A micro-batch", tag if replay is None else None
         ):
             pipeline = pipeline_of(spec, context.resources, clock)
             topics = last_observed(context, spec)

@@ -25,33 +25,33 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.tiling import torn
 
-_PROMISE = (
-    f"The newest {NEWEST} windows: what Dagster and the ledger say is what the table's receipts"
-    " say, and the windows tile"
+_RECEIPTS_PROMISE = (
+    f"For the newest {NEWEST} windows, Dagster and the ledger agree with the table's receipts, and"
+    " the windows tile"
+)
+_LOSS_PROMISE = f"None of the newest {NEWEST} windows had to go on without messages that were gone"
+_MARGIN_PROMISE = "Unread messages are still far from the topics' retention"
+_COMPLETE_PROMISE = (
+    f"The hours of the newest {NEWEST} windows are over in every topic-partition, and none of their"
+    " messages came late"
 )
 
 
 def table_checks(spec: PipelineSpec, clock: Clock) -> list[dg.AssetChecksDefinition]:
     """All checks of a pipeline's table; micro-batches have no hours to be complete."""
-    loss_promise = (
-        f"None of the newest {NEWEST} windows had to go on without messages that were gone"
-    )
-    margin_promise = "What is unread is still far from the topics' retention"
     checks = [
         _receipts_check(spec),
-        _warning(spec, clock, "loss", loss_promise, _loss),
-        _warning(spec, clock, "retention_margin", margin_promise, _retention_margin),
+        _warning(spec, clock, "loss", _LOSS_PROMISE, _loss),
+        _warning(spec, clock, "retention_margin", _MARGIN_PROMISE, _retention_margin),
     ]
     if spec.window.is_batch:
         return checks
-    promise = (
-        f"The hours of the newest {NEWEST} windows are over in every topic-partition, and nothing"
-        " of them came late"
-    )
-    return [*checks, _warning(spec, clock, "completeness", promise, completeness)]
+    return [*checks, _warning(spec, clock, "completeness", _COMPLETE_PROMISE, completeness)]
 
 
 def _evaluated(
@@ -62,15 +62,15 @@ def _evaluated(
     metadata: Mapping[str, Value],
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
 ) -> Iterator[Any]:
-    """The events of a check's function.
+    """Yields the events of a check's function.
 
-    For an `AssetCheckResult` Dagster 1.13 looks up which materialization was checked: in
+    For an `AssetCheckResult` Dagster 1.13 looks up which materialization was checked. In
     a run over a range of partitions it lists all partitions of the table for that, once
-    per check (5 s on a grid of five minutes that is ten months long). Without the
-    look-up it goes by the time of the events.
+    per check (5 s on a grid of five minutes that is ten months long). For an
+    `AssetCheckEvaluation` it compares the times of the events instead.
 
     `why`: a sentence in Markdown. A check that didn't pass has it in its metadata too,
-    for not every page shows the description.
+    because not every page shows the description.
     """
     shown = metadata if passed else {"why": dg.MetadataValue.md(why), **metadata}
     yield dg.Output(None)
@@ -149,18 +149,17 @@ def _receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=table_key(spec),
         name="receipts",
-        description=_PROMISE,
+        description=_RECEIPTS_PROMISE,
         required_resource_keys=keys_of(spec),
     )
     def receipts(context: dg.AssetCheckExecutionContext) -> Any:
         with failing(f"The receipts of {spec.id}"):
             pipeline = pipeline_of(spec, context.resources)
-            all_receipts = (committed.receipt for committed in pipeline.sink.receipts())
-            newest = sorted(all_receipts, key=lambda receipt: receipt.window)[-NEWEST:]
-            copies = _by_window(pipeline.ledger.recorded(spec.id, NEWEST))
+            copies = pipeline.ledger.recorded(spec.id, NEWEST)
+            newest = _newest(pipeline.sink, [copy.window for copy in copies])
         wrong = [
             *_differences("Dagster", newest, _shown(context.instance, spec, newest)),
-            *_differences("the ledger", newest, copies),
+            *_differences("the ledger", newest, _by_window(copies)),
             *gaps(newest),
         ]
         yield from _evaluated(
@@ -172,6 +171,18 @@ def _receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
         )
 
     return receipts
+
+
+def _newest(sink: Sink, recorded: Sequence[Window]) -> list[Receipt]:
+    """The table's receipts of the newest windows, in window order.
+
+    `recorded`: the newest windows in the ledger. If there are fewer than `NEWEST`, the
+    ledger may be new, and all receipts of the table are read.
+    """
+    if len(recorded) == NEWEST:
+        return [found.receipt for found in sink.looks(recorded) if found is not None]
+    receipts = (committed.receipt for committed in sink.receipts())
+    return sorted(receipts, key=lambda receipt: receipt.window)[-NEWEST:]
 
 
 def _why(wrong: Sequence[str], windows: int) -> str:
@@ -197,8 +208,8 @@ def _shown(
 ) -> dict[str, ShownReceipt]:
     """The receipts that Dagster shows, by window; those it doesn't know are missing.
 
-    A window in time costs one look-up in the event log. Batches have no partitions:
-    among the newest events each batch is found, its newest event first.
+    Each window in time costs one look-up in the event log. Micro-batches have no
+    partitions, so the table's newest events are searched.
     """
     table = table_key(spec)
     if spec.window.is_batch:
@@ -245,8 +256,9 @@ def _differences(
 
 
 def gaps(receipts: Sequence[Receipt]) -> list[str]:
-    """Neighbouring windows that don't share their boundary, except across a rebase:
-    messages between them would be lost, or read twice.
+    """Describes neighbouring windows that don't share their boundary.
+
+    Messages between them are lost, or read twice. A rebase between them is no gap.
     """
     return [
         f"{one.window.key} stops elsewhere than {other.window.key} starts: {unlike}"

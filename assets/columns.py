@@ -9,6 +9,7 @@ import dagster as dg
 from windrow.assets.names import upstream_keys
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.formats.kind import FormatSection
+from windrow.ingest.model.metadata_columns import METADATA
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.metadata_fields import fields
 
@@ -19,24 +20,9 @@ _PARTS = {
     "window": None,
     "attempt": None,
 }
-"""The part of a message that a metadata column comes from, if not of its name; None: no part."""
-
-
-_MEANINGS = {
-    "topic": "the topic of the row's message",
-    "partition": "its partition in the topic",
-    "offset": "its offset in the partition",
-    "ordinal": "which of the rows of its message it is, from 0",
-    "timestamp": "its timestamp; null where it has none",
-    "timestamp-type": "who stamped it: its producer (CreateTime) or the broker (LogAppendTime)",
-    "headers": "its headers; of two with one key the last",
-    "header-list": "its headers, all of them, in order",
-    "leader-epoch": "the leader epoch that it was written in",
-    "key": "its key",
-    "value-size": "the length of its value in bytes",
-    "attempt": "the attempt that wrote the row",
-    "window": "the window that it was read in",
-}
+"""The part of a message that a metadata column comes from, if it has another name than
+the column; None if it comes from no part.
+"""
 
 
 def column_schema(
@@ -44,13 +30,13 @@ def column_schema(
 ) -> dg.TableSchema:
     """The columns of a committed window, with their constraints.
 
-    Dagster shows those of the newest event instead of the definition's, so they must
-    say as much. A column whose type has changed since has no constraints: nobody knows
-    which it had.
+    Dagster shows the columns of the newest event instead of the definition's, so they
+    must say as much. A column whose type has changed since has no constraints: nobody
+    knows which ones it had.
 
     Args:
-        read: (name, type) of the schema that the window was read with.
-        columns: of the schema as it is now.
+        read: (name, type) of each column of the schema that the window was read with.
+        columns: the columns of the schema as it is now.
         metadata: the metadata columns, name -> column.
     """
     declared = {(column.name, column.type): column for column in _declared(columns)}
@@ -110,7 +96,7 @@ def _own(metadata: Mapping[str, str]) -> list[dg.TableColumn]:
         dg.TableColumn(
             f.name,
             str(f.type),
-            _MEANINGS[names[f.name]],
+            METADATA[names[f.name]].holds,
             dg.TableColumnConstraints(nullable=f.nullable),
         )
         for f in fields(metadata)

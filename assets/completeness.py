@@ -1,9 +1,9 @@
 """Completeness of windows in Dagster: a check, and a sensor for downstream work.
 
-A table's partition is green as soon as its window is committed. Whoever sums up an hour
-wants it complete: `when_complete` makes a sensor that asks for a run of a partition once
-its window is `complete`, and once more whenever its generation or its state changes
-(replaced, late).
+A table's partition is green as soon as its window is committed. Downstream work that
+sums up an hour needs it complete: `when_complete` makes a sensor that requests a run of
+a partition once its window is `complete`, and again whenever its generation or its state
+changes (replaced, late).
 """
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
@@ -33,7 +33,7 @@ LOOK_BACK = 500
 """How many of the newest windows a tick looks at."""
 
 AT_ONCE = 50
-"""Most runs that a tick asks for, the oldest windows first; the next tick goes on."""
+"""Most runs that a tick requests, the oldest windows first; the next tick goes on."""
 
 Target: TypeAlias = (
     "str | dg.AssetsDefinition | dg.AssetSelection | dg.JobDefinition |"
@@ -53,14 +53,14 @@ def when_complete(
 ) -> dg.SensorDefinition:
     """Makes a sensor that runs `target` for each partition whose window is complete.
 
-    The cursor has what was asked for already; without it (a reset) the run keys, made of
-    window, generation and state, prevent second runs.
+    The cursor has the requests of earlier ticks; without it (a reset) the run keys, made
+    of window, generation and state, prevent second runs.
 
     Args:
-        spec: the upstream pipeline's, of windows in time.
-        target: what to run.
-        name: the sensor's; by default one per pipeline.
-        every_seconds: the least time between two looks.
+        spec: the upstream pipeline, which must have windows in time.
+        target: the assets or the job to run.
+        name: the sensor's name; by default it is made of the pipeline's id.
+        every_seconds: the least time between two ticks.
 
     Raises:
         SpecError: the pipeline has micro-batches, which have no hours to be complete.
@@ -82,7 +82,7 @@ def when_complete(
         try:
             states = _states_of(pipeline_of(spec, context.resources))
         except WindrowError as error:
-            return dg.SkipReason(f"Nobody knows what is complete: {error}")
+            return dg.SkipReason(f"It is unknown which windows are complete: {error}")
         asked: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
         new = [key for key, state in states.items() if asked.get(key) != state][:AT_ONCE]
         if not new:
@@ -96,8 +96,9 @@ def when_complete(
 
 
 def _states_of(pipeline: Pipeline) -> dict[str, str]:
-    """`generation state` by partition key of the newest windows that are complete or
-    late, in the order of time.
+    """`generation state` of the newest windows that are complete or late.
+
+    By partition key, in the order of time.
     """
     states = completeness_of(pipeline, LOOK_BACK).windows
     window = in_time(pipeline.spec.window)
@@ -111,7 +112,10 @@ def _states_of(pipeline: Pipeline) -> dict[str, str]:
 
 
 def completeness(pipeline: Pipeline) -> Verdict:
-    """Checks the newest windows: open past their time, or late; and who holds the watermark."""
+    """Checks whether any of the newest windows is late, or open past its time.
+
+    The metadata names the topic-partitions that hold the watermark back.
+    """
     judgement = completeness_of(pipeline, NEWEST)
     states = dict(sorted(judgement.windows.items()))
     late = {key: state.late_elsewhere for key, state in states.items() if state.state == "late"}
@@ -119,8 +123,9 @@ def completeness(pipeline: Pipeline) -> Verdict:
         r.window.key
         for r in pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
         if r.window.span is not None
-        and pipeline.now() > _patience(in_time(pipeline.spec.window), r.window.span[1])
-        and r.window.key in states  # or it was committed since they were asked
+        and pipeline.now() > _overdue_at(in_time(pipeline.spec.window), r.window.span[1])
+        # it isn't there if it was committed after the states were read
+        and r.window.key in states
         and states[r.window.key].state == "open"
     ]
     shown: dict[str, Value] = {
@@ -144,13 +149,13 @@ def completeness(pipeline: Pipeline) -> Verdict:
     return not late and not overdue, " ".join(words) or well, shown
 
 
-def _patience(window: TimeWindows, end: datetime) -> datetime:
-    """Until when a window that ends at `end` may be open."""
+def _overdue_at(window: TimeWindows, end: datetime) -> datetime:
+    """The instant until which a window that ends at `end` may be open."""
     return end + window.delay + window.max_wait
 
 
 def shortened(lines: Sequence[str]) -> str:
-    """The first lines, and how many more there are."""
+    """The first lines, and the number of the rest."""
     more = [f"and {len(lines) - _MANY} more"] if len(lines) > _MANY else []
     return "\n".join([*lines[:_MANY], *more]) or "nothing"
 
@@ -159,8 +164,8 @@ _REASONS: Mapping[How, tuple[str, str]] = {
     "end": (
         "when the newest window was cut, its log held no message from after that",
         (
-            "The next window's run looks again. If it is idle and may be, set `window.idle:"
-            " exempt`; if it may not, look at its producer."
+            "The next window's run looks again. If the topic-partition may be idle, set"
+            " `window.idle: exempt`; if it may not, look at its producer."
         ),
     ),
     "open": (
@@ -180,7 +185,7 @@ _REASONS: Mapping[How, tuple[str, str]] = {
         "The next window's run looks again.",
     ),
 }
-"""Why a mark proves nothing, and what to do, by the way in which it was found."""
+"""The reason why a mark proves nothing, and what to do, by `Mark.how`."""
 
 _UNKNOWN = ("no boundary proves more", "The next window's run looks again.")
 
@@ -189,8 +194,8 @@ def _overdue_words(judgement: Completeness, overdue: Sequence[str], newest: Boun
     """Says which topic-partitions keep windows open past their time, since when, and why.
 
     Args:
-        judgement: how complete the windows are.
-        overdue: the keys of those that are open past their time.
+        judgement: the states of the windows.
+        overdue: the keys of the windows that are open past their time.
         newest: the newest frozen boundary.
     """
     open_past_time = (
@@ -219,8 +224,8 @@ def _late_words(late: Mapping[str, int]) -> str:
         else f"{count:,} messages of {whose} hours are"
     )
     return (
-        f"{_few(list(late))}: {which} in later windows. Nothing is lost: sums by hour go by the"
-        " message's timestamp; a longer `window.delay` waits for such messages."
+        f"{_few(list(late))}: {which} in later windows. Nothing is lost: sum by hour over the"
+        " message's timestamp. A longer `window.delay` waits for such messages."
     )
 
 

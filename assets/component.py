@@ -20,7 +20,7 @@ from windrow.ingest.errors import SpecError
 
 FILE = "defs.yaml"
 
-# `dg` warns in each command of this class of dagster-spark, which comes with
+# Each `dg` command warns about this class of dagster-spark, which comes with
 # dagster-pyspark.
 warnings.filterwarnings("ignore", "Class `SparkDeclarativePipelineScaffolder`", dg.PreviewWarning)
 
@@ -95,7 +95,7 @@ def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
     """Refuses an id that Dagster can't tell from another one of the code location.
 
     Raises:
-        SpecError: names both ids and both files.
+        SpecError: there is such an id; the message names both ids and both files.
     """
     name = identifier(spec.id)
     other = next((o for o in others if identifier(o.id) == name), None)
@@ -118,11 +118,13 @@ def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
 
 
 def refuse_two_clusters(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
-    """Refuses a cluster's name that another windrow.yaml of the code location gives to
-    another cluster.
+    """Refuses one name for two clusters in one code location.
+
+    Two windrow.yaml files may give the name to different clusters, which would have one
+    key in Dagster.
 
     Raises:
-        SpecError: names the cluster and both files.
+        SpecError: there are two; the message names the cluster and both files.
     """
     other = next(
         (
@@ -135,11 +137,12 @@ def refuse_two_clusters(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> N
     if other is not None:
         one, two = sorted(str(each.folder / FILE) for each in (spec, other))
         what = (
-            f"{one} and {two} name a cluster {spec.source.cluster} and mean two, which Dagster"
-            " would have under one key"
+            f"{one} and {two} read from a cluster called {spec.source.cluster}, which is another"
+            " one in each of them, and Dagster has one resource of that name"
         )
         raise SpecError(
             what,
             "spec",
-            "Tell it in one windrow.yaml above both, or give the two clusters two names.",
+            "Define the cluster in one windrow.yaml above both, or give the two clusters two"
+            " names.",
         )

@@ -22,7 +22,7 @@ from windrow.ingest.runner.pipeline import one_by_one, pass_over_refused, run
 
 
 class DeadReplayConfig(dg.Config):
-    """Which dead letters a run replays, and how; of no use for any other run."""
+    """A run's config: the dead letters to replay, and the edit; refused for other runs."""
 
     stage: str | None = Field(
         default=None,
@@ -69,7 +69,8 @@ def replayed_dead_letters(
 
     Raises:
         SpecError: the script can't be used.
-        WindrowError: as `replay_dead_letters` and `run`, at the window that it is about.
+        WindrowError: as `replay_dead_letters` and `run`, when the iterator reaches the
+            window that failed.
     """
     edit = None if choice.edit is None else load_edit(pipeline.spec.folder / choice.edit)
     request = DeadReplayRequest(request_id(context), Chosen(choice.stage, choice.reason), edit)

@@ -1,8 +1,8 @@
 """Assembles a pipeline on the Dagster resources under its keys, and on nothing else.
 
-Pipelines that name a cluster and say nothing else of it share its resource. Another
-resource under a key changes runs, checks, sensors and observations alike; it needs the
-methods that are called here.
+Pipelines that name a cluster and have no other connection settings share its resource.
+A replacement under a key changes runs, checks, sensors and observations alike; it needs
+the methods that are called here.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def keys_of(spec: PipelineSpec) -> set[str]:
 
 
 def connection_of(spec: PipelineSpec, resources: Any) -> Connection:
-    """The broker that planning asks, and the readers of its splits.
+    """The broker for planning, and the readers of splits.
 
     Raises:
-        SpecError: the resource under the source's key is no source.
+        SpecError: the resource under the source's key has no `connect`.
     """
     connection: Connection = _under(kafka_key(spec), resources, "connect").connect(
         spec.source.isolation
@@ -52,7 +52,7 @@ def connection_of(spec: PipelineSpec, resources: Any) -> Connection:
 
 
 def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pipeline:
-    """The pipeline on the resources of a Dagster context. Only the ledger is opened.
+    """Assembles the pipeline on the resources of a Dagster context; opens only the ledger.
 
     Raises:
         SpecError: the schema can't be loaded, or a resource can't be used.
@@ -81,12 +81,13 @@ def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:
 
 
 def _under(key: str, resources: Any, method: str) -> Any:
-    """The resource of a key, which must have a method."""
+    """The resource under a key; refuses one that lacks a method."""
     resource = getattr(resources, key)
     if not callable(getattr(resource, method, None)):
-        do = f"Give one that has a method {method}(), as the one of its spec has."
+        do = f"Give a resource with a method {method}(), like the spec's own."
         raise SpecError(
-            f"Under the key {key} stands a {type(resource).__name__}, which is no such resource",
+            f"The resource under the key {key} is a {type(resource).__name__}, which can't be used"
+            " there",
             "spec",
             do,
         )

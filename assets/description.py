@@ -1,7 +1,7 @@
 """A table's definition in Dagster: its description, and its metadata before any run.
 
-Dagster shows descriptions as Markdown: a user's own words are put in code spans, or
-their `*` and `_` would be lost.
+Dagster shows descriptions as Markdown: names from a spec are put in code spans, so that
+their `*` and `_` aren't lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from windrow.ingest.schema.load import ModelReference, load_model
 
 
 def code(text: str) -> str:
-    """A code span, whose fence is longer than any row of backticks in the text."""
+    """A Markdown code span, whose fence is longer than any run of backticks in the text."""
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     pad = " " if "`" in text else ""
     return f"{fence}{pad}{text}{pad}{fence}"
@@ -35,7 +35,7 @@ def selected(selection: Selection) -> str:
 
 
 def table_description(spec: PipelineSpec) -> str:
-    """The model's docstring, what the table has, and the meaning of its events' metadata.
+    """The model's docstring, the topics and the grid, and the meaning of events' metadata.
 
     Raises:
         SpecError: the model can't be loaded.

@@ -46,9 +46,10 @@ def kafka_table(
     """Makes a pipeline's definitions. Reads the schema; doesn't ask Kafka, ledger or table.
 
     Args:
-        spec: the pipeline's.
-        resources: replacements for the spec's, by the keys of `assets.names`.
-        clock: for tests.
+        spec: the pipeline.
+        resources: replacements for the spec's own resources, by the keys of
+            `assets.names`.
+        clock: the clock of runs and checks; tests set it.
 
     Raises:
         SpecError: the schema can't be loaded, or has a type that the table hasn't; or a
@@ -57,11 +58,11 @@ def kafka_table(
     with warnings.catch_warnings():
         # dagster is pinned, and its user can do nothing about them
         warnings.simplefilter("ignore", dg.BetaWarning)
-        definitions = _made(spec, clock)
+        definitions = _definitions(spec, clock)
     return standing_on(definitions, resources)
 
 
-def _made(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
+def _definitions(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
     columns = table_columns(spec)
     table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, clock)
     what = "Micro-batches" if spec.window.is_batch else "Windows"
@@ -81,13 +82,14 @@ def _made(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
         asset_checks=table_checks(spec, clock),
         jobs=[job, topics, *([] if spec.window.is_batch else [dead_replay])],
         schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
-        resources=_named(spec),
+        resources=_resources(spec),
     )
 
 
 def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg.Definitions:
-    """Replaces resources of definitions, for instance to run all pipelines of a code
-    location on a staging cluster.
+    """Replaces resources of definitions.
+
+    For instance, to run all pipelines of a code location on a staging cluster.
 
     Raises:
         SpecError: the definitions have no such key.
@@ -96,9 +98,9 @@ def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg
     unknown = sorted(resources.keys() - own.keys())
     if unknown:
         raise SpecError(
-            f"Nothing asks for a resource {', '.join(unknown)}",
+            f"No definition requires a resource {', '.join(unknown)}",
             "spec",
-            f"These are asked for: {', '.join(sorted(own))}.",
+            f"These are required: {', '.join(sorted(own))}.",
         )
     return dg.Definitions(
         assets=definitions.assets,
@@ -114,7 +116,7 @@ def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg
     )
 
 
-def _named(spec: PipelineSpec) -> dict[str, Any]:
+def _resources(spec: PipelineSpec) -> dict[str, Any]:
     """The resources of a spec, by their keys."""
     return {
         SPARK_KEY: SPARK,
@@ -126,15 +128,17 @@ def _named(spec: PipelineSpec) -> dict[str, Any]:
 
 @cache
 def _of_cluster(cluster: str) -> Any:
-    """One resource object for all pipelines of a cluster: Dagster merges definitions only
-    if they have the same object under a key.
+    """One resource object for all pipelines of a cluster.
+
+    Dagster merges definitions only if they have the same object under a key.
     """
     return _hidden(KafkaSource.of(ClusterSpec.model_validate_json(cluster)))
 
 
 def _hidden(resource: Any) -> Any:
-    """Hides the configuration of windrow's resources, which the UI would show: it may have
-    a password.
+    """Hides the configuration of windrow's resources.
+
+    The UI would show it, and it may have a password.
     """
     if not isinstance(resource, KafkaSource | LedgerState | Table):
         return resource

@@ -16,7 +16,7 @@ import dagster as dg
 
 # not among the public names; dagster is pinned to 1.13
 from dagster._core.errors import DagsterUserCodeProcessError
-from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]  # Dagster itself takes it from there
+from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 
 from windrow.ingest.errors import BugError, UnreachableError, WindrowError
 
@@ -45,7 +45,7 @@ def failure_of(what: str, error: Exception) -> WindowFailedError:
 
     Args:
         what: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
-        error: windrow's, or any other, which is a bug.
+        error: one of windrow's errors, or any other, which is a bug.
     """
     shown = _shown(what, error)
     failure = WindowFailedError(
@@ -58,14 +58,15 @@ def failure_of(what: str, error: Exception) -> WindowFailedError:
 def again_or_failure(
     what: str, error: Exception, policy: dg.RetryPolicy, tries: int
 ) -> WindowRetryError | WindowFailedError:
-    """Makes a retry of an error if something was unreachable; else, and after the last
-    try, a failure.
+    """Makes a retry of an error if something was unreachable, else a failure.
+
+    After the last retry it is a failure, too.
 
     Args:
         what: as of `failure_of`.
         error: as of `failure_of`.
-        policy: how many retries, and after how long.
-        tries: how many retries there were already.
+        policy: the number of retries, and the waits before them.
+        tries: the number of retries until now.
     """
     if not isinstance(error, UnreachableError) or tries >= policy.max_retries:
         return failure_of(what, error)
@@ -81,7 +82,7 @@ def again_or_failure(
 
 @contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Raises errors inside as failures, without a retry."""
+    """Raises errors of the block as failures, without a retry."""
     try:
         yield
     except Exception as error:  # raised again, unknown ones as a bug  # noqa: BLE001
@@ -96,8 +97,10 @@ def _shown(what: str, error: Exception) -> SerializableErrorInfo:
 
 
 def _stack(error: Exception) -> SerializableErrorInfo:
-    """The stack of a bug, with the worker's; without the text of another library's
-    exception, which may quote values and addresses.
+    """The stack of a bug, with the worker's.
+
+    The text of another library's exception is left out: it may quote values and
+    addresses.
     """
     if isinstance(error, BugError):
         return SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
@@ -117,12 +120,12 @@ def _parts(what: str, error: Exception) -> Mapping[str, str | int]:
             "exit_code": error.exit_code,
         }
     do = (
-        "Report it with the stack trace. What the window's receipt says holds; without one nothing"
-        " of it is visible."
+        "Report it with the stack trace. If the window has a receipt, what that says is true;"
+        " without one, nothing of the window is visible."
     )
     return {
         "window": what.removeprefix("Window "),
-        "what": f"{type(error).__name__}, which nobody foresaw",
+        "what": f"{type(error).__name__}, which is none of windrow's errors",
         "do": do,
         "kind": type(error).__name__,
         "exit_code": BugError.exit_code,

@@ -1,4 +1,4 @@
-"""The metadata of a window's event: its receipt, and what is known when it is logged.
+"""The metadata of a window's event: its receipt, lag and completeness.
 
 `MEANINGS` explains each entry in the order of the UI: first what everybody looks for,
 then problems, then the rest. A count that is usually zero is left out if it is.
@@ -55,69 +55,68 @@ MEANINGS: Mapping[str, str] = {
         " became"
     ),
     "deletes": (
-        "with a primary key: rows that its messages took out, or would have if they had been there"
+        "with a primary key: deletions in its messages, also of rows that were not in the table"
     ),
-    "rows_added": "with a primary key: rows that came into the table by the window",
+    "rows_added": "with a primary key: rows that the window brought into the table",
     "rows_removed": "with a primary key: rows that it took out or replaced",
-    "dead_letters": "messages that were refused, each with its reason, beside the table",
-    "window": "from when until when, as `START/END`; of a micro-batch its name",
+    "dead_letters": "refused messages, which are in the dead-letter table, each with its reason",
+    "window": "its hours, as `START/END`; for a micro-batch, its name",
     "batch": "the micro-batch's number",
     "offsets": (
-        "per topic-partition from which offset (`start`) up to which (`stop`, not included), and"
-        " what came of them"
+        "per topic-partition the first offset (`start`), the offset after the last one (`stop`),"
+        " and counts of the messages between them"
     ),
     "topic_partitions": (
-        f"how many there are, if more than {SHOWN}: lists hold those with losses and dead letters,"
-        " then the longest"
+        f"their number, if there are more than {SHOWN}: lists have those with losses and dead"
+        " letters, then the longest"
     ),
     "lag_records": (
-        "offsets beyond the window's stop when the event was made; only of the newest window, the"
+        "offsets after the window's stop when the event was made; only for the newest window, the"
         " last of its run"
     ),
-    "lag_seconds": "the age of the first message there",
-    "partial": "what was lost, or may be",
-    "warnings": "what to look at",
+    "lag_seconds": "the age of the first of these messages",
+    "partial": "messages that are lost, or may be",
+    "warnings": "things to look at",
     "dead_reasons": "dead letters by reason",
     "completeness": (
-        "whether the window's hours were over everywhere by then: `open`, `complete`; `late`: later"
-        " windows hold some"
+        "`complete` if the window's hours were over in all topic-partitions when the event was"
+        " made, `late` if later windows have some of its messages, else `open`"
     ),
-    "watermark": "until when all topic-partitions were seen by then",
-    "messages_read": "messages in the window's offsets, whatever became of them",
+    "watermark": "the time up to which all topic-partitions had been read by then",
+    "messages_read": "messages between the window's offsets, accepted or not",
     "messages_written": (
         "those of them that became rows, where a message may become several or none"
     ),
     "dropped": "messages without a value that were only counted",
-    "filtered": "messages that were fine and became no row",
+    "filtered": "messages that were accepted and became no row",
     "truncated": (
-        "messages with a timestamp finer than a microsecond, which was cut to the microsecond"
-        " before"
+        "messages with a timestamp finer than a microsecond, whose finer digits were cut off"
     ),
     "invisible": (
         "offsets without a visible message: transaction markers, aborted or compacted messages"
     ),
-    "aborted": "those of them that were seen to be aborted messages",
+    "aborted": "those of them that are known to be aborted messages",
     "skipped": "offsets that were not in the log any more",
-    "late": "messages in the window that are stamped before its hours",
-    "early": "messages in the window that are stamped after its hours",
-    "bytes_read": "keys and values of the messages",
+    "late": "messages in the window with a timestamp before its hours",
+    "early": "messages in the window with a timestamp after its hours",
+    "bytes_read": "bytes of the messages' keys and values",
     "run_seconds": (
-        "from when the first of the window's tasks began until the last one ended, without Spark's"
-        " start and the commit"
+        "the time from the start of the window's first task to the end of its last one, without"
+        " Spark's start and the commit"
     ),
-    "rows_per_second": "in that time",
+    "rows_per_second": "rows written per second of that time",
     "dead_replayed": (
-        "dead letters that became rows, or were found to need none, since the window was read"
+        "dead letters that were accepted by a dead-letter replay since the window was read"
     ),
-    "edited": "those of them that were changed for it",
+    "edited": "those of them that were edited before",
     "generation": "how often the window was replaced, or its dead letters replayed",
     "recovered": "the window was committed before: the run wrote nothing",
-    "published": "what came of telling the consumer group",
-    "rows_by_table": "how many of the rows went into each other table",
+    "published": "the offsets that were committed to the consumer group, and errors",
+    "rows_by_table": "the number of rows in each other table",
     "table_version": "the version of the table that the window made",
     "lag": "lag by topic-partition",
     "receipt": "the table's own receipt of the window",
-    "receipt_command": "what prints it, where it is too long to stand here",
+    "receipt_command": "the command that prints it, if it is too long for an event",
 }
 """The meaning of each entry, in order; the table's description shows them."""
 
@@ -132,11 +131,12 @@ def window_metadata(
     """The metadata of one window's event.
 
     Args:
-        spec: the pipeline's.
-        columns: of its schema.
-        result: of the window's run.
-        lag: what is unread behind the window; None of an older window, or if unknown.
-        state: whether the window is complete; None of micro-batches, or if unknown.
+        spec: the pipeline.
+        columns: the columns of its schema.
+        result: the result of the window's run.
+        lag: the unread messages behind the window; None for an older window, or if
+            unknown.
+        state: the window's completeness; None for micro-batches, or if unknown.
     """
     receipt, counts = result.committed.receipt, result.committed.receipt.counts
     found: dict[str, Value] = {
@@ -162,8 +162,9 @@ def window_metadata(
 
 
 def _whole(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
-    """The receipt, or the command that prints it; and how many topic-partitions it has,
-    if lists are cut.
+    """The receipt, or the command that prints it.
+
+    If lists are cut, also the number of topic-partitions.
     """
     text, topic_partitions = to_json(receipt), len(between(receipt.plan.start, receipt.plan.stop))
     found: dict[str, Value] = {}
@@ -274,7 +275,10 @@ def lag_metadata(lag: Lag) -> dict[str, Value]:
 
 
 def lag_table(lag: Lag) -> dg.TableMetadataValue:
-    """One line per topic-partition; of many, those with losses, then the furthest behind."""
+    """One line per topic-partition.
+
+    Of many, those with losses are shown, then the furthest behind.
+    """
     shown = _most(lag.partitions, lambda p: (p.lost, p.records))
     return dg.MetadataValue.table(
         [dg.TableRecord(msgspec.to_builtins(p)) for p in shown], schema=_LAG
@@ -292,15 +296,16 @@ _LAG = dg.TableSchema(
 
 
 def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
-    """One line per topic-partition; of many, those with losses and dead letters, then the
-    longest.
+    """One line per topic-partition.
+
+    Of many, those with losses and dead letters are shown, then the longest.
     """
     counted: dict[TopicPartition, list[SplitCounts]] = {}
     for counts in receipt.splits:
         counted.setdefault(TopicPartition(counts.topic, counts.partition), []).append(counts)
     shown = _most(
         list(between(receipt.plan.start, receipt.plan.stop).items()),
-        lambda of: _weight(*of[1], counted.get(of[0], ())),
+        lambda part: _weight(*part[1], counted.get(part[0], ())),
     )
     lines = [_offsets_line(*marks, counted.get(tp, ())) for tp, marks in shown]
     empty = {name for name in _USUALLY_ZERO if not any(line[name] for line in lines)}
@@ -332,11 +337,11 @@ _OFFSETS = [
     dg.TableColumn(
         "resolved",
         "string",
-        "how start and stop were found, one word if alike. settled: the first message that belongs"
-        " to the later window. end: the log's end, nothing later was there. open: the same, with a"
-        " transaction open behind it. clamped: a neighbour's. log_start: the oldest that was left."
-        " position: where the spec says. batch: where a micro-batch ends. removed: the topic is not"
-        " read any more",
+        "how start and stop were found, one word if in the same way. settled: the first message of"
+        " a later window. end: the log's end, without a later message. open: the same, with an open"
+        " transaction behind it. clamped: moved to the neighbour's cut. log_start: the oldest"
+        " offset in the log. position: a position in the spec. batch: the end of a micro-batch."
+        " removed: the topic is not read any more",
     ),
 ]
 

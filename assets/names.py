@@ -26,11 +26,10 @@ def topic_key(topic: str) -> dg.AssetKey:
 
 
 def upstream_keys(spec: PipelineSpec) -> list[dg.AssetKey]:
-    """The asset keys of the topics that a pipeline reads: one per name, or one for its
-    pattern.
+    """The asset keys of the topics that a pipeline reads: one per name, or one pattern's.
 
-    The UI shows only the last part of a key on a node, so the pattern's must not be the
-    table's.
+    The UI shows only the last part of a key on a node, so the last part of a pattern's
+    key must not be the table's.
     """
     named = spec.source.topic_names()
     return (
@@ -60,10 +59,11 @@ SPARK_KEY = "spark"
 
 
 def kafka_key(spec: PipelineSpec) -> str:
-    """The key of the pipeline's KafkaSource: its cluster's, or its own if the spec has
-    connection settings besides the cluster's name.
+    """The key of the pipeline's KafkaSource.
 
-    Each kind of resource has an ending of its own, so keys can't collide.
+    It is the cluster's if the spec names a cluster and has no other connection settings,
+    else the pipeline's own. Each kind of resource has an ending of its own, so keys can't
+    collide.
     """
     source = spec.source
     own = bool(source.client) or source.tuning != TuningSpec()

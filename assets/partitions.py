@@ -1,7 +1,7 @@
 """Converts between Dagster's partition keys and windrow's windows, in UTC.
 
-Dagster writes and reads the same keys, and isn't asked: each answer of its costs more
-than all of this. Micro-batches are no partitions.
+Dagster has the same keys, but isn't asked for them: one call to it costs more than all
+of this module. Micro-batches are no partitions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windrow.ingest.source.enumerator.grid import (
 )
 
 OFTEN = "*/5 * * * *"
-"""When to look for closed windows if no cron expression says their end + delay."""
+"""When the schedule ticks if no cron expression describes the windows' ends + delay."""
 
 _TO_THE_MINUTE = "%Y-%m-%d-%H:%M"
 _DAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -79,9 +79,9 @@ def _format(window: TimeWindows) -> str:
 def crons_of(window: TimeWindows) -> list[str]:
     """When windows close, as cron expressions: their ends + delay, rounded up to minutes.
 
-    The grid's ticks of a day, moved by the delay, are one expression per set of hours.
-    If that moves some into the next day and the grid isn't on every day, no expression
-    says it: then `OFTEN`.
+    The grid's ticks of a day, moved by the delay, make one expression per set of hours.
+    If some move into the next day and the grid isn't on every day, no expression
+    describes them: the result is `OFTEN` then.
     """
     minute, hour, *days = cron(window.grid).split(" ")
     delay = -(-window.delay // timedelta(minutes=1))
@@ -97,11 +97,11 @@ def crons_of(window: TimeWindows) -> list[str]:
     for at in moved:
         hours.setdefault(at % 60, set()).add(at // 60 % 24)
     minutes = dict[tuple[int, ...], list[int]]()
-    for at, found in sorted(hours.items()):
-        minutes.setdefault(tuple(sorted(found)), []).append(at)
+    for at, of_day in sorted(hours.items()):
+        minutes.setdefault(tuple(sorted(of_day)), []).append(at)
     return [
-        " ".join([_field(found, 60), _field(of_day, 24), *days])
-        for of_day, found in minutes.items()
+        " ".join([_field(of_hour, 60), _field(of_day, 24), *days])
+        for of_day, of_hour in minutes.items()
     ]
 
 
@@ -116,14 +116,14 @@ def closed(window: TimeWindows, now: datetime, newest: int) -> list[str]:
 
 
 def catch_up(window: TimeWindows, now: datetime, least: int, span: timedelta) -> int:
-    """How many of the newest windows to look at: those of a span of time, at least `least`."""
+    """The number of the newest windows to look at: those of `span`, at least `least`."""
     return max(
         least, len(labels_between(window.grid, now - window.delay - span, now - window.delay))
     )
 
 
 def earlier(window: TimeWindows, oldest: str, done: Collection[str]) -> int:
-    """How many windows before a partition key are not done."""
+    """The number of windows before the partition key `oldest` that are not done."""
     first = key_of(window, window.start)
     return _starts(window.grid, window.start, _start_of(window, oldest)) - sum(
         first <= key < oldest for key in done
@@ -131,7 +131,10 @@ def earlier(window: TimeWindows, oldest: str, done: Collection[str]) -> int:
 
 
 def _starts(grid: str, start: datetime, stop: datetime) -> int:
-    """Counts the labels from `start` to before `stop`; one day for all, if days are alike."""
+    """Counts the labels in [start, stop).
+
+    If all days of the grid are alike, one day is counted and multiplied.
+    """
     instant, day, alike = (
         timedelta(microseconds=1),
         timedelta(days=1),

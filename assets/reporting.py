@@ -42,23 +42,23 @@ from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.source.enumerator.completeness import Completeness, judge
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
-"""For unreachable systems; refused data is not tried again."""
+"""Retries after an unreachable system; refused data is not tried again."""
 
 NEWEST = 48
 """How many of the newest windows are looked at for the state of one, and by checks."""
 
 REFUSED = "refused"
-"""The entry of an observation that says that a window was refused, and why.
+"""The metadata entry of an observation of a refused window, with the reason.
 
-A person decides about it: the schedule leaves it alone.
+The schedule leaves the window alone: a person decides about it.
 """
 
 Observed: TypeAlias = dict[dg.AssetKey, tuple[str, str]]
 """The observed topic assets: their data version, and the event that has it."""
 
 
-def telling(context: dg.AssetExecutionContext) -> Callable[[Progress], None]:
-    """Writes into the run's log which window begins to be read."""
+def progress_log(context: dg.AssetExecutionContext) -> Callable[[Progress], None]:
+    """Makes a function that logs each window when its reading begins."""
 
     def progress(at: Progress) -> None:
         begins = at.beginning()
@@ -69,7 +69,7 @@ def telling(context: dg.AssetExecutionContext) -> Callable[[Progress], None]:
 
 
 def warn_of_processes(context: dg.AssetExecutionContext) -> None:
-    """Hints that Dagster's default executor starts a process and a Spark for each step."""
+    """Logs a hint if the run's executor starts a process and a Spark for each step."""
     if context.job_def.executor_def.name in {"multi_or_in_process_executor", "multiprocess"}:
         context.log.info(
             "Each step of this run has its own process and its own Spark:"
@@ -78,7 +78,7 @@ def warn_of_processes(context: dg.AssetExecutionContext) -> None:
 
 
 def request_id(context: dg.AssetExecutionContext) -> str:
-    """The id of what a run asks for; the same for its retries, which go on with it."""
+    """The id of a run's request; a retry has the same id, and goes on with the request."""
     return context.run.root_run_id or context.run.run_id
 
 
@@ -110,21 +110,21 @@ def show(
     *,
     last: bool = True,
 ) -> None:
-    """Logs a window's one event.
+    """Logs the one event of a window.
 
-    Its data version is the attempt that counts: a window that is only reported again
-    stays the same for all downstream. A topic that was never observed is observed by
-    this: else Dagster would take its first observation for a change, and show all
-    windows before as stale.
+    Its data version is the committed attempt, so a window that is only reported again
+    makes nothing downstream stale. A topic that was never observed is observed here:
+    otherwise Dagster would take its first observation for a change, and show all earlier
+    windows as stale.
 
     Args:
-        context: the run's.
-        pipeline: the run's.
-        result: of the window.
-        observed: of `last_observed`; takes up what is observed here.
-        key: the window's partition; None of micro-batches.
-        last: whether the run goes on to no later window, so that all messages behind
-            this one are unread.
+        context: the run's context.
+        pipeline: the run's pipeline.
+        result: the window's result.
+        observed: the result of `last_observed`; topics that are observed here are added.
+        key: the window's partition; None for micro-batches.
+        last: True if the run commits no later window, so that all messages behind this
+            one are unread.
     """
     spec, receipt = pipeline.spec, result.committed.receipt
     tags = {CODE_VERSION_TAG: context.run.run_id, **_version(receipt.attempt)}
@@ -156,15 +156,18 @@ def _version(version: str) -> dict[str, str]:
 def _metadata(
     context: dg.AssetExecutionContext, pipeline: Pipeline, result: Result, *, last: bool
 ) -> Mapping[str, Value]:
-    """The receipt, and what is known now: lag, completeness, the table's size.
+    """The entries of a window's event: its receipt, lag, completeness, the table's size.
 
-    The window is committed: a broker that doesn't answer costs some entries, not the run.
+    The window is committed already, so if a broker doesn't answer, some entries are
+    missing and the run goes on.
     """
     spec, receipt = pipeline.spec, result.committed.receipt
     behind, state, size = None, None, dict[str, Value]()
     if result.published is not None and result.published.failed:
         context.log.warning(
-            "Group %s was not told: %s", result.published.group, "; ".join(result.published.why)
+            "Consumer group %s doesn't have all offsets: %s",
+            result.published.group,
+            "; ".join(result.published.why),
         )
     try:
         if last and pipeline.ledger.recorded(spec.id, 1)[-1].window == receipt.window:
@@ -199,8 +202,8 @@ def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = (
 
     Raises:
         GridError: the pipeline has micro-batches, which have no hours.
-        UnreachableError: the ledger, or the cluster, which is asked for the topics that
-            the broker itself stamps.
+        UnreachableError: the ledger doesn't answer, or the cluster, which is asked which
+            topics have LogAppendTime.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     boundaries = ledger.newest(spec.id, newest + 1)
@@ -237,20 +240,21 @@ def errors_reported(
     context: dg.AssetExecutionContext,
     spec: PipelineSpec,
     what: str,
-    tell_refused: Callable[[RefusedError], None] | None = None,
+    on_refused: Callable[[RefusedError], None] | None = None,
 ) -> Iterator[None]:
-    """Raises windrow's errors as Dagster's: a retry if something was unreachable, else a
-    failure.
+    """Raises windrow's errors as Dagster's.
 
-    `tell_refused`: called if a window is refused for its data, so that the schedule
-    leaves it alone; not if it isn't closed yet, or if a wrong ledger, table or schema
-    refuses it: once that is fixed, it is asked for again.
+    The step is retried if something was unreachable, else it fails.
+
+    `on_refused`: called if a window is refused for its data, so that the schedule leaves
+    it alone. It isn't called if the window isn't closed yet, or if a wrong ledger, table
+    or schema refuses it: once that is fixed, the schedule requests the window again.
     """
     try:
         yield
     except Exception as error:  # raised again, unknown ones as a bug  # noqa: BLE001
         if isinstance(error, WindrowError):
             error.do = with_spec(error.do, spec.spec_file)
-        if tell_refused is not None and isinstance(error, RefusedError) and not error.of_setting:
-            tell_refused(error)
+        if on_refused is not None and isinstance(error, RefusedError) and not error.of_setting:
+            on_refused(error)
         raise again_or_failure(what, error, RETRY, context.retry_number) from None

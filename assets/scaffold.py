@@ -1,5 +1,6 @@
-"""`dg scaffold defs windrow.dagster.KafkaTable NAME`: writes a pipeline's files as `windrow
-infer` or `windrow init` does.
+"""`dg scaffold defs windrow.dagster.KafkaTable NAME`: writes a pipeline's files.
+
+As `windrow infer` does if a topic is named, else as `windrow init` does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class NewPipeline(BaseModel):
 
     topic: str | None = Field(
         default=None,
-        description="The topic, whose messages tell format and columns. Left out: a template.",
+        description=(
+            "The topic; format and columns are inferred from its messages. Left out: a template."
+        ),
     )
     bootstrap: str | None = Field(
         default=None, description=f"The cluster, HOST:PORT. Left out: {DEFAULT_BOOTSTRAP}."
@@ -45,31 +48,28 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         """Writes both files into the component's folder, whose name is the pipeline's id.
 
         Raises:
-            ClickException: `ingest.infer.begin` refuses; dg shows its words without a
+            ClickException: `ingest.infer.begin` refuses; dg shows the message without a
                 stack trace.
         """
         try:
             self._begin(request)
         except WindrowError as error:
             with suppress(OSError):
-                # dg made the folder, and takes an empty one for a component
+                # dg made the folder, and would take an empty one for a component
                 request.target_path.rmdir()
             raise click.ClickException(str(error)) from None
 
     def _begin(self, request: dg.ScaffoldRequest[NewPipeline]) -> None:
         if request.scaffold_format != "yaml":
             raise SpecError("A pipeline is a YAML file", "spec", "Leave --format out.")
-        begin, folder = request.params, request.target_path
-        asked, now = (
-            PipelineRequest(
-                begin.topic or PLACEHOLDER,
-                begin.bootstrap or DEFAULT_BOOTSTRAP,
-                begin.cluster,
-                id=folder.name,
-            ),
-            datetime.now(UTC),
+        options, folder, now = request.params, request.target_path, datetime.now(UTC)
+        asked = PipelineRequest(
+            options.topic or PLACEHOLDER,
+            options.bootstrap or DEFAULT_BOOTSTRAP,
+            options.cluster,
+            id=folder.name,
         )
-        if begin.topic is None:
+        if options.topic is None:
             template(folder, asked, now)
         else:
             infer(folder, asked, SAMPLE, connect, now)

@@ -1,5 +1,6 @@
-"""The schedules: when a window closes, run it, and with it whatever closed since the
-last success; or micro-batches, ever again.
+"""The schedules of windows in time, of micro-batches, and of observing the topics.
+
+When a window closes, its schedule requests it, with all that were missed before.
 """
 
 from __future__ import annotations
@@ -10,11 +11,7 @@ from itertools import takewhile
 
 import dagster as dg
 
-from windrow.assets.names import (
-    identifier,
-    table_key,
-    topics_name,
-)
+from windrow.assets.names import identifier, table_key, topics_name
 from windrow.assets.partitions import (
     Stretch,
     catch_up,
@@ -50,27 +47,28 @@ GOING = [
 REFUSED_TAG = "windrow/refused"
 """The tag of a run whose micro-batch was refused.
 
-A person decides about it. The schedule starts no more runs, for a refused batch blocks
-those after it. Of a window an observation says it (`assets.reporting.show_refused`).
+A refused batch blocks all later ones, so the schedule starts no more runs: a person
+decides about it. A refused window has an observation instead
+(`assets.reporting.show_refused`).
 """
 
 _OBSERVATIONS = 10_000
 """Most observations that are searched, which is Dagster's own limit.
 
-A window has one for each run that refused it.
+A window has one observation per run that refused it.
 """
 
 START_TAG, END_TAG = "windrow/start", "windrow/end"
 """The tags of a run with the start and the end of its windows."""
 
 LEFT_TAG = "windrow/left"
-"""The tag of a run with the number of older windows that the tick left."""
+"""The tag of a run with the sentence about older windows (`left_words`)."""
 
 BATCH_REFUSED = (
-    "The newest run refused a micro-batch, which is in the way of all later ones. See why, fix it"
-    " and start a run of this job by hand; then the schedule goes on."
+    "The newest run refused a micro-batch, which blocks all later ones. See why, fix it and start a"
+    " run of this job by hand; then the schedule goes on."
 )
-STILL_GOING = "The run before is still going; the next tick asks for what it leaves."
+STILL_GOING = "The previous run is still going; the next tick requests what it leaves."
 
 
 def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
@@ -83,8 +81,9 @@ def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.
 def _window_schedule(
     spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition
 ) -> dg.ScheduleDefinition:
-    """Ticks at each window's end + delay; requests a run per range of closed windows that
-    are neither committed nor refused.
+    """Ticks at each window's end + delay.
+
+    Requests a run per range of closed windows that are neither committed nor refused.
     """
     window = in_time(spec.window)
 
@@ -116,7 +115,7 @@ def _window_schedule(
 def _batch_schedule(
     spec: PipelineSpec, batches: MicroBatches, job: dg.UnresolvedAssetJobDefinition
 ) -> dg.ScheduleDefinition:
-    """Ticks at `window.every`; requests a run, which commits what is waiting then."""
+    """Ticks at `window.every`; requests a run, which commits all waiting messages."""
 
     @dg.schedule(
         name=f"{identifier(spec.id)}_waiting",
@@ -142,7 +141,7 @@ def topics_schedule_of(
     @dg.schedule(name=topics_name(spec), cron_schedule=OBSERVED, execution_timezone="UTC", job=job)
     def topics(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         if _running(context.instance, job.name):
-            return dg.SkipReason("The observation before is still going.")
+            return dg.SkipReason("The previous observation is still going.")
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
     return topics
@@ -153,14 +152,14 @@ def _one_or_more(crons: list[str]) -> str | list[str]:
 
 
 def left_words(count: int, oldest: str) -> str:
-    """A tick's words on the older windows that it leaves; empty if there are none."""
+    """A tick's sentence about the older windows that it leaves; empty if there are none."""
     if not count:
         return ""
     which = (
         f"{count:,} windows before {oldest} are" if count > 1 else f"1 window before {oldest} is"
     )
     return (
-        f"{which} not materialized. The schedule leaves what is older than it catches up with:"
+        f"{which} not materialized. The schedule doesn't catch up with windows that are so old:"
         " start a backfill of the missing partitions."
     )
 
@@ -179,7 +178,11 @@ def hours_tags(first: Window, last: Window) -> dict[str, str]:
 
 
 def _request(spec: PipelineSpec, stretch: Stretch, at: datetime, left: str) -> dg.RunRequest:
-    """A run for a range. The tick is in its key: the next one asks again for what failed."""
+    """Requests a run for a range.
+
+    The tick is part of the run key, so that the next tick can request a failed range
+    again.
+    """
     (_, first), *_, (_, last) = windows_of(spec, [stretch.first, stretch.last])
     tags = range_tags(stretch) | hours_tags(first, last) | ({LEFT_TAG: left} if left else {})
     return dg.RunRequest(run_key=f"{instant(at)} {stretch.first}", tags=tags)
@@ -193,9 +196,9 @@ def _running(instance: dg.DagsterInstance, job: str) -> bool:
 def _open(
     instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str], done: Collection[str]
 ) -> list[str]:
-    """The keys that are neither done nor refused; also those that were run too early.
+    """The keys that are neither done nor refused.
 
-    If windows must be committed in order, only those before the first refused one.
+    If windows must be committed in order, only the keys before the first refused one.
     """
     left = [key for key in keys if key not in done]
     refused = _refused(instance, spec, left)
@@ -226,6 +229,6 @@ def _refused(
 
 
 def _batch_refused(instance: dg.DagsterInstance, job: str) -> bool:
-    """Whether the newest run of the job was refused; a person starts the next one."""
+    """Returns whether the newest run of the job was refused."""
     newest = instance.get_run_records(dg.RunsFilter(job_name=job), limit=1)
     return bool(newest) and REFUSED_TAG in newest[0].dagster_run.tags

@@ -19,10 +19,10 @@ from windrow.assets.reporting import (
     errors_reported,
     events_logged,
     last_observed,
+    progress_log,
     request_id,
     show,
     show_refused,
-    telling,
     warn_of_processes,
 )
 from windrow.assets.schedule import hours_tags
@@ -55,7 +55,7 @@ class OnCommitted(DeadReplayConfig):
     )
 
     def replays_dead_letters(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> bool:
-        """Whether the run's config or its job asks for a dead-letter replay.
+        """Returns whether the run's config or its job asks for a dead-letter replay.
 
         Raises:
             SpecError: the config asks to replace as well.
@@ -88,11 +88,14 @@ class OnCommitted(DeadReplayConfig):
             replace=self.on_committed == "replace",
             accept_fewer=self.accept_fewer,
         )
-        yield from run_past_refused(pipeline, windows, request, telling(context))
+        yield from run_past_refused(pipeline, windows, request, progress_log(context))
 
 
 def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
-    """Makes the asset of a pipeline's table. `columns`: of its schema; `clock`: of its runs."""
+    """Makes the asset of a pipeline's table.
+
+    `columns`: the columns of its schema; `clock`: the clock of its runs.
+    """
 
     @dg.asset(
         key=table_key(spec),
@@ -112,10 +115,8 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         with errors_reported(context, spec, f"Window {windows[0][0]}"):
             pipeline = pipeline_of(spec, context.resources, clock)
         topics = last_observed(context, spec)
-        results, now = (
-            config.results(context, pipeline, [window for _, window in windows]),
-            with_broker_snapshot(pipeline),
-        )
+        results = config.results(context, pipeline, [window for _, window in windows])
+        snapshot = with_broker_snapshot(pipeline)
         passed = dict[str, PassedOver]()
         for key, _ in windows:
             with errors_reported(
@@ -127,7 +128,7 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
                 passed[key] = result
                 continue
             last = key == windows[-1][0]
-            show(context, pipeline if last else now, result, topics, key, last=last)
+            show(context, pipeline if last else snapshot, result, topics, key, last=last)
         if passed:
             with errors_reported(context, spec, f"Window {', '.join(passed)}"):
                 raise all_refused(list(passed.values()), len(windows))

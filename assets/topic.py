@@ -1,8 +1,8 @@
-"""The topic assets, which are observable: one per topic that a pipeline names, or one for
-its pattern.
+"""The topic assets, which are observable.
 
-Two pipelines on one topic define its asset twice, under one key. Dagster keeps the last
-definition, and both tables depend on it.
+There is one per topic that a pipeline names, or one for its pattern. Two pipelines on one
+topic define its asset twice, under one key. Dagster keeps the last definition, and both
+tables depend on it.
 """
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
@@ -63,11 +63,11 @@ def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> d
 def versions(
     spec: PipelineSpec, cluster_id: str, topic_ids: Mapping[str, str]
 ) -> dict[dg.AssetKey, str]:
-    """The data version of each topic asset. `topic_ids`: by topic.
+    """The data version of each topic asset. `topic_ids`: topic -> id.
 
     It identifies the topic: with end offsets in it, every partition of the table would
-    turn stale at each new message. A pattern's is the cluster: a new topic changes
-    nothing about earlier windows.
+    turn stale at each new message. The version of a pattern is the cluster id: a new
+    topic changes nothing about earlier windows.
     """
     if isinstance(spec.source.selection(), Pattern):
         return dict.fromkeys(upstream_keys(spec), cluster_id)
@@ -79,7 +79,7 @@ def _metadata(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, OffsetAndEpoch],
 ) -> dict[str, Value]:
-    """The offsets that can be read, and the topics."""
+    """The entries of an observation: the offsets that can be read, and the topics."""
     ranges = [
         (tp, starts[tp], ends[tp].offset) for tp in topics.tps if starts[tp] <= ends[tp].offset
     ]

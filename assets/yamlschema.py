@@ -15,7 +15,7 @@ from windrow.ingest.source.enumerator.grid import BATCH, NAMED
 Node = dict[str, Any]
 
 TEMPLATE: Node = {"type": "string", "pattern": r"\{\{"}
-"""A template, whose value isn't known."""
+"""The schema of a template, whose value isn't known."""
 
 _DURATION = r"^([0-9]+|([0-9]+(ms|[smhd]))+)$"
 _SIZE = r"^[0-9]+ ?(KiB|MiB|GiB)?$"
@@ -34,31 +34,29 @@ _ABOUT = ("default", "description", "title")
 
 def as_written(schema: Mapping[str, Any]) -> Node:
     """The schema with every notation of each setting."""
-    found: Node = {
-        name: value
-        for name, value in schema.items()
-        if name not in {"properties", "$defs", "allOf"}
-    }
+    converted: Node = dict(schema)
     if "properties" in schema:
-        found["properties"] = {
+        converted["properties"] = {
             name: _setting(name, node) for name, node in schema["properties"].items()
         }
     if "$defs" in schema:
-        found["$defs"] = {name: as_written(node) for name, node in schema["$defs"].items()}
+        converted["$defs"] = {name: as_written(node) for name, node in schema["$defs"].items()}
     if "allOf" in schema:  # a section of several kinds
-        found["allOf"] = [{**case, "then": as_written(case["then"])} for case in schema["allOf"]]
-    return found
+        converted["allOf"] = [
+            {**case, "then": as_written(case["then"])} for case in schema["allOf"]
+        ]
+    return converted
 
 
 def _setting(name: str, node: Node) -> Node:
-    """A template, or else the setting: so an error is about the setting alone."""
+    """Accepts a template, or else the setting, so that errors are about the setting alone."""
     about = {key: value for key, value in node.items() if key in _ABOUT}
     rest = {key: value for key, value in node.items() if key not in _ABOUT}
     return {**about, "if": TEMPLATE, "else": _null(name, rest)}
 
 
 def _null(name: str, node: Node) -> Node:
-    """Null, or else the setting, if it has one type; several types stay alternatives."""
+    """Accepts null, or else the setting, if it has one type; several stay alternatives."""
     kinds = [_kind(name, kind) for kind in node.get("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:
         return {"if": {"type": "null"}, "else": kinds[0]}

@@ -43,7 +43,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
         )
 
     def connect(self, isolation: Isolation) -> Connection:
-        """The broker that planning asks, and the readers of its splits. Asks nothing yet.
+        """The broker for planning, and the readers of splits. Doesn't ask the cluster yet.
 
         Raises:
             SpecError: a field is wrong.
@@ -51,7 +51,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
         return reach(self.cluster(), isolation)
 
     def dead_topic(self, name: str) -> DeadTopic:
-        """The topic of this cluster for dead letters. Asks the cluster nothing.
+        """A topic of this cluster for dead letters. Doesn't ask the cluster yet.
 
         Raises:
             SpecError: a field is wrong.
@@ -59,7 +59,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
         return dead_topic(self.cluster(), name)
 
     def cluster(self) -> ClusterSpec:
-        """The cluster of the fields.
+        """The cluster's settings, made of the fields.
 
         Raises:
             SpecError: a field is wrong.

@@ -34,14 +34,15 @@ class Spark(LazyPySparkResource):
     connect: str | None = Field(
         default=None,
         description=(
-            "A Spark that is up, sc://HOST:PORT; it has a master and properties of its own."
+            "The address of a Spark Connect server, sc://HOST:PORT, which has a master and"
+            " properties of its own."
         ),
     )
     connect_token_file: str | None = Field(
         default=None,
         description=(
-            "Holds the token that the server asks for; left out: SPARK_CONNECT_AUTHENTICATE_TOKEN"
-            " in the environment."
+            "The file with the token that the server asks for; left out:"
+            " SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment."
         ),
     )
     _own: bool = PrivateAttr(default=False)
@@ -52,7 +53,7 @@ class Spark(LazyPySparkResource):
         """Refuses settings that would have no effect."""
         if self.connect is not None and (self.spark_config or self.master != MASTER):
             raise ValueError(
-                "connect excludes master and spark_config: tell them to the server, windrow spark"
+                "connect excludes master and spark_config: give them to the server, windrow spark"
                 " run --conf NAME=VALUE"
             )
         if self.connect is None and self.connect_token_file is not None:
@@ -70,7 +71,7 @@ class Spark(LazyPySparkResource):
         """The engine that runs the tasks.
 
         Raises:
-            SpecError: `connect` is no address.
+            SpecError: `connect` is no valid address.
         """
         return (
             spark_engine(lambda: self.spark_session, self.master)

@@ -24,7 +24,7 @@ class Table(dg.ConfigurableResource[None]):
     """The table of rows and receipts, with its dead letters."""
 
     settings: Mapping[str, Any] = Field(repr=False, description="As under a spec's sink")
-    folder: str = Field(description="What a relative path is relative to")
+    folder: str = Field(description="The folder that relative paths are relative to")
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Self:
@@ -39,15 +39,15 @@ class Table(dg.ConfigurableResource[None]):
 
         Args:
             rows: the columns of the rows, without the metadata columns.
-            metadata: these, name -> column.
+            metadata: the metadata columns, name -> column.
 
         Raises:
             SpecError: a field is wrong.
         """
-        found, wrong = validated(_Settings, {"sink": self.settings})
-        if found is None:
+        settings, wrong = validated(_Settings, {"sink": self.settings})
+        if settings is None:
             raise refusal("the resource Table", wrong, Document())
-        return make_table(found.sink, rows, metadata, Path(self.folder))
+        return make_table(settings.sink, rows, metadata, Path(self.folder))
 
 
 class _Settings(Section):

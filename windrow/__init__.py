@@ -1,18 +1,18 @@
-"""Kafka topics become tables, one bounded window at a time, exactly once; a library
-that needs no Dagster.
+"""Kafka topics become tables, one bounded window at a time, exactly once.
 
-The names in `__all__` are what Python code may rely on: `docs/python.md` shows them at
-work. Everything else below `windrow` may change from one version to the next without a
-word, but for `windrow.dagster` and `windrow.ingest.testing`.
+The names in `__all__` are windrow's public face, which needs no Dagster; `docs/python.md`
+shows how to use them. Everything else below `windrow` may change from one version to the
+next without notice, except `windrow.dagster` and `windrow.ingest.testing`.
 
-A name is loaded when it is first used, so `import windrow` costs nothing, and who only
-reads a spec loads neither Kafka's client nor Spark. None is called like a module of
-`windrow`: importing that module would put it over the name.
+A name is loaded when it is first used, so `import windrow` costs nothing, and a program
+that only reads a spec loads neither Kafka's client nor Spark. No name is the name of a
+module of `windrow`: importing that module would replace it.
 """
 
 TYPE_CHECKING = False
-"""True for type checkers alone; `typing` has the same constant, and takes longer to
-load than this module.
+"""True for type checkers only.
+
+`typing` has the same constant, but takes longer to load than this module.
 """
 
 if TYPE_CHECKING:
@@ -75,9 +75,9 @@ _HOMES = {
     "run_window": "windrow.ingest.runner.pipeline:run",
     "windows_named": "windrow.ingest.config.window:windows_named",
 }
-"""Where each public name is made: the module, and its name there.
+"""The module of each public name, and its name in that module.
 
-`tests/shape/test_face.py` holds it to the imports above.
+`tests/shape/test_face.py` compares it with the imports above.
 """
 
 __all__ = [
@@ -111,10 +111,10 @@ __all__ = [
     "windows_named",
 ]
 
-if not TYPE_CHECKING:  # a type checker that knew of it would take any name
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load a public name from its module (PEP 562).
+        """Loads a public name from its module (PEP 562).
 
         Raises:
             AttributeError: there is no such public name.

@@ -1,14 +1,14 @@
-"""The public face for Dagster: what a code location may rely on; `docs/python.md` lists it.
+"""The public names for Dagster code locations; `docs/python.md` lists them.
 
-- `KafkaTable`: a pipeline in a file, as a component: `type:
+- `KafkaTable`: a component that makes a pipeline of a file with `type:
   windrow.dagster.KafkaTable`.
-- `kafka_table(spec)`: the same from Python: the table's asset, with its topics,
-  schedule and checks.
-- `standing_on(definitions, resources)`: definitions on other resources, such as a
-  `KafkaSource`, `Table`, `LedgerState` or `Spark`, each under the key that
-  `kafka_key(spec)`, `sink_key(spec)`, `ledger_key(spec)` or `SPARK_KEY` says.
+- `kafka_table(spec)`: makes the same definitions in Python: the table's asset, with its
+  topics, schedule and checks.
+- `standing_on(definitions, resources)`: replaces resources of definitions, such as a
+  `KafkaSource`, `Table`, `LedgerState` or `Spark`, each under its key:
+  `kafka_key(spec)`, `sink_key(spec)`, `ledger_key(spec)` or `SPARK_KEY`.
 - `table_key(spec)`, `partitions_of(spec.window)`, `when_complete(spec, target)`: for
-  what comes after a table.
+  assets downstream of a table.
 """
 
 from windrow.assets.completeness import when_complete

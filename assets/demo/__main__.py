@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from windrow import WindrowError, load_spec
+from windrow import WindrowError
 from windrow.assets.demo.place import PROJECT, DemoHome, SparkPlace
 
 app = typer.Typer(
@@ -18,11 +18,9 @@ app = typer.Typer(
     help="A real Kafka, a day of orders and customers, the checks.",
 )
 Kind = Literal["files", "iceberg", "kafka", "postgres", "routes", "sqlite"]
-Home = Annotated[
-    Path, typer.Option(help="Where the demo keeps everything; the project itself unless told.")
-]
+Home = Annotated[Path, typer.Option(help="The demo's folder; by default the project itself.")]
 
-# Wide enough for the table of windows where nobody looks (a log, a pipe).
+# Wide enough for the table of windows in a log or a pipe.
 console = Console() if sys.stdout.isatty() else Console(width=140)
 
 
@@ -40,12 +38,11 @@ def run(
         typer.Option(help="Tasks on a cluster of two workers, or on a Spark Connect server."),
     ] = None,
 ) -> None:
-    """Produce once, run the 24 windows and what waits of customers, show and check them."""
+    """Produce once, run the 24 windows of orders and all changes of customers, check them."""
     if sink is not None and spark is not None:
         raise typer.BadParameter("--sink and --spark exclude each other")
-    from windrow.assets.demo.run import (
-        demo,
-    )  # half a second that the other commands don't need
+    # half a second that the other commands don't need
+    from windrow.assets.demo.run import demo
 
     if not demo(DemoHome(home.resolve()), messages, console, sink, spark):
         raise typer.Exit(1)
@@ -53,14 +50,14 @@ def run(
 
 @app.command()
 def check(home: Home = PROJECT) -> None:
-    """Hold the tables against what was produced."""
+    """Compare the tables with the produced messages."""
     from windrow.assets.demo.report import say, say_customers
-    from windrow.assets.demo.run import SPEC, verdict_on, verdict_on_customers
+    from windrow.assets.demo.run import check_customers_table, check_orders_table
 
     place = DemoHome(home.resolve())
     place.enter()
-    _, verdict = verdict_on(place, load_spec(SPEC))
-    folded = verdict_on_customers(place)
+    _, verdict = check_orders_table(place)
+    folded = check_customers_table(place)
     say(console, verdict)
     say_customers(console, folded)
     if verdict.wrong or folded.wrong:
@@ -79,7 +76,7 @@ def ui(home: Home = PROJECT) -> None:
 
 @app.command()
 def stop(home: Home = PROJECT) -> None:
-    """End what was started and is still running."""
+    """End the broker and the UI, if they are running."""
     from windrow.assets.demo.ui import stop as stop_all
 
     console.print("Stopping ...")
@@ -94,7 +91,7 @@ def forget(home: Home = PROJECT) -> None:
 
 
 def main() -> None:
-    """Windrow's errors are a paragraph, not a stack trace."""
+    """Runs a command; windrow's errors become a paragraph, not a stack trace."""
     try:
         app()
     except WindrowError as error:

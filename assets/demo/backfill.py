@@ -1,5 +1,6 @@
-"""The day through Dagster: one run over 24 partitions, as a backfill from the UI, with
-a bar that moves at each commit; one that drains.
+"""Runs in Dagster: one over the day's 24 partitions, and one that drains micro-batches.
+
+The first is what a backfill from the UI starts; a progress bar moves at each commit.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from windrow.assets.demo.orders import HOURS
 from windrow.assets.names import job_name, upstream_keys
-from windrow.assets.partitions import Stretch
+from windrow.assets.partitions import Stretch, key_of
 from windrow.assets.schedule import range_tags
 from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 _LOOK_SECONDS = 0.3
@@ -28,8 +32,9 @@ _LOOK_SECONDS = 0.3
 def backfill(
     defs: dg.Definitions, spec: PipelineSpec, keys: Sequence[str], console: Console
 ) -> dg.ExecuteInProcessResult:
-    """Observe the topic, then run the windows of `keys` in one run; both go into the
-    history of DAGSTER_HOME.
+    """Observes the topic, then runs the windows of `keys` in one run.
+
+    Both are in the history of DAGSTER_HOME afterwards.
     """
     instance, run_id = dg.DagsterInstance.get(), str(uuid.uuid4())
     job = defs.resolve_job_def(job_name(spec))
@@ -45,7 +50,7 @@ def backfill(
 
 
 def drain(defs: dg.Definitions, spec: PipelineSpec) -> dg.ExecuteInProcessResult:
-    """Observe the topic, then commit what is waiting in micro-batches, in one run."""
+    """Observes the topic, then commits all waiting messages as micro-batches, in one run."""
     instance = dg.DagsterInstance.get()
     _observe(defs, spec, instance)
     return defs.resolve_job_def(job_name(spec)).execute_in_process(
@@ -53,10 +58,17 @@ def drain(defs: dg.Definitions, spec: PipelineSpec) -> dg.ExecuteInProcessResult
     )
 
 
-def failure(result: dg.ExecuteInProcessResult) -> str:
-    """Why the run failed, in the words of the step that did."""
-    told = [e.step_failure_data.error_display_string for e in result.get_step_failure_events()]
-    return told[0] if told else "the run failed before its first step"
+def day_keys(spec: PipelineSpec, start: datetime) -> list[str]:
+    """The partition keys of the day's windows, from `start` on."""
+    window = in_time(spec.window)
+    return [key_of(window, start + timedelta(hours=n)) for n in range(HOURS)]
+
+
+def say_failure(console: Console, result: dg.ExecuteInProcessResult, log: Path) -> None:
+    """Prints why a run failed, by the error of its first failed step."""
+    errors = [e.step_failure_data.error_display_string for e in result.get_step_failure_events()]
+    why = errors[0] if errors else "the run failed before its first step"
+    console.print(f"[red]The run failed.[/red] {why}\nMore in {log}", soft_wrap=True)
 
 
 def _observe(defs: dg.Definitions, spec: PipelineSpec, instance: dg.DagsterInstance) -> None:
@@ -68,8 +80,9 @@ def _observe(defs: dg.Definitions, spec: PipelineSpec, instance: dg.DagsterInsta
 
 @contextmanager
 def aside(log: Path) -> Iterator[None]:
-    """What Spark's JVM and Dagster say on stderr goes to a file: they write to the
-    descriptor itself, past Python.
+    """Sends stderr to a file until the end of the block.
+
+    Spark's JVM and Dagster write to the file descriptor itself, not through Python.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -84,8 +97,10 @@ def aside(log: Path) -> Iterator[None]:
 
 @contextmanager
 def _bar(instance: dg.DagsterInstance, run_id: str, total: int, console: Console) -> Iterator[None]:
-    """Looks into the run's events from a second thread: the first belongs to Dagster,
-    which minds Ctrl-C there.
+    """Shows a progress bar of the run's commits until the end of the block.
+
+    A second thread reads the run's events: Dagster executes in the first one, where it
+    handles Ctrl-C.
     """
     columns = (
         TextColumn("{task.description}"),

@@ -1,6 +1,6 @@
-"""The check: what is in the tables against what was produced, message by message.
+"""Compares the tables with the produced messages, one by one.
 
-Nothing of windrow's own counting is believed.
+It doesn't rely on windrow's own counts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import msgspec
 import polars as pl
 import pyarrow as pa
 
+from windrow.ingest.assemble import open_table
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.dead_letters import DeadLetters
 
@@ -21,9 +23,7 @@ _NO_DEAD = pa.table({"_partition": pa.array([], pa.int32()), "_offset": pa.array
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How many messages were produced, and everything that is wrong; nothing wrong is
-    what we want.
-    """
+    """The numbers of produced messages, and a sentence about each problem."""
 
     orders: int
     dead: int
@@ -32,13 +32,13 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def check(manifest: Path, rows: pa.Table, dead: pa.Table, receipts: Iterable[Receipt]) -> Verdict:
-    """Hold the tables against the manifest.
+    """Compares the tables with the manifest.
 
     Args:
-        manifest: what was produced: partition, offset, kind, order_id.
+        manifest: a line per produced message: partition, offset, kind, order_id.
         rows: the table's `order_id`, `_partition`, `_offset`.
         dead: the committed dead letters' `_partition`, `_offset`.
-        receipts: of all windows.
+        receipts: the receipts of all windows.
     """
     sent = pl.read_parquet(manifest).with_columns(pl.col("kind").cast(pl.String))
     orders, aborted = (
@@ -53,14 +53,26 @@ def check(manifest: Path, rows: pa.Table, dead: pa.Table, receipts: Iterable[Rec
     wrong = [
         *_compare("orders", orders.select(*_PLACE, "order_id"), table),
         *_compare("dead letters", refused.select(_PLACE), letters),
-        *_said("aborted orders are visible", table.join(aborted, on=_PLACE, how="semi")),
+        *_problem("aborted orders are visible", table.join(aborted, on=_PLACE, how="semi")),
         *_totals(sent, list(receipts)),
     ]
     return Verdict(orders.height, refused.height, aborted.height, tuple(wrong))
 
 
-def dead_of(store: DeadLetters, receipts: Iterable[Receipt]) -> pa.Table:
-    """The places of the committed dead letters of some windows."""
+def check_table(
+    manifest: Path, spec: PipelineSpec, rows: pa.Table
+) -> tuple[list[Receipt], Verdict]:
+    """Compares a pipeline's table, dead letters and receipts with the manifest.
+
+    `rows`: as of `check`, read by another reader than windrow's.
+    """
+    sink, dead_letters = open_table(spec)
+    receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
+    return receipts, check(manifest, rows, _places_of_dead(dead_letters, receipts), receipts)
+
+
+def _places_of_dead(store: DeadLetters, receipts: Iterable[Receipt]) -> pa.Table:
+    """The partitions and offsets of the committed dead letters of some windows."""
     every = (
         store.read(r.window, r.attempt).select(_NO_DEAD.column_names).cast(_NO_DEAD.schema)
         for r in receipts
@@ -76,19 +88,19 @@ def _frame(table: pa.Table) -> pl.DataFrame:
 
 
 def _compare(what: str, wanted: pl.DataFrame, found: pl.DataFrame) -> list[str]:
-    """Each exactly once, in the same place, as the same order, and no other."""
+    """Problems unless both have the same messages, each once."""
     columns = wanted.columns
     return [
-        *_said(f"{what} are lost", wanted.join(found, on=columns, how="anti")),
-        *_said(f"{what} were never produced", found.join(wanted, on=columns, how="anti")),
-        *_said(
+        *_problem(f"{what} are lost", wanted.join(found, on=columns, how="anti")),
+        *_problem(f"{what} were never produced", found.join(wanted, on=columns, how="anti")),
+        *_problem(
             f"{what} are there more than once",
             found.group_by(columns).len().filter(pl.col("len") > 1),
         ),
     ]
 
 
-def _said(what: str, rows: pl.DataFrame) -> list[str]:
+def _problem(what: str, rows: pl.DataFrame) -> list[str]:
     if rows.is_empty():
         return []
     first = ", ".join(f"{p}@{o}" for p, o in rows.select(_PLACE).head(5).iter_rows())
@@ -96,7 +108,7 @@ def _said(what: str, rows: pl.DataFrame) -> list[str]:
 
 
 def _totals(sent: pl.DataFrame, receipts: list[Receipt]) -> list[str]:
-    """Per window: the receipt's counts against what was produced into its ranges."""
+    """Compares each receipt's counts with the messages produced into its offsets."""
     wrong = []
     for receipt in receipts:
         inside = pl.concat(

@@ -1,10 +1,8 @@
-"""A day of changes to a table of customers, as Debezium tells of them; the same for the same seed.
+"""A day of changes to a table of customers, as Debezium writes them. Pure.
 
-Pure.
-
-First a snapshot of all who were there, then inserts, updates, and deletions, each of
-which a tombstone follows. Now and then one gets another number, which is its key:
-Debezium tells that as a deletion and an insert.
+The same seed makes the same messages. First comes a snapshot of all customers, then
+inserts, updates, and deletions, each with a tombstone behind it. Sometimes a customer
+gets another key: Debezium writes that as a deletion and an insert.
 """
 
 from __future__ import annotations
@@ -20,6 +18,8 @@ from typing import Any, NamedTuple
 from windrow.assets.demo.orders import CITIES, HOURS, PARTITIONS
 
 THERE_BEFORE = 2_000
+"""How many customers the snapshot has."""
+
 CHANGES = 8_000
 _NAMES = ("Ana", "Bela", "Chen", "Dilnoza", "Esi", "Farid", "Grün", "Hana")
 
@@ -35,9 +35,7 @@ class CustomerRow(NamedTuple):
 
 
 class CustomerMessage(NamedTuple):
-    """What is to be produced; `row`: what the customer's row is from then on, None:
-    there is none any more.
-    """
+    """A message to produce. `row`: the customer's row after it; None if it is deleted."""
 
     partition: int
     key: bytes

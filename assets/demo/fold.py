@@ -1,7 +1,6 @@
-"""The check of the customers: what the table holds against a fold of all changes that
-were produced.
+"""Compares the customers' table with a fold of all produced changes.
 
-Nothing of windrow's is believed.
+It doesn't rely on windrow's own counts.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ COLUMNS = ("customer", "name", "city", "born", "credit", "changed_at")
 
 
 class Folded(msgspec.Struct, frozen=True):
-    """How many changes were produced, how many customers they leave, and everything
-    that is wrong with the table.
-    """
+    """The numbers of changes and of customers after them, and a sentence per problem."""
 
     changes: int
     customers: int
@@ -27,33 +24,31 @@ class Folded(msgspec.Struct, frozen=True):
 
 
 def folded(changes: pl.DataFrame) -> pl.DataFrame:
-    """What is left when the changes of each customer are done one after the other:
-    `gone` says that there is no row any more.
-    """
+    """Each customer's last row; customers whose last change is a deletion have none."""
     last = changes.sort("partition", "offset").group_by("customer", maintain_order=True).last()
     return last.filter(~pl.col("gone")).select(COLUMNS)
 
 
 def check_customers(manifest: Path, rows: pa.Table) -> Folded:
-    """Hold the table's rows against the manifest of the changes.
+    """Compares the table's rows with the manifest of the changes.
 
     Args:
-        manifest: what was produced: partition, offset, gone, and the columns of the row
-            from then on.
-        rows: the table's.
+        manifest: a line per change: partition, offset, the columns of the row after it,
+            and `gone` if it is a deletion.
+        rows: the table's rows.
     """
     changes = pl.read_parquet(manifest)
     wanted, found = folded(changes), cast("pl.DataFrame", pl.from_arrow(rows.select(list(COLUMNS))))
     wrong = [
-        *_said(
-            "customers are lost, or not as they were last",
+        *_problem(
+            "customers are lost, or don't have their last row",
             wanted.join(found, on=COLUMNS, how="anti", nulls_equal=True),
         ),
-        *_said(
-            "customers are there that should not be",
+        *_problem(
+            "customers should not be there",
             found.join(wanted, on=COLUMNS, how="anti", nulls_equal=True),
         ),
-        *_said(
+        *_problem(
             "customers are there more than once",
             found.group_by("customer").len().filter(pl.col("len") > 1),
         ),
@@ -61,6 +56,6 @@ def check_customers(manifest: Path, rows: pa.Table) -> Folded:
     return Folded(changes.height, wanted.height, tuple(wrong))
 
 
-def _said(what: str, customers: pl.DataFrame) -> list[str]:
+def _problem(what: str, customers: pl.DataFrame) -> list[str]:
     first = ", ".join(customers["customer"].head(5))
     return [] if customers.is_empty() else [f"{customers.height} {what}, the first: {first}"]

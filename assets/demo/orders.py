@@ -1,6 +1,6 @@
 """A day of orders as a sequence of messages, the same for the same seed. Pure.
 
-Timestamps go up within each hour, but 1.5% of the messages are late: they carry an
+Timestamps go up within each hour, but 1.5% of the messages are late: they have an
 earlier time than their neighbours.
 """
 
@@ -29,7 +29,7 @@ CITIES = ("Porto", "Lyon", "Leipzig", "Xi'an", "Kraków", "Malmö")
 
 
 class OrderMessage(NamedTuple):
-    """What is to be produced, and how."""
+    """A message to produce. `through`: outside of transactions, or the end of its one."""
 
     kind: Kind
     through: Through
@@ -41,8 +41,10 @@ class OrderMessage(NamedTuple):
 
 
 def day(start: datetime, orders: int, seed: int = 7) -> Iterator[OrderMessage]:
-    """The messages of 24 hours from `start`: exactly `orders` orders, and beside them
-    poison, tombstones and one aborted transaction.
+    """The messages of 24 hours from `start`.
+
+    Exactly `orders` orders, and besides them poison messages, tombstones and one aborted
+    transaction.
     """
     rng = random.Random(seed)
     first = 1
@@ -55,11 +57,10 @@ def day(start: datetime, orders: int, seed: int = 7) -> Iterator[OrderMessage]:
 def _hour(
     rng: random.Random, start: datetime, hour: int, first: int, count: int
 ) -> Iterator[OrderMessage]:
-    """One hour: orders in the order of time; in some hours the middle twentieth goes
-    through a transaction.
+    """One hour of orders, by time; in some hours a twentieth of them is a transaction.
 
-    An aborted transaction's orders stand before them: written, taken back, never to be
-    seen. Their ids lie far from all others.
+    The orders of an aborted transaction come in addition; their ids are far from all
+    others.
     """
     begin, earliest = (int((start + timedelta(hours=h)).timestamp() * 1000) for h in (hour, 0))
     low, high = count // 2, count // 2 + max(1, count // 20)
@@ -84,20 +85,20 @@ def _hour(
 
 
 def _strange(rng: random.Random, hour: int, count: int) -> dict[int, list[bytes | None]]:
-    """Where in the hour the poison and the tombstones stand that fall into it."""
+    """The poison messages and tombstones of an hour, by the order that they follow."""
     values = [value for i, (_, value) in enumerate(POISON) if i % HOURS == hour]
     values_and_nulls: list[bytes | None] = [
         *values,
         *[None for i in range(TOMBSTONES) if i * 3 % HOURS == hour],
     ]
-    found: dict[int, list[bytes | None]] = {}
+    by_order: dict[int, list[bytes | None]] = {}
     for value in values_and_nulls:
-        found.setdefault(rng.randrange(count), []).append(value)
-    return found
+        by_order.setdefault(rng.randrange(count), []).append(value)
+    return by_order
 
 
 def _late(rng: random.Random, now: int, earliest: int) -> int:
-    """Mostly now; for 1 in 100 some minutes ago, for 1 in 200 some hours."""
+    """The order's timestamp: now, or for 1 in 100 some minutes, for 1 in 200 some hours ago."""
     luck = rng.random()
     if luck < 0.985:
         return now
@@ -138,8 +139,12 @@ def _value(rng: random.Random, order_id: int, customer: str, stamp: int) -> str:
     more = "" if order_id % 3 else f',"note":"{rng.choice(_NOTES)}"'
     more += "" if order_id % 100 else ',"coupon":"SPRING"'  # a field that the schema doesn't name
     created = datetime.fromtimestamp(stamp / 1000, UTC).isoformat(timespec="milliseconds")
+    currency = rng.choice(("EUR", "USD", "CNY"))
+    sku, quantity = f"SKU-{rng.randrange(5000):05d}", rng.randrange(1, 20)
+    express = "true" if order_id % 7 == 0 else "false"
     return (
-        f'{{"order_id":{order_id},"customer":"{customer}","amount":{amount},"currency":"{rng.choice(("EUR", "USD", "CNY"))}",'  # noqa: E501
-        f'"sku":"SKU-{rng.randrange(5000):05d}","quantity":{rng.randrange(1, 20)},"created_at":"{created}",'  # noqa: E501
-        f'"express":{"true" if order_id % 7 == 0 else "false"},"tags":{rng.choice(_TAGS)},"ship_to":{ship_to}{more}}}'  # noqa: E501
+        f'{{"order_id":{order_id},"customer":"{customer}",'
+        f'"amount":{amount},"currency":"{currency}",'
+        f'"sku":"{sku}","quantity":{quantity},"created_at":"{created}",'
+        f'"express":{express},"tags":{rng.choice(_TAGS)},"ship_to":{ship_to}{more}}}'
     )

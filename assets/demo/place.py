@@ -1,19 +1,19 @@
-"""Where the demo keeps its things, and the environment in which Dagster and the command find them.
+"""The demo's folders and files, and the environment of Dagster and the command.
 
     ROOT/.env                      the four variables below; other lines in it are left alone
     ROOT/dagster_home              Dagster's history
     ROOT/.windrow/demo/kafka       the broker
     ROOT/.windrow/demo/lake        the tables
     ROOT/.windrow/demo/state.db    the ledger
-    ROOT/.windrow/demo/manifest.parquet   which orders were produced
-    ROOT/.windrow/demo/customers.parquet  which changes of customers
-    ROOT/.windrow/demo/run.log     what Spark and Dagster said
+    ROOT/.windrow/demo/manifest.parquet   the produced orders
+    ROOT/.windrow/demo/customers.parquet  the produced changes of customers
+    ROOT/.windrow/demo/run.log     the output of Spark and Dagster
     ROOT/.windrow/demo/spark       the cluster, or the server, if tasks run on one
-    ROOT/.windrow/demo/ui.json     which process the UI is
+    ROOT/.windrow/demo/ui.json     the id of the UI's process
     ROOT/.windrow/demo/tmp         the UI's temporary files, while it runs
 
-Broker, tables, ledger and manifest live and die together: without the manifests the
-demo begins anew.
+Broker, tables, ledger and manifests belong together: without the manifests the demo
+begins anew.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from dotenv import dotenv_values
 from windrow.ingest.model.label import instant
 
 PROJECT = Path(__file__).resolve().parents[2]
+ORDERS_SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
+CUSTOMERS_SPEC = PROJECT / "assets" / "defs" / "customers" / "defs.yaml"
 OURS = {"DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "ORDERS_START"}
 """The demo's variables in .env."""
 
 SparkPlace = Literal["cluster", "connect"]
-"""Where the demo's tasks run, if not in a Spark of its own."""
+"""The Spark that runs the demo's tasks, if it isn't the demo's own."""
 
 SETTLE = timedelta(minutes=2)
 """The last window ends at least this long ago, so that it is closed (its delay is a minute)."""
@@ -48,7 +50,7 @@ class DemoHome:
 
     @property
     def demo(self) -> Path:
-        """What can be thrown away as a whole."""
+        """The folder of all that the demo can throw away."""
         return self.root / ".windrow" / "demo"
 
     @property
@@ -58,22 +60,22 @@ class DemoHome:
 
     @property
     def spark(self) -> Path:
-        """The Spark that isn't the demo's own: what it writes, and its logs."""
+        """The files and logs of a Spark that isn't the demo's own."""
         return self.demo / "spark"
 
     @property
     def manifest(self) -> Path:
-        """What was produced; there only if everything was."""
+        """The produced orders; written last, so it exists only if all were produced."""
         return self.demo / "manifest.parquet"
 
     @property
     def customers(self) -> Path:
-        """What was produced of customers' changes; there before the manifest."""
+        """The produced changes of customers; written before the manifest."""
         return self.demo / "customers.parquet"
 
     @property
     def ui_file(self) -> Path:
-        """Which process the UI is."""
+        """The file with the id of the UI's process."""
         return self.demo / "ui.json"
 
     @property
@@ -83,7 +85,7 @@ class DemoHome:
 
     @property
     def log(self) -> Path:
-        """What Spark and Dagster said."""
+        """The output of Spark and Dagster."""
         return self.demo / "run.log"
 
     @property
@@ -93,20 +95,22 @@ class DemoHome:
 
     @property
     def env_file(self) -> Path:
-        """Read by Dagster and by the command."""
+        """The .env file that Dagster and the command read."""
         return self.root / ".env"
 
     def is_set_up(self) -> bool:
-        """Whether the topics are there, whole, and the environment says which day it holds."""
+        """Returns whether all messages were produced, and .env has the start of their day."""
         return (
-            self.manifest.exists() and self.customers.exists() and "ORDERS_START" in self._written()
+            self.manifest.exists()
+            and self.customers.exists()
+            and "ORDERS_START" in self._variables()
         )
 
-    def _written(self) -> dict[str, str | None]:
+    def _variables(self) -> dict[str, str | None]:
         return dict(dotenv_values(self.env_file)) if self.env_file.exists() else {}
 
     def clear(self) -> None:
-        """Throw away what an interrupted set-up left."""
+        """Removes the demo's files, and makes its folders."""
         shutil.rmtree(self.demo, ignore_errors=True)
         self.demo.mkdir(parents=True)
         self.dagster_home.mkdir(exist_ok=True)
@@ -115,7 +119,7 @@ class DemoHome:
             shutil.copy(PROJECT / "dagster_home" / "dagster.yaml", settings)
 
     def write_env(self, bootstrap: str, start: datetime) -> None:
-        """Put the demo's variables into .env, whole or not at all."""
+        """Writes the demo's variables into .env, all or none of them."""
         ours = {
             "DAGSTER_HOME": str(self.dagster_home),
             "WINDROW_HOME": str(self.demo.parent),
@@ -123,34 +127,32 @@ class DemoHome:
             "ORDERS_START": instant(start),
         }
         assert ours.keys() == OURS
-        lines = [*self._kept(), *(f"{k}='{v}'" for k, v in ours.items())]
+        lines = [*self._other_lines(), *(f"{k}='{v}'" for k, v in ours.items())]
         part = self.env_file.with_suffix(".part")
         part.write_text("\n".join(lines) + "\n")
         part.replace(self.env_file)
 
     def forget(self) -> None:
-        """Take the demo's variables out of .env, and the file away if it held nothing else."""
-        kept = self._kept()
-        if kept:
-            self.env_file.write_text("\n".join(kept) + "\n")
+        """Removes the demo's variables from .env, and the file if it has nothing else."""
+        others = self._other_lines()
+        if others:
+            self.env_file.write_text("\n".join(others) + "\n")
         else:
             self.env_file.unlink(missing_ok=True)
 
-    def _kept(self) -> list[str]:
+    def _other_lines(self) -> list[str]:
         """The lines of .env that are not the demo's."""
         lines = self.env_file.read_text().splitlines() if self.env_file.exists() else []
         return [line for line in lines if line.partition("=")[0].strip() not in OURS]
 
     def start(self) -> datetime:
-        """When the demo's day begins."""
-        return datetime.fromisoformat(str(self._written()["ORDERS_START"]))
+        """The start of the demo's day."""
+        return datetime.fromisoformat(str(self._variables()["ORDERS_START"]))
 
     def enter(self) -> None:
-        """Make .env this process's environment: what the demo wrote wins over what the
-        shell has.
-        """
+        """Loads .env into this process's environment; it wins over the shell's variables."""
         os.environ.update(
-            {name: value for name, value in self._written().items() if value is not None}
+            {name: value for name, value in self._variables().items() if value is not None}
         )
 
 

@@ -1,9 +1,10 @@
-"""Twenty-five messages that no order should look like, each wrong in its own way. Pure."""
+"""Twenty-five messages that are no orders, each wrong in its own way. Pure."""
 
 from __future__ import annotations
 
 _ORDER = (
-    '{"order_id":%(order_id)s,"customer":%(customer)s,"amount":%(amount)s,"currency":%(currency)s,"sku":%(sku)s,"quantity":%(quantity)s,'
+    '{"order_id":%(order_id)s,"customer":%(customer)s,"amount":%(amount)s,'
+    '"currency":%(currency)s,"sku":%(sku)s,"quantity":%(quantity)s,'
     '"created_at":%(created_at)s,"express":%(express)s,"ship_to":%(ship_to)s}'
 )
 _GOOD = {
@@ -23,15 +24,11 @@ def _order(**wrong: str) -> bytes:
     return (_ORDER % (_GOOD | wrong)).encode()
 
 
-def _cut() -> bytes:
-    return _order()[:60]
-
-
 POISON: tuple[tuple[str, bytes], ...] = (
     ("not JSON at all", b"<order id='7'/>"),
     ("empty", b""),
     ("blank", b"   "),
-    ("cut short", _cut()),
+    ("cut short", _order()[:60]),
     ("invalid UTF-8", _order(customer='"caf@"').replace(b"caf@", b"caf\xe9")),
     ("byte-order mark", b"\xef\xbb\xbf" + _order()),
     ("text after the document", _order() + b" thanks"),

@@ -1,5 +1,6 @@
-"""Programs that the demo leaves running: noted with what makes them unmistakable, so
-that `stop` never ends another's.
+"""Programs that the demo leaves running.
+
+Each is noted by process id and start time, so that `stop` never ends another program.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ _SLICE_SECONDS = 0.1
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """A process: numbers are used again, a number with its start time is not."""
+    """A process: ids are used again, an id with its start time is not."""
 
     pid: int
     started: float
 
 
 def note(file: Path, pid: int) -> None:
-    """Write down a process, whole or not at all."""
+    """Writes a process into a file, whole or not at all."""
     part = file.with_suffix(".part")
     part.write_bytes(msgspec.json.encode(Noted(pid, psutil.Process(pid).create_time())))
     part.replace(file)
 
 
 def noted(file: Path) -> psutil.Process | None:
-    """The process that was written down, if it still lives."""
+    """The process that was noted in a file, if it still runs."""
     try:
         known = msgspec.json.decode(file.read_bytes(), type=Noted)
         process = psutil.Process(known.pid)
@@ -44,7 +45,10 @@ def noted(file: Path) -> psutil.Process | None:
 
 
 def end(file: Path) -> bool:
-    """Ask the process and its children to stop, insist after a while; whether there was one."""
+    """Terminates the noted process and its children, kills them after a while.
+
+    Returns whether the process was running.
+    """
     process = noted(file)
     file.unlink(missing_ok=True)
     if process is None:
@@ -59,9 +63,9 @@ def end(file: Path) -> bool:
 
 
 def _alive_after(family: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Who still runs.
+    """The processes that still run after some seconds.
 
-    A zombie doesn't: only its parent, which may be another program, can reap it.
+    A zombie doesn't run: only its parent, which may be another program, can reap it.
     """
     deadline = time.monotonic() + seconds
     alive = family
@@ -82,5 +86,5 @@ def _is_zombie(process: psutil.Process) -> bool:
 
 
 def _signal(process: psutil.Process, *, kill: bool) -> None:
-    with suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile, which is what is wanted
+    with suppress(psutil.NoSuchProcess):  # it has ended by itself
         process.kill() if kill else process.terminate()

@@ -1,5 +1,6 @@
-"""Produces the day of orders and customers once, and writes down what went where: the
-manifests that the checks trust.
+"""Produces the day of orders and customers once, and writes the manifests.
+
+They have a line for each produced message; the checks compare the tables with them.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ TOPIC_CONFIG = {
 
 
 def produce_day(bootstrap: str, start: datetime, orders: int, manifest: Path) -> int:
-    """Make the topic and fill it; the number of messages.
+    """Makes the topic of orders and fills it; returns the number of messages.
 
-    The manifest appears last: where it is, the topic is whole.
+    The manifest is written last, so if it exists, the topic is complete.
     """
     _create(bootstrap, ORDERS)
     sent = list(day(start, orders))
@@ -46,7 +47,7 @@ def produce_day(bootstrap: str, start: datetime, orders: int, manifest: Path) ->
 
 
 def produce_customers(bootstrap: str, start: datetime, manifest: Path) -> int:
-    """The same for the changes of customers."""
+    """Makes the topic of customers' changes and fills it, as `produce_day` does."""
     _create(bootstrap, CUSTOMERS)
     sent = list(changes(start))
     offsets = array("q", [-1]) * len(sent)
@@ -58,7 +59,7 @@ def produce_customers(bootstrap: str, start: datetime, manifest: Path) -> int:
 def write_customers(
     manifest: Path, sent: Sequence[CustomerMessage], offsets: Sequence[int]
 ) -> None:
-    """What became of each customer's row, and where the message went that tells it."""
+    """Writes the manifest of customers' changes: each message's offset, and the row after it."""
     rows = [m.row for m in sent]
     columns = {
         "customer": pa.array([m.customer for m in sent]),
@@ -83,7 +84,7 @@ def _create(bootstrap: str, topic: str) -> None:
 
 
 def _produce(bootstrap: str, sent: Sequence[OrderMessage]) -> array[int]:
-    """Everything in its order; the offsets that the broker reported, one per message."""
+    """Produces all messages in order; returns the offset of each, as the broker reported it."""
     plain = Producer(_config(bootstrap))
     offsets = array("q", [-1]) * len(sent)
     for number, (through, stretch) in enumerate(
@@ -108,7 +109,7 @@ def _config(bootstrap: str) -> dict[str, str | int | bool]:
         "compression.type": "lz4",
         "linger.ms": 20,
         "queue.buffering.max.messages": 1_000_000,
-        "log_level": 3,  # a new broker is still loading its coordinators, which is no news
+        "log_level": 3,  # without the warnings that a new broker is still loading coordinators
     }
 
 
@@ -133,8 +134,9 @@ def _send(
     stretch: Iterable[tuple[int, OrderMessage | CustomerMessage]],
     offsets: array[int],
 ) -> None:
-    """Until every message of the stretch has its offset; what comes next then lies
-    behind it in the log.
+    """Produces messages, and waits until each has its offset.
+
+    So messages that are produced later have higher offsets.
     """
     for number, m in stretch:
         producer.produce(
@@ -163,7 +165,7 @@ def _write(
     offsets: Sequence[int],
     columns: dict[str, pa.Array],
 ) -> None:
-    """One line per message: where it went, what it was."""
+    """Writes a manifest: a line per message with partition, offset and more columns."""
     if min(offsets) < 0:
         msg = f"{sum(o < 0 for o in offsets)} messages of the demo were not delivered; run it again"
         raise RuntimeError(msg)

@@ -1,4 +1,4 @@
-"""What the demo prints."""
+"""The demo's output: the table of windows, and the results of the checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.ingest.model.receipt import Receipt
 
 
 def windows_table(receipts: Sequence[Receipt]) -> Table:
-    """Window, offsets per partition, read, written, dead, seconds."""
+    """One line per window: offsets per partition, read, written, dead, seconds."""
     partitions = sorted({m.partition for r in receipts for m in r.plan.stop.marks})
     table = Table(
         title="orders: 24 windows",
@@ -60,20 +60,20 @@ def _line(r: Receipt, partitions: Sequence[int]) -> list[str]:
 
 
 def say_customers(console: Console, folded: Folded) -> None:
-    """What became of the customers."""
+    """Prints the result of the customers' check."""
     for wrong in folded.wrong:
         console.print(f"[red]WRONG[/red] {wrong}")
     if not folded.wrong:
         console.print(
             f"[green]Checked against their own fold:[/green] {folded.changes:,} changes, as"
-            f" Debezium tells them, leave {folded.customers:,} customers, and the table holds"
-            " these, each as it was last.",
+            f" Debezium writes them, leave {folded.customers:,} customers, and the table has"
+            " exactly these, each with its last row.",
             soft_wrap=True,
         )
 
 
 def say(console: Console, verdict: Verdict, where: str = "table") -> None:
-    """The check's outcome; `where` the rows are."""
+    """Prints the result of the orders' check. `where`: the place of the rows, in words."""
     for wrong in verdict.wrong:
         console.print(f"[red]WRONG[/red] {wrong}")
     if not verdict.wrong:

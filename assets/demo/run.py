@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from deltalake import DeltaTable
 from rich.console import Console
 
-from windrow.assets.demo.backfill import aside, backfill, drain, failure
-from windrow.assets.demo.check import Verdict, check, dead_of
+from windrow.assets.demo.backfill import aside, backfill, day_keys, drain, say_failure
+from windrow.assets.demo.check import Verdict, check_table
 from windrow.assets.demo.fold import COLUMNS, Folded, check_customers
-from windrow.assets.demo.orders import HOURS
-from windrow.assets.demo.place import PROJECT, DemoHome, SparkPlace, last_full_day
+from windrow.assets.demo.place import (
+    CUSTOMERS_SPEC,
+    ORDERS_SPEC,
+    DemoHome,
+    SparkPlace,
+    last_full_day,
+)
 from windrow.assets.demo.produce import produce_customers, produce_day
 from windrow.assets.demo.report import say, say_customers, windows_table
 from windrow.assets.demo.spark import spark_at
 from windrow.assets.factory import standing_on
 from windrow.assets.names import SPARK_KEY
-from windrow.assets.partitions import key_of
-from windrow.ingest.assemble import open_table
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.receipt import Receipt
-
-SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
-CUSTOMERS = PROJECT / "assets" / "defs" / "customers" / "defs.yaml"
 
 
 def demo(
@@ -38,20 +37,19 @@ def demo(
     sink: str | None = None,
     spark: SparkPlace | None = None,
 ) -> bool:
-    """The whole demo; whether everything was as it should be. Stops what it started.
+    """Runs the whole demo; returns whether nothing is wrong. Stops what it started.
 
-    `sink`: only the orders, into this kind. `spark`: where tasks run, if not in a Spark
-    of the demo's own; then it begins anew, for windows that are committed have no
-    tasks.
+    `sink`: only the orders, into a sink of this kind. `spark`: the Spark that runs the
+    tasks, if it isn't the demo's own; then the demo begins anew, because committed
+    windows have no tasks.
     """
     broker = EmbeddedBroker(place.kafka, find_jars())
     was_running = broker.running()
     try:
         _set_up(place, broker, orders, console, anew=spark is not None)
         if sink is not None:
-            from windrow.assets.demo.sinks import (
-                sink_demo,
-            )  # brings every kind's library
+            # imports every kind's library
+            from windrow.assets.demo.sinks import sink_demo
 
             return sink_demo(place, sink, broker.bootstrap, console)
         return _ingest(place, console, spark) and _report(place, console)
@@ -63,9 +61,9 @@ def demo(
 def _set_up(
     place: DemoHome, broker: EmbeddedBroker, orders: int, console: Console, *, anew: bool
 ) -> None:
-    """Broker up; the topic filled if it isn't yet; the environment entered.
+    """Starts the broker, fills the topics unless they are filled, loads the environment.
 
-    `anew`: as if nothing were there.
+    `anew`: remove everything first.
     """
     fresh = anew or not place.is_set_up()
     if fresh:
@@ -96,16 +94,16 @@ def _set_up(
 
 
 def _ingest(place: DemoHome, console: Console, kind: SparkPlace | None) -> bool:
-    """Run the 24 windows through Dagster; a second time, too: that is how one sees that
-    nothing is written.
-    """
-    from windrow.assets.definitions import (
-        defs,
-    )  # reads the environment that was entered just now
+    """Runs the 24 windows through Dagster.
 
-    spec, customers = load_spec(SPEC), load_spec(CUSTOMERS)
+    Also if they are committed already, which shows that nothing is written twice.
+    """
+    # reads the environment that was loaded just now
+    from windrow.assets.definitions import defs
+
+    spec, customers = load_spec(ORDERS_SPEC), load_spec(CUSTOMERS_SPEC)
     before = _version(spec), _version(customers)
-    keys = [key_of(in_time(spec.window), place.start() + timedelta(hours=n)) for n in range(HOURS)]
+    keys = day_keys(spec, place.start())
     with aside(place.log), spark_at(kind, place.spark) as spark:
         if kind is not None:
             console.print(f"Tasks run on {spark.connect or spark.master}", soft_wrap=True)
@@ -117,9 +115,7 @@ def _ingest(place: DemoHome, console: Console, kind: SparkPlace | None) -> bool:
         )
     for result in results:
         if not result.success:
-            console.print(
-                f"[red]The run failed.[/red] {failure(result)}\nMore in {place.log}", soft_wrap=True
-            )
+            say_failure(console, result, place.log)
             return False
     if None not in before and before == (_version(spec), _version(customers)):
         versions = " and ".join(map(str, before))
@@ -131,10 +127,9 @@ def _ingest(place: DemoHome, console: Console, kind: SparkPlace | None) -> bool:
 
 
 def _report(place: DemoHome, console: Console) -> bool:
-    """The table of windows, the check, and where to look next."""
-    spec = load_spec(SPEC)
-    receipts, verdict = verdict_on(place, spec)
-    folded = verdict_on_customers(place)
+    """Prints the table of windows, the results of the checks, and the next steps."""
+    receipts, verdict = check_orders_table(place)
+    folded = check_customers_table(place)
     console.print(windows_table(receipts))
     say(console, verdict)
     say_customers(console, folded)
@@ -143,51 +138,44 @@ def _report(place: DemoHome, console: Console) -> bool:
             "Look at it: [bold]make ui[/bold] opens Dagster with this history; [bold]make"
             " stop[/bold] ends it."
         )
-        table = _short(spec.sink_path())
+        table = _short(load_spec(ORDERS_SPEC).sink_path())
         console.print(
-            f"Table: {table}   dead letters: {table}_dead   spec: {_short(str(SPEC))}",
+            f"Table: {table}   dead letters: {table}_dead   spec: {_short(str(ORDERS_SPEC))}",
             soft_wrap=True,
         )
         console.print(
-            f"Customers: {_short(load_spec(CUSTOMERS).sink_path())}   spec:"
-            f" {_short(str(CUSTOMERS))}",
+            f"Customers: {_short(load_spec(CUSTOMERS_SPEC).sink_path())}   spec:"
+            f" {_short(str(CUSTOMERS_SPEC))}",
             soft_wrap=True,
         )
     return not (verdict.wrong or folded.wrong)
 
 
-def verdict_on(place: DemoHome, spec: PipelineSpec) -> tuple[list[Receipt], Verdict]:
-    """Receipts and tables as they are now, held against the manifest.
+def check_orders_table(place: DemoHome) -> tuple[list[Receipt], Verdict]:
+    """Compares the table of orders with the produced messages.
 
     Raises:
         SpecError: there is nothing to check yet.
     """
+    spec = load_spec(ORDERS_SPEC)
+    rows = _table(place, spec).to_pyarrow_table(columns=["order_id", "_partition", "_offset"])
+    return check_table(place.manifest, spec, rows)
+
+
+def check_customers_table(place: DemoHome) -> Folded:
+    """Compares the table of customers with the produced changes.
+
+    Raises:
+        SpecError: there is nothing to check yet.
+    """
+    table = _table(place, load_spec(CUSTOMERS_SPEC))
+    return check_customers(place.customers, table.to_pyarrow_table(columns=list(COLUMNS)))
+
+
+def _table(place: DemoHome, spec: PipelineSpec) -> DeltaTable:
     if not place.is_set_up() or not DeltaTable.is_deltatable(spec.sink_path()):
-        raise _nothing()
-    sink, dead_letters = open_table(spec)
-    receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
-    rows = DeltaTable(spec.sink_path()).to_pyarrow_table(
-        columns=["order_id", "_partition", "_offset"]
-    )
-    return receipts, check(place.manifest, rows, dead_of(dead_letters, receipts), receipts)
-
-
-def verdict_on_customers(place: DemoHome) -> Folded:
-    """The table of customers as it is now, held against their changes.
-
-    Raises:
-        SpecError: there is nothing to check yet.
-    """
-    path = load_spec(CUSTOMERS).sink_path()
-    if not place.is_set_up() or not DeltaTable.is_deltatable(path):
-        raise _nothing()
-    return check_customers(
-        place.customers, DeltaTable(path).to_pyarrow_table(columns=list(COLUMNS))
-    )
-
-
-def _nothing() -> SpecError:
-    return SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
+        raise SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
+    return DeltaTable(spec.sink_path())
 
 
 def _version(spec: PipelineSpec) -> int | None:
@@ -199,6 +187,6 @@ def _version(spec: PipelineSpec) -> int | None:
 
 
 def _short(path: str) -> str:
-    """Relative to where the reader stands, if it is below."""
+    """The path relative to the working directory, if it is below that."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

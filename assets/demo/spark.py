@@ -1,5 +1,6 @@
-"""Where the demo's tasks run: in Spark of its own, on a cluster of two workers on this
-machine, or on a Spark Connect server.
+"""The Spark that runs the demo's tasks.
+
+It is the demo's own, a cluster of two workers on this machine, or a Spark Connect server.
 """
 
 from __future__ import annotations
@@ -13,20 +14,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from windrow.assets.demo.place import SparkPlace
-from windrow.assets.demo.standalone import LIMIT, WORDS, cluster
+from windrow.assets.demo.standalone import DRIVER_PROPERTIES, LIMIT, cluster
 from windrow.ingest.errors import UnreachableError
 from windrow.resources.spark import Spark
 
 
 @contextmanager
 def spark_at(kind: SparkPlace | None, folder: Path) -> Iterator[Spark]:
-    """The resource that says where, until the end of the block; what it started is gone then.
-
-    None: what a pipeline has unless told.
+    """Starts a cluster or a server until the end of the block; yields its resource.
 
     Args:
-        kind: which of them.
-        folder: for the cluster's files and logs; emptied before.
+        kind: cluster or server; None for the demo's own Spark.
+        folder: for files and logs; a cluster's is emptied before.
 
     Raises:
         UnreachableError: it doesn't come up.
@@ -35,7 +34,8 @@ def spark_at(kind: SparkPlace | None, folder: Path) -> Iterator[Spark]:
         shutil.rmtree(folder, ignore_errors=True)
         with cluster(folder) as made:
             yield Spark(
-                master=made.master, spark_config={**WORDS, "spark.pyspark.python": sys.executable}
+                master=made.master,
+                spark_config={**DRIVER_PROPERTIES, "spark.pyspark.python": sys.executable},
             )
     elif kind == "connect":
         folder.mkdir(parents=True, exist_ok=True)
@@ -47,34 +47,23 @@ def spark_at(kind: SparkPlace | None, folder: Path) -> Iterator[Spark]:
 
 @contextmanager
 def _server(log: Path) -> Iterator[str]:
-    """`windrow spark run` until the end of the block; its address."""
-    command = [
-        str(Path(sys.executable).with_name("windrow")),
-        "spark",
-        "run",
-        "--port",
-        "0",
-        "--json",
-    ]
+    """Runs `windrow spark run` until the end of the block; yields its address."""
+    windrow = str(Path(sys.executable).with_name("windrow"))
+    command = [windrow, "spark", "run", "--port", "0", "--json"]
     with (
         log.open("w") as out,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, text=True) as process,
     ):
         try:
-            said = ""
-            while (
-                process.stdout is not None
-                and not said.endswith("}\n")
-                and (line := process.stdout.readline())
-            ):
-                said += line
-            if not said.endswith("}\n"):
+            assert process.stdout is not None
+            document = ""
+            while not document.endswith("}\n") and (line := process.stdout.readline()):
+                document += line
+            if not document.endswith("}\n"):
                 raise UnreachableError(
-                    "The Spark Connect server doesn't come up",
-                    "setup",
-                    f"What it said is in {log}.",
+                    "The Spark Connect server doesn't start", "setup", f"See its output in {log}."
                 )
-            yield json.loads(said)["connect"]
+            yield json.loads(document)["connect"]
         finally:
             process.terminate()
             process.wait(LIMIT)

@@ -1,5 +1,6 @@
-"""A standalone Spark cluster on this machine, on loopback: a master and workers, each a
-process with a folder of its own.
+"""A standalone Spark cluster on this machine, on loopback.
+
+A master and workers, each a process with a folder of its own.
 """
 
 from __future__ import annotations
@@ -23,22 +24,25 @@ from windrow.ingest.errors import UnreachableError
 SPARK = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"
 LIMIT = 60
-"""Seconds in which a master or a worker is up, or has ended."""
+"""Most seconds for the start or the end of a master or a worker."""
 
-WORDS: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
-"""What a driver on this machine tells Spark besides."""
+DRIVER_PROPERTIES: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+}
+"""Spark properties of a driver on this machine."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """`master`: its address. `workers`: their processes, by folder."""
+    """A running cluster: the master's address, and the workers' processes by folder."""
 
     master: str
     workers: dict[Path, psutil.Process]
 
 
 def of_this_process(_: Path) -> Mapping[str, str]:
-    """A worker's environment: this process's own, with its Python."""
+    """The default environment of a worker: this process's own, with its Python on PATH."""
     return {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
@@ -53,18 +57,19 @@ def cluster(
     environment: Callable[[Path], Mapping[str, str]] = of_this_process,
     hosts: Callable[[int], str] = lambda _: LOOPBACK,
 ) -> Iterator[Cluster]:
-    """A cluster until the end of the block; gone then with all below it.
+    """Runs a cluster until the end of the block; its executors end with it.
 
     Args:
-        folder: where all of it has its files; made.
-        workers: how many.
-        cores: of each worker, which is how many tasks it runs at once.
-        environment: the environment of a worker, from its folder.
-        hosts: the address of a worker, from its number: Spark takes workers with one
-            address for one machine.
+        folder: for all files of the cluster; it is made.
+        workers: the number of workers.
+        cores: the cores of each worker, which is how many tasks it runs at once.
+        environment: makes the environment of a worker, from its folder.
+        hosts: makes the address of a worker, from its number: Spark takes workers with
+            one address for one machine.
 
     Raises:
-        UnreachableError: a part of it doesn't come up; names its log.
+        UnreachableError: the master or a worker doesn't start; the message names its
+            log.
     """
     with ExitStack() as stack:
         address, _ = stack.enter_context(
@@ -72,41 +77,38 @@ def cluster(
                 folder, "master.Master", [], r"Starting Spark master at (spark://\S+)", os.environ
             )
         )
-        found = {}
+        running = {}
         for number in range(workers):
             place = folder / f"worker-{number}"
             place.mkdir()
-            words = [
-                "--cores",
-                str(cores),
-                "--memory",
-                "1g",
-                "--work-dir",
-                str(place / "work"),
-                address,
-            ]
-            _, found[place] = stack.enter_context(
+            options = f"--cores {cores} --memory 1g --work-dir".split()
+            _, running[place] = stack.enter_context(
                 _daemon(
                     place,
                     "worker.Worker",
-                    words,
+                    [*options, str(place / "work"), address],
                     r"Successfully registered with master (\S+)",
                     environment(place),
                     hosts(number),
                 )
             )
-        yield Cluster(address, found)
+        yield Cluster(address, running)
 
 
 @contextmanager
 def _daemon(
     folder: Path,
     name: str,
-    words: list[str],
-    says: str,
+    arguments: list[str],
+    started: str,
     environment: Mapping[str, str],
     host: str = LOOPBACK,
 ) -> Iterator[tuple[str, psutil.Process]]:
+    """Runs a master or a worker until the end of the block.
+
+    `started`: a pattern of the log line that it writes once it is up; its group is yielded,
+    with the process.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     here = ["--host", host, "--port", "0", "--webui-port", "0"]
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *here]
@@ -121,11 +123,11 @@ def _daemon(
     with (
         log.open("w") as out,
         subprocess.Popen(
-            [*command, *words], stdout=out, stderr=subprocess.STDOUT, env=env, cwd=folder
+            [*command, *arguments], stdout=out, stderr=subprocess.STDOUT, env=env, cwd=folder
         ) as process,
     ):
         try:
-            yield _said(log, process, says), psutil.Process(process.pid)
+            yield _logged(log, process, started), psutil.Process(process.pid)
         finally:
             below = (
                 psutil.Process(process.pid).children(recursive=True)
@@ -140,13 +142,15 @@ def _daemon(
             psutil.wait_procs(below, LIMIT)
 
 
-def _said(log: Path, process: subprocess.Popen[bytes], says: str) -> str:
-    """What it says of itself once it is up."""
+def _logged(log: Path, process: subprocess.Popen[bytes], pattern: str) -> str:
+    """Waits for a line in a log; returns the pattern's group."""
     until, pause = time.monotonic() + LIMIT, threading.Event()
-    while (found := re.search(says, log.read_text(errors="replace"))) is None:
+    while (match := re.search(pattern, log.read_text(errors="replace"))) is None:
         if process.poll() is not None or time.monotonic() > until:
             raise UnreachableError(
-                "A part of the Spark cluster doesn't come up", "setup", f"What it said is in {log}."
+                "The Spark cluster's master or one of its workers doesn't start",
+                "setup",
+                f"See its output in {log}.",
             )
         pause.wait(0.05)
-    return found[1]
+    return match[1]

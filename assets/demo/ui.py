@@ -19,21 +19,19 @@ from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 _FIRST_PORT = 3000
 _LONGEST_TMPDIR = 90
-"""Bytes.
+"""Most bytes of TMPDIR.
 
-Dagster's processes talk through sockets in TMPDIR, and a socket's path has 107 at most.
+Dagster's processes talk through sockets in it, and a socket's path has at most 107 bytes.
 """
-_OF_DAGSTERS_OWN = (
+_WARNINGS = (
     "ignore:Function `dev_command` is superseded",
     "ignore:Parameter `execution_type` of function `AssetsDefinition",
 )
-"""Warnings of Dagster's own code about itself, which nobody here can act on: its
-server's start, and how it copies asset checks.
-"""
+"""Warnings of Dagster about its own code, which its user can't change."""
 
 
 def serve(place: DemoHome, console: Console) -> None:
-    """Run everything in the foreground; ends what it started.
+    """Runs the broker and Dagster in the foreground, and ends them.
 
     Raises:
         SpecError: the demo was never run, or the UI is running already.
@@ -46,8 +44,8 @@ def serve(place: DemoHome, console: Console) -> None:
             "setup",
             "Open it in the browser, or end it first: make stop",
         )
-    # A script's background job inherits an ignored SIGINT. Dagster would too, and then
-    # waits for one in vain when it is told to end.
+    # A script's background job inherits an ignored SIGINT. Dagster would inherit it, too,
+    # and couldn't be ended by SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     console.print("Starting the broker and Dagster ...")
     with EmbeddedBroker(place.kafka, find_jars()):
@@ -55,9 +53,9 @@ def serve(place: DemoHome, console: Console) -> None:
 
 
 def stop(place: DemoHome) -> list[str]:
-    """End the UI and the broker of this place; what was ended."""
+    """Ends the UI and the broker; returns their names, if they were running."""
     broker = EmbeddedBroker(place.kafka, place.kafka)  # the jars are needed for a start only
-    # asked first: where the UI ends, its own process stops the broker too
+    # asked first, because the UI's process stops the broker when it ends
     broker_ran = broker.running()
     ui_ran = end(place.ui_file)
     broker.stop()
@@ -66,20 +64,11 @@ def stop(place: DemoHome) -> list[str]:
 
 def _dagster(place: DemoHome, console: Console) -> None:
     port = _free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "dagster",
-        "dev",
-        "-m",
-        "windrow.assets.definitions",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        str(port),
-    ]
+    options = f"-h 127.0.0.1 -p {port} --log-level error".split()
     process = subprocess.Popen(
-        [*command, "--log-level", "error"], cwd=PROJECT, env=_environment(place)
+        [sys.executable, "-m", "dagster", "dev", "-m", "windrow.assets.definitions", *options],
+        cwd=PROJECT,
+        env=_environment(place),
     )
     try:
         note(place.ui_file, process.pid)
@@ -98,12 +87,14 @@ def _dagster(place: DemoHome, console: Console) -> None:
 
 
 def _environment(place: DemoHome) -> dict[str, str]:
-    """Temporary files lie in the demo's folder, where nothing is left of them; in the
-    system's if its path is too long for a socket.
+    """The environment of Dagster's processes.
+
+    Their temporary files are in the demo's folder, which is removed afterwards; in the
+    system's one if the folder's path is too long for a socket.
     """
     environment = os.environ | {
         "DAGSTER_HOME": str(place.dagster_home),
-        "PYTHONWARNINGS": ",".join(_OF_DAGSTERS_OWN),
+        "PYTHONWARNINGS": ",".join(_WARNINGS),
     }
     if len(os.fsencode(place.ui_tmp)) > _LONGEST_TMPDIR:
         return environment
@@ -112,9 +103,7 @@ def _environment(place: DemoHome) -> dict[str, str]:
 
 
 def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until the port takes connections; the process's end, not a clock, ends the
-    wait early.
-    """
+    """Waits until the port takes connections; returns False if the process ends before."""
     while process.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -125,7 +114,7 @@ def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _free_port() -> int:
-    """3000, or the next that is free."""
+    """The first free port from 3000 on."""
     for port in range(_FIRST_PORT, _FIRST_PORT + 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

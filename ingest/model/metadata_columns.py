@@ -24,31 +24,44 @@ class MetadataColumn(NamedTuple):
 
 
 METADATA: Mapping[str, MetadataColumn] = {
-    "topic": MetadataColumn("string", "the message's topic", "receipts are verified against it"),
-    "partition": MetadataColumn("int32", "its partition", "receipts are verified against it"),
-    "offset": MetadataColumn("int64", "its offset", "receipts are verified against it"),
+    "topic": MetadataColumn(
+        "string", "the topic of the row's message", "receipts are verified against it"
+    ),
+    "partition": MetadataColumn(
+        "int32", "the message's partition in the topic", "receipts are verified against it"
+    ),
+    "offset": MetadataColumn(
+        "int64", "the message's offset in the partition", "receipts are verified against it"
+    ),
     "ordinal": MetadataColumn(
         "int32",
-        "which of its message's rows the row is, from 0; with the three above it names a row, where"
-        " a message may become several",
+        "the number of the row among the rows of its message, from 0; if a message may become"
+        " several rows, it identifies a row together with topic, partition and offset",
     ),
     "timestamp": MetadataColumn(
         "timestamp",
-        "when it was made, or appended to the log; null where it has no timestamp, or one outside"
-        " the years 1 to 9999",
+        "the message's timestamp; null if it has none, or one outside the years 1 to 9999",
     ),
-    "timestamp-type": MetadataColumn("string", "which of the two `timestamp` is"),
+    "timestamp-type": MetadataColumn(
+        "string",
+        "`CreateTime` if the producer set the timestamp, `LogAppendTime` if the broker did,"
+        " `NoTimestampType` if it has none",
+    ),
     "headers": MetadataColumn(
-        "map", "its headers as a map; of two with one key the last, as in Flink"
+        "map", "the message's headers as a map; if a key comes twice, the last one, as in Flink"
     ),
-    "header-list": MetadataColumn("headers", "all its headers, in order"),
-    "leader-epoch": MetadataColumn("int32", "under which leader epoch it was appended"),
-    "key": MetadataColumn("binary", "its key, as bytes"),
-    "value-size": MetadataColumn("int64", "how many bytes its value has; null for a tombstone"),
-    "attempt": MetadataColumn("string", "which run's try at the window wrote the row"),
+    "header-list": MetadataColumn("headers", "all of the message's headers, in order"),
+    "leader-epoch": MetadataColumn(
+        "int32", "the leader epoch in which the message was appended to the log"
+    ),
+    "key": MetadataColumn("binary", "the message's key, as bytes"),
+    "value-size": MetadataColumn(
+        "int64", "the length of the message's value in bytes; null for a tombstone"
+    ),
+    "attempt": MetadataColumn("string", "the id of the attempt that wrote the row"),
     "window": MetadataColumn(
         "string",
-        "which window the row belongs to; the table's partition column",
+        "the window that the row belongs to; the table's partition column",
         "windows are verified and replaced by it",
     ),
 }

@@ -176,7 +176,7 @@ def test_micro_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     world.broker.delete_records(TopicPartition(TOPIC, 0), 1)
     assert "1 of 2 windows was refused: batch-000000000" in failure_of(world.batches(replay="0/2"))
     assert [c.receipt.generation for c in world.sink.receipts()] == [1, 2]
-    assert "have their dead letters replayed, or are drained" in failure_of(
+    assert "replay_dead_letters excludes replay and drain" in failure_of(
         world.batches(replay_dead_letters="0", replay="1")
     )
     assert "stage is for a dead-letter replay" in failure_of(world.batches(stage="value"))

@@ -217,10 +217,10 @@ def test_the_table_of_customers_is_their_fold(
     assert (verdict.changes, verdict.customers, verdict.wrong) == (len(changed), rows.num_rows, ())
     other = rows.set_column(1, rows.field("name"), [["Nobody", *rows["name"].to_pylist()[1:]]])
     for wrong, complaint in (
-        (rows.slice(1), "1 customers are lost, or not as they were last"),
-        (other, "1 customers are lost, or not as they were last"),
+        (rows.slice(1), "1 customers are lost, or don't have their last row"),
+        (other, "1 customers are lost, or don't have their last row"),
         (pa.concat_tables([rows, rows.slice(0, 1)]), "1 customers are there more than once"),
-        (pa.concat_tables([rows, other.slice(0, 1)]), "1 customers are there that should not be"),
+        (pa.concat_tables([rows, other.slice(0, 1)]), "1 customers should not be there"),
     ):
         assert any(said.startswith(complaint) for said in check_customers(manifest, wrong).wrong), (
             complaint

@@ -181,7 +181,7 @@ def test_a_staging_cluster_is_one_other_resource(world: World, tmp_path: Path) -
 
 def test_a_resource_that_nothing_asks_for_is_refused(world: World) -> None:
     """A key that is typed wrongly would leave the real cluster in place."""
-    with pytest.raises(SpecError, match="Nothing asks for a resource thing_kafka") as caught:
+    with pytest.raises(SpecError, match="No definition requires a resource thing_kafka") as caught:
         kafka_table(world.spec, {"thing_kafka": MemorySource(world)})
     assert "spark, things_kafka, things_ledger, things_sink" in caught.value.do
 
@@ -202,7 +202,8 @@ def test_a_resource_of_another_kind_is_refused(world: World) -> None:
             if e.is_step_failure and e.step_failure_data.error
         ]
         assert (
-            f"Under the key {key} stands a {type(made).__name__}, which is no such resource" in why
+            f"The resource under the key {key} is a {type(made).__name__}, which can't be used"
+            in why
         )
 
 
@@ -231,7 +232,7 @@ def test_dead_letters_go_to_the_source_that_is_given(
         for e in failed.all_events
         if e.is_step_failure and e.step_failure_data.error
     ]
-    assert "which is no such resource" in why
+    assert "which can't be used" in why
     assert run_of(
         world, standing_on(world.defs, {kafka_key(world.spec): HasTopic(world)}), world.key(0)
     ).success
@@ -354,7 +355,9 @@ def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> No
         },
         tmp_path / "two",
     )
-    with pytest.raises(SpecError, match="name a cluster prod and mean two") as caught:
+    with pytest.raises(
+        SpecError, match="read from a cluster called prod, which is another"
+    ) as caught:
         refuse_two_clusters(specs[0], [changed])
     assert all(str(tmp_path / name / "defs.yaml") in caught.value.what for name in ("one", "two"))
 

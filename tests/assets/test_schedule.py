@@ -196,7 +196,7 @@ def test_one_run_at_a_time(world: World, statuses: tuple[str, ...], waits: bool)
     job = world.defs.resolve_job_def("things_windows")
     for status in statuses:
         run = world.instance.create_run_for_job(job, status=dg.DagsterRunStatus[status])
-        words = "The run before is still going; the next tick asks for what it leaves."
+        words = "The previous run is still going; the next tick requests what it leaves."
         assert (tick(world, hour(3, 5)) == words) is waits
         world.instance.delete_run(run.run_id)
 

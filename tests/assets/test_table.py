@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -238,6 +238,25 @@ def test_the_check_asks_where_windows_are_cut(
     wrong = str(check.metadata["wrong"].value)
     assert told in wrong
     assert f"{other.window.key}: the ledger has generation 0, the table generation 1" in wrong
+
+
+def test_the_check_reads_only_the_newest_receipts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the check costs doesn't grow with the table: it asks for the windows that the
+    ledger has as its newest.
+    """
+    world.fill(4)
+    assert world.run(0, 2).success
+    monkeypatch.setattr("windrow.assets.checks.NEWEST", 2)
+
+    def all_of_them() -> Iterator[Committed]:
+        raise AssertionError("all receipts were read")
+
+    monkeypatch.setattr(world.sink, "receipts", all_of_them)
+    [check] = [e for e in world.run(2).get_asset_check_evaluations() if e.check_name == "receipts"]
+    assert check.passed
+    assert check.metadata["windows"].value == 2
 
 
 def killed_at_the_third_window(folder: str) -> None:

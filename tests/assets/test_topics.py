@@ -267,4 +267,4 @@ def test_a_schedule_observes_the_topics(tmp_path: Path, instance: dg.DagsterInst
     world.instance.create_run_for_job(
         world.defs.resolve_job_def("things_topics"), status=dg.DagsterRunStatus.STARTED
     )
-    assert ask(world, "things_topics", hour(1, 15)) == "The observation before is still going."
+    assert ask(world, "things_topics", hour(1, 15)) == "The previous observation is still going."

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 from pyspark import cloudpickle
 
-from windrow.assets.demo.standalone import WORDS
+from windrow.assets.demo.standalone import DRIVER_PROPERTIES
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.window import windows_named
@@ -60,7 +60,7 @@ def main(
     session = spark_session(
         master,
         {
-            **({} if is_local(master) else WORDS),
+            **({} if is_local(master) else DRIVER_PROPERTIES),
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": (out / "events").as_uri(),
             "spark.eventLog.compress": "false",

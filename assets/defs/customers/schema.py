@@ -1,4 +1,4 @@
-"""The columns of the customers table, and what a customer must be like."""
+"""The columns of the customers table, and their rules."""
 
 from __future__ import annotations
 

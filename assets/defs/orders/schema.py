@@ -1,4 +1,4 @@
-"""The columns of the orders table, and what an order must be like."""
+"""The columns of the orders table, and their rules."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ class Order(pa.DataFrameModel):
     note: pl.String = pa.Field(nullable=True)
 
     class Config:
-        """Exactly these columns."""
+        """Exactly these columns are allowed."""
 
         strict: ClassVar[bool] = True

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.assets.demo.standalone import WORDS
+from windrow.assets.demo.standalone import DRIVER_PROPERTIES
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.model.plan import Split
@@ -155,7 +155,7 @@ def main(bootstrap: str, master: str = "local[2]") -> None:
         server = ConnectedSpark(master)
         session, engine = server.session(), server.engine()
     else:
-        session = spark_session(master, None if is_local(master) else WORDS)
+        session = spark_session(master, None if is_local(master) else DRIVER_PROPERTIES)
         engine = spark_engine(lambda: session, master)
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)

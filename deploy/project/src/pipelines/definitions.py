@@ -1,5 +1,6 @@
-"""What Dagster loads: every pipeline below `defs`, its tasks on the cluster that the
-environment names.
+"""The code location: every pipeline below `defs`, with its tasks on a Spark cluster.
+
+The environment names the cluster.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from windrow.dagster import SPARK_KEY, Spark, standing_on
 def defs() -> dg.Definitions:
     """All pipelines.
 
-    Steps run in the run's own process, which is Spark's driver: so it says by which
-    name executors reach it.
+    Steps run in the run's own process, which is Spark's driver; `spark.driver.host` is
+    the name by which executors reach it.
     """
     cluster = Spark(
         master=os.environ["SPARK_MASTER"],

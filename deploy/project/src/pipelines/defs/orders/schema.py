@@ -1,4 +1,4 @@
-"""The columns of the orders table, and what an order must be like."""
+"""The columns of the orders table, and their rules."""
 
 from __future__ import annotations
 
