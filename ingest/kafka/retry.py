@@ -99,19 +99,3 @@ def surely(suspects: C, look: Callable[[C], C], pause: Callable[[float], None]) 
         pause(APART_SECONDS)
         suspects = look(suspects)
     return suspects
-
-
-def asked_until_believed(
-    question: Callable[[], T], bad_news: type[Exception], pause: Callable[[float], None]
-) -> T:
-    """An answer.
-
-    Raises:
-        Exception: the bad news, which was told each time.
-    """
-    for _ in range(TIMES - 1):
-        try:
-            return question()
-        except bad_news:
-            pause(APART_SECONDS)
-    return question()

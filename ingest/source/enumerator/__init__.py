@@ -1,3 +1,1 @@
-"""The only step that asks "where": labels on a grid, boundaries from the log, plans
-from boundaries.
-"""
+"""The planning step: labels on a grid, boundaries from the log, plans from boundaries."""

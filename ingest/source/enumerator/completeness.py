@@ -1,29 +1,28 @@
-"""Whether a window's hours are over everywhere: watermarks from frozen boundaries, and
-what came late anyway from receipts.
+"""Completeness of windows: watermarks from frozen boundaries, late messages from receipts.
 
 Pure.
 
 A topic-partition's watermark is the highest label that its log is proven to have
 passed: a boundary's mark under that label is `settled`. The pipeline's watermark is the
-least of those of its topic-partitions, never the highest: one that lags may still bring
-messages of hours that all others have left behind (`linkedin/Hoptimator` took the
-newest timestamp and called windows complete too early). The least stalls where a
-topic-partition is idle, so one may be exempt, but only where that is safe or was asked
+lowest of those of its topic-partitions, never the highest: one that lags may still
+bring messages of hours that all others have passed (`linkedin/Hoptimator` took the
+newest timestamp and called windows complete too early). An idle topic-partition holds
+the lowest watermark back, so it may be exempt, but only if that is safe or was asked
 for:
 
-- its topic is stamped by the broker: at the stable `end` nothing older than the label
-  can come any more, for the boundary was frozen after it (as in
-  `DataSQRL/flink-sql-runner`, which takes idle partitions for done on LogAppendTime
-  alone);
-- `idle: exempt` (the source's `withIdleness` of Flink): whoever says so takes an idle
-  topic-partition for done;
-- its mark is `removed`: the topic isn't read any more.
+- Its topic is stamped by the broker (LogAppendTime). At the stable `end` nothing older
+  than the label can come any more, because the boundary was frozen after it.
+  (`DataSQRL/flink-sql-runner` takes idle partitions as done on LogAppendTime only,
+  too.)
+- `idle: exempt` (Flink's `withIdleness` of a source): the user declares idle
+  topic-partitions as done.
+- Its mark is `removed`: the topic isn't read any more.
 
-What proves nothing: `open` (a transaction may bring older messages, also on a topic
-that the broker stamps), `log_start`, `position`, `clamped`. A mark that was moved down
-to a settled upper neighbour is as good as that neighbour, whose label is the higher one
-and counts anyway; one that was moved up to its lower neighbour may have been the end of
-the log.
+Other marks prove nothing: `open` (a transaction may bring older messages, also on a
+topic that the broker stamps), `log_start`, `position`, and `clamped`. A mark that was
+moved down to a settled upper neighbour needs no proof of its own: the neighbour's label
+is higher and counts anyway. A mark that was moved up to its lower neighbour may have
+been the end of the log.
 """
 
 from __future__ import annotations
@@ -40,20 +39,23 @@ from windrow.ingest.model.label import Label
 from windrow.ingest.model.receipt import Receipt
 
 State = Literal["open", "complete", "late"]
-"""open: the hours may not be over everywhere. complete: they are. late: they are, and
-yet later windows hold messages of these hours.
+"""The state of a window.
+
+- open: its hours may not be over in every topic-partition.
+- complete: they are over.
+- late: they are over, and later windows hold messages of these hours.
 """
 
 Idle = Literal["wait", "exempt"]
 
 
 class WindowState(msgspec.Struct, frozen=True):
-    """A committed window as all boundaries and receipts show it now.
+    """The state of a committed window, as all boundaries and receipts show it now.
 
-    `late` and `early` messages are in this window and stamped before and after its
-    hours; `late_elsewhere` are stamped in its hours and came in later windows. Of a
-    window so old that a receipt counted it together with all before it,
-    `late_elsewhere` counts those too.
+    `late` and `early` messages are in this window, and have timestamps before and after
+    its hours. `late_elsewhere` messages have timestamps in its hours and are in later
+    windows. A receipt may count an old window together with all windows before it; then
+    `late_elsewhere` includes those.
     """
 
     state: State
@@ -64,11 +66,11 @@ class WindowState(msgspec.Struct, frozen=True):
 
 
 class Completeness(msgspec.Struct, frozen=True):
-    """The pipeline's watermark (None: not even one label is proven), which
-    topic-partitions hold it back, and its windows by their keys.
+    """The pipeline's watermark, what holds it back, and the states of its windows by key.
 
-    `holding`: each of these has to be seen past the watermark before that rises; empty
-    if it stands at the newest boundary.
+    `watermark` is None if not even one label is proven. `holding`: the topic-partitions
+    that have to pass the watermark before it rises; empty if it is at the newest
+    boundary.
     """
 
     watermark: datetime | None
@@ -82,19 +84,19 @@ def judge(
     append_time: frozenset[str],
     idle: Idle,
 ) -> Completeness:
-    """How complete each committed window is.
+    """Judges how complete each committed window is.
 
-    Of micro-batches, which have no hours, nothing is judged.
-
-    Nothing that was complete is ever open again, whatever boundaries are frozen later:
-    a topic-partition that is new to a boundary holds back the windows from there on,
-    for none of its messages can be in an earlier one.
+    Micro-batches have no hours and are left out. A window that was complete never
+    becomes open again, whatever boundaries are frozen later: a topic-partition that is
+    new in a boundary holds back only the windows from there on, since none of its
+    messages can be in an earlier one.
 
     Args:
-        boundaries: the frozen ones, in ascending order of their labels.
-        receipts: the newest of each committed window, in any order.
-        append_time: the topics whose messages the broker stamps (`TopicInfo.append_time`).
-        idle: whether a topic-partition that ends before the label is waited for.
+        boundaries: the frozen boundaries, in ascending order of their labels.
+        receipts: the newest receipt of each committed window, in any order.
+        append_time: the topics whose messages the broker stamps
+            (`TopicInfo.append_time`).
+        idle: "wait" or "exempt", for a topic-partition that ends before the label.
     """
     watermark, holding = _watermark(boundaries, append_time, idle)
     elsewhere = _late_elsewhere(receipts)
@@ -113,10 +115,10 @@ def judge(
 def _watermark(
     boundaries: Iterable[Boundary], append_time: frozenset[str], idle: Idle
 ) -> tuple[datetime | None, tuple[TopicPartition, ...]]:
-    """The highest label that, by some boundary, all topic-partitions known to it have
-    passed; and who holds it there.
+    """The pipeline's watermark, and the topic-partitions that hold it back.
 
-    One pass.
+    The watermark is the highest label that, at some boundary, all topic-partitions have
+    passed. One pass over the boundaries.
     """
     passed: dict[TopicPartition, datetime] = {}
     watermark: datetime | None = None
@@ -137,22 +139,23 @@ def _watermark(
 
 
 def _least(passed: Iterable[datetime | None], label: datetime) -> datetime | None:
-    """Of all that a boundary knows, and its own label where that is nothing; None if
-    one of them has passed none.
+    """The lowest of the passed labels and the boundary's own label.
+
+    None if a topic-partition has passed none.
     """
     known = [label, *passed]
     return None if None in known else min(filter(None, known))
 
 
 def _passes(mark: Mark, append_time: frozenset[str], idle: Idle) -> bool:
-    """Whether a mark shows that nothing from before its label is waited for any more."""
+    """True if a mark proves that nothing from before its label will come any more."""
     return mark.how in {"settled", "removed"} or (
         mark.how == "end" and (idle == "exempt" or mark.topic in append_time)
     )
 
 
 def _late_elsewhere(receipts: Iterable[Receipt]) -> Counter[str]:
-    """Per window's key how many messages of its hours came in later windows."""
+    """Counts the messages of each window's hours that are in later windows, by its key."""
     late = Counter[str]()
     for receipt in receipts:
         for split in receipt.splits:

@@ -1,18 +1,19 @@
-"""A log that ends below a frozen mark was cut off: by an unclean election of a leader,
-or with a lost disk.
+"""Logs that were cut off below a frozen mark.
 
-What it held behind its new end is gone, and what is written there from now on gets
-offsets that windows have passed already: it is in no window. So a window that finds
-nothing to read below such a mark must not pass as one without messages.
+An unclean leader election or a lost disk does that. What such a log held behind its new
+end is gone. New messages get offsets that windows have already passed, so they are in
+no window. A window without anything to read below such a mark must therefore not pass
+as an empty one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import TypeVar
 
 from windrow.ingest.errors import CutOffError
-from windrow.ingest.kafka.retry import asked_until_believed, surely
+from windrow.ingest.kafka.retry import APART_SECONDS, TIMES, surely
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.source import Source
@@ -21,18 +22,19 @@ from windrow.ingest.ports.broker import Broker
 T = TypeVar("T")
 
 WAY_OUT = (
-    "An unclean election of a leader, or a lost disk, cut the log off; what is written there until"
-    " it has grown back is in no window. Set source.on_loss: skip to go on without it, or make the"
-    " topic anew and see windrow rebase SPEC."
+    "An unclean leader election or a lost disk cut the log off. Messages that are written until it"
+    " has grown back are in no window. Set source.on_loss: skip to go on without them, or recreate"
+    " the topic and see windrow rebase SPEC."
 )
 
 
 def cut_off(
     marks: Iterable[Mark], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, tuple[Mark, int]]:
-    """The marks that lie above the end of their log (the high watermark), each with that end. Pure.
+    """The marks that lie above the end of their log, each with that end. Pure.
 
-    What isn't asked for, or wasn't there when the mark was cut (`removed`), isn't judged.
+    The ends are high watermarks. A mark is not judged if its log's end isn't given, or
+    if its topic was gone when the mark was made (`removed`).
     """
     return {
         m.tp: (m, ends[m.tp])
@@ -42,9 +44,9 @@ def cut_off(
 
 
 def described(mark: Mark, end: int | None, label: Label) -> str:
-    """What happened, in words that follow the topic-partition's name.
+    """Describes the problem, in words that follow the topic-partition's name.
 
-    `end`: of the log; None, if it has grown again.
+    `end`: the end of the log; None if the log has grown again.
     """
     if end is None:
         return (
@@ -58,18 +60,18 @@ def described(mark: Mark, end: int | None, label: Label) -> str:
 
 
 def refuse_cut_off(broker: Broker, source: Source, label: Label, suspects: Sequence[Mark]) -> None:
-    """Hold the marks of a frozen boundary against the ends of their logs.
+    """Compares the marks of a frozen boundary with the ends of their logs.
 
     Args:
-        broker: the cluster; asked for high watermarks, because an open transaction only
-            holds the stable end back.
-        source: with `on_loss` "skip" nothing is asked.
-        label: the boundary's.
-        suspects: those of its marks whose logs seem to end below them; usually none.
+        broker: the cluster. It is asked for high watermarks, because an open
+            transaction holds back the stable end only.
+        source: the source; with `on_loss` "skip" nothing is asked.
+        label: the boundary's label.
+        suspects: its marks whose logs seem to end below them; usually none.
 
     Raises:
-        CutOffError: names the first topic-partition, the mark and the end. One answer
-            is no proof: see `ingest.kafka.retry`.
+        CutOffError: names the first topic-partition, its mark and the log's end. One
+            answer is no proof: see `ingest.kafka.retry`.
     """
     if not suspects or source.on_loss == "skip":
         return
@@ -78,7 +80,7 @@ def refuse_cut_off(broker: Broker, source: Source, label: Label, suspects: Seque
 
 
 def cut_off_error(mark: Mark, end: int | None, label: Label) -> CutOffError:
-    """The refusal, with the way out."""
+    """The error for a mark of a log that was cut off, with what to do."""
     words = described(mark, end, label)
     return CutOffError(
         words[0].upper() + words[1:], "plan", WAY_OUT, mark.topic, mark.partition, mark.offset
@@ -88,10 +90,11 @@ def cut_off_error(mark: Mark, end: int | None, label: Label) -> CutOffError:
 def surely_cut_off(
     broker: Broker, marks: Sequence[Mark], pause: Callable[[float], None]
 ) -> list[tuple[Mark, int | None]]:
-    """The marks that their logs don't reach any more, and those that they reach with
-    other messages than these were; of these no end.
+    """The marks below which their logs were surely cut off, in order.
 
-    In order, of topics that are there: asked for again, some time apart, before it is believed.
+    With each mark comes the end of its log, or None if the log has grown again over the
+    mark. Only topics that exist are asked for, and they are asked again, some time
+    apart, before an answer is believed.
     """
     short = _too_short(broker, marks, pause)
     return sorted(
@@ -102,12 +105,8 @@ def surely_cut_off(
                 for mark in _regrown(broker, set(marks) - {mark for mark, _ in short}, pause)
             ),
         ],
-        key=_place,
+        key=itemgetter(0),
     )
-
-
-def _place(found: tuple[Mark, object]) -> Mark:
-    return found[0]
 
 
 def _regrown(broker: Broker, marks: Iterable[Mark], pause: Callable[[float], None]) -> list[Mark]:
@@ -121,9 +120,9 @@ def _too_short(
     broker: Broker, marks: Sequence[Mark], pause: Callable[[float], None]
 ) -> list[tuple[Mark, int | None]]:
     def look(
-        found: dict[TopicPartition, tuple[Mark, int]],
+        short: dict[TopicPartition, tuple[Mark, int]],
     ) -> dict[TopicPartition, tuple[Mark, int]]:
-        return cut_off([mark for mark, _ in found.values()], broker.ends(list(found)))
+        return cut_off([mark for mark, _ in short.values()], broker.ends(list(short)))
 
     suspects = surely(cut_off(marks, broker.ends([m.tp for m in marks])), look, pause)
     return [suspects[tp] for tp in sorted(suspects)]
@@ -132,21 +131,30 @@ def _too_short(
 def surely_gone(
     broker: Broker, missing: Sequence[str], pause: Callable[[float], None]
 ) -> Sequence[str]:
-    """Those of missing topics that are still missing when asked again, some time apart:
-    what a run gives up is never read again.
+    """The topics among the missing ones that are still missing when asked again.
+
+    They are asked for several times, some time apart: what a run gives up is never read
+    again.
     """
 
     def look(names: Sequence[str]) -> Sequence[str]:
-        there = broker.topics(names)
-        return [name for name in names if name not in there]
+        existing = broker.topics(names)
+        return [name for name in names if name not in existing]
 
     return surely(missing, look, pause)
 
 
 def unless_cut_off(question: Callable[[], T], pause: Callable[[float], None]) -> T:
-    """An answer; that a log was cut off is believed only when it is told again and again, some time apart.
+    """Answers a question, and repeats it after a CutOffError.
+
+    That a log was cut off is believed only if every answer says so, some time apart.
 
     Raises:
-        CutOffError: it was told each time.
-    """  # noqa: E501
-    return asked_until_believed(question, CutOffError, pause)
+        CutOffError: the question raised it each time.
+    """
+    for _ in range(TIMES - 1):
+        try:
+            return question()
+        except CutOffError:
+            pause(APART_SECONDS)
+    return question()

@@ -1,10 +1,8 @@
-"""The grids that windows lie on, in UTC: hourly, daily, any cron expression, and
-`batch`, whose labels are sequence numbers.
+"""The grids of windows, in UTC: hourly, daily, any cron expression, and `batch`.
 
-Pure.
-
-UTC has no daylight saving, so each label is an instant that exists once. A cron grid's
-labels are the expression's ticks; a window lies between two neighbouring ones.
+Pure. UTC has no daylight saving, so each label is an instant that exists once. The
+labels of a cron grid are the expression's ticks, and a window lies between two
+neighbouring ones. The labels of `batch` are sequence numbers.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ BATCH = "batch"
 """The grid of micro-batches."""
 
 NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
-"""The grids that have a name: what each is as a cron expression."""
+"""The grids with a name, as cron expressions."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(9000, 1, 1, tzinfo=UTC)
-"""Python's calendar ends a thousand years later: there is room for neighbours and delays."""
+"""Python's calendar ends a thousand years later: neighbours and delays have room."""
 
 _LENGTH_MAX = 500
 _WINDOWS_MAX = 100_000
@@ -44,7 +42,7 @@ def cron(grid: str) -> str:
     """The grid's ticks as a cron expression of five fields.
 
     Raises:
-        SpecError: there is no such grid, or it has no ticks in time.
+        SpecError: the grid doesn't exist, or has no ticks in time.
     """
     expression = NAMED.get(grid, grid)
     if grid == BATCH or not _valid(expression):
@@ -59,12 +57,12 @@ def cron(grid: str) -> str:
 
 @lru_cache(maxsize=64)
 def _valid(expression: str) -> bool:
-    """What all programs, Dagster's among them, understand in one way.
+    """True if all programs, Dagster among them, read the expression in the same way.
 
-    No names and letters, no * within a list, no step without a range (`5/15`), no range
-    of one or backwards, and no step over all days of the month beside days of the week
-    (`*/2 * 1`): some read "and" there, others "or". And not the leap day alone, of
-    which Dagster leaves the first out.
+    Refused are names and letters, `*` within a list, a step without a range (`5/15`), a
+    range of one or backwards, and a step over all days of the month together with days
+    of the week (`*/2 * 1`): some programs read "and" there, others "or". Refused is
+    also the leap day alone, because Dagster leaves out the first one.
     """
     fields = expression.split(" ")
     if len(expression) > _LENGTH_MAX or len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)):
@@ -72,11 +70,9 @@ def _valid(expression: str) -> bool:
     if any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
         return False
     days = {fields[2], fields[4]}
-    if ("*" not in days and any(day.startswith("*") for day in days)) or fields[2:] == [
-        "29",
-        "2",
-        "*",
-    ]:
+    if "*" not in days and any(day.startswith("*") for day in days):
+        return False
+    if fields[2:] == ["29", "2", "*"]:
         return False
     try:
         next(CronSim(expression, _EPOCH))
@@ -101,7 +97,7 @@ def at_or_before(grid: str, moment: datetime) -> datetime:
 
 
 def neighbours(grid: str, label: Label) -> tuple[Label | None, Label]:
-    """The labels right before and right after one; a batch has none before 0."""
+    """The labels right before and right after a label; a micro-batch has none before 0."""
     if isinstance(label, int):
         return label - 1 if label else None, label + 1
     return before(grid, label), after(grid, label)
@@ -111,9 +107,9 @@ def window_at(pipeline_id: str, grid: str, start: datetime) -> Window:
     """The window that starts at an instant of the grid.
 
     Raises:
-        GridError: the instant is not on the grid; names the nearest that are.
-        SpecError: the instant lies before 1970, where Kafka's timestamps have no
-            meaning, or after the year 9000.
+        GridError: the instant is not on the grid; names the nearest ones that are.
+        SpecError: the instant lies before 1970, where Kafka has no timestamps, or after
+            the year 9000.
     """
     start = start.astimezone(UTC)
     if start < _EPOCH:
@@ -143,13 +139,15 @@ def batch_at(pipeline_id: str, number: int) -> Window:
 
 
 def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
-    """The windows a text names: a start (an instant, a partition key, a batch's number
-    or name), or `start/end` for all between these.
+    """The windows that a text names.
+
+    It is a start (an instant, a partition key, or a micro-batch's number or name), or
+    `start/end` for all windows between the two.
 
     Raises:
         SpecError: the text is neither, has no time zone, names more than 100,000
             windows, or its end is not after its start.
-        GridError: an instant is not on the grid; names the nearest that are.
+        GridError: an instant is not on the grid; names the nearest ones that are.
     """
     first, slash, last = text.partition("/")
     if grid == BATCH:
@@ -174,8 +172,9 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
 
 
 def labels_between(grid: str, after: datetime, upto: datetime) -> list[datetime]:
-    """The grid's labels later than `after` and not later than `upto`, ascending;
-    neither needs to be on the grid.
+    """The grid's labels later than `after` and not later than `upto`, ascending.
+
+    Neither of the two needs to be on the grid.
     """
     return list(_until(grid, after, upto))
 
@@ -199,8 +198,9 @@ def _later(grid: str, moment: datetime) -> Iterator[datetime]:
 
 
 def is_closed(window: Window, delay: timedelta, now: datetime) -> bool:
-    """Whether the window's end lies at least `delay` in the past; a micro-batch ends
-    when it is cut, so it always is.
+    """True if the window's end lies at least `delay` in the past.
+
+    A micro-batch ends when its end is frozen, so it is always closed.
     """
     return window.span is None or now >= window.span[1] + delay
 
@@ -234,7 +234,7 @@ def _number(text: str) -> int:
 
 
 def _instant(grid: str, text: str) -> datetime:
-    """An instant, as it is written or as Dagster's partition key of the window that starts then."""
+    """Reads an instant, or Dagster's partition key of the window that starts then."""
     key = _KEY.fullmatch(text.strip())
     if key and (key[2] or grid == "daily"):
         text = f"{key[1]}T{key[2] or '00:00'}:00Z"

@@ -1,4 +1,7 @@
-"""Looking at a partition's timestamps no further than needed: the only reads that planning does."""
+"""Looks for labels in a topic-partition's timestamps, no further than needed.
+
+These are the only reads of messages that planning does.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,23 @@ from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
 from windrow.ingest.source.enumerator.settled_rule import AHEAD, settle
 
 FAR = 2_000
-"""A look that passed so many messages without an answer goes far: the partition is sick there."""
+"""A look that has passed so many messages without an answer is a long one.
+
+Timestamps of such a topic-partition are far out of order.
+"""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ScanBudgetError(Exception):
-    """The look for one label would go far."""
+    """The look for one label would be a long one."""
 
 
 @dataclass(frozen=True)
 class ScanRange:
-    """Where to look: from `begin`, for cuts below `limit` in a log that ends at `end`;
-    messages beyond the limit help to decide.
+    """The part of a log to look at: from `begin`, for cuts below `limit`.
+
+    The log ends at `end`; messages between the limit and the end help to decide.
     """
 
     tp: TopicPartition
@@ -38,20 +45,19 @@ class ScanRange:
 
 @dataclass
 class Look:
-    """Reads timestamps through `broker` and tells `progress` how many messages it has
-    looked at so far.
-    """
+    """Reads timestamps from a broker, and reports how many it has looked at so far."""
 
     broker: Broker
     progress: Callable[[int], None]
     looked: int = field(default=0, init=False)
 
     def near(self, piece: ScanRange, label: int) -> list[OffsetAndEpoch]:
-        """The cut of one label (epoch milliseconds), if it lies below the limit; one
-        beyond the limit says nothing.
+        """The cut of one label (epoch milliseconds), if it lies below the limit.
+
+        The list is empty if it doesn't.
 
         Raises:
-            ScanBudgetError: FAR messages have passed without it.
+            ScanBudgetError: the cut isn't among the next FAR messages.
         """
         if piece.begin >= piece.limit:
             return []
@@ -61,9 +67,10 @@ class Look:
     def through(self, piece: ScanRange, labels: Sequence[int]) -> list[OffsetAndEpoch]:
         """The cuts of ascending labels, as far as they lie below the limit, in one pass.
 
-        It leaps over what Kafka knows to lie before the next label, and asks for that
-        once per label that is still open after FAR messages: of a healthy partition it
-        reads short pieces, a sick one from end to end, once.
+        If a label has no cut within FAR messages, Kafka is asked once for the first
+        offset at or after it, and the pass leaps to there. So of a healthy
+        topic-partition it reads short pieces, and one with timestamps far out of order
+        from end to end, once.
         """
         cuts: list[OffsetAndEpoch] = []
         while len(cuts) < len(labels) and piece.begin < piece.limit:
@@ -92,9 +99,7 @@ class Look:
     def _add_cuts(
         self, piece: ScanRange, labels: Sequence[int], cuts: list[OffsetAndEpoch]
     ) -> None:
-        """Append each cut as soon as it is known: whether to leap depends on which
-        label is the next.
-        """
+        """Appends each cut as soon as it is known, since a leap depends on the next label."""
         with closing(self._stamps(piece)) as chunks:
             for cut in settle(self._until_leap(piece, chunks, labels, cuts), labels[len(cuts) :]):
                 cuts.append(cut)  # noqa: PERF402
@@ -106,13 +111,13 @@ class Look:
         labels: Sequence[int],
         cuts: Sequence[OffsetAndEpoch],
     ) -> Iterator[Stamps]:
-        """The chunks, until Kafka knows of nothing for the next label for another FAR offsets.
+        """Yields chunks until a leap to the next label saves more than FAR offsets.
 
-        Between two chunks `cuts` has all that the earlier one decides. What that leaves
-        undecided lies before a leap's target, so below the label.
+        Between two chunks, `cuts` has all cuts that the earlier chunks decide. Messages
+        that these leave undecided lie before the leap's target, so below the label.
 
         Raises:
-            _LeapError: go on at its target.
+            _LeapError: the pass goes on at its target.
         """
         passed, known, asked = 0, len(cuts), False
         for chunk in chunks:
@@ -133,8 +138,9 @@ class Look:
         return piece.end if hit is None else hit.offset
 
     def _stamps(self, piece: ScanRange) -> Generator[Stamps, None, None]:
-        """Counted chunks, until all candidates below the limit can be decided: that
-        needs the next messages beyond it.
+        """Yields chunks until all candidates below the limit can be decided.
+
+        That needs the next messages beyond the limit. Counts the messages.
         """
         beyond = 0
         chunks = self.broker.stamps(piece.tp, piece.begin, piece.end)
@@ -147,14 +153,14 @@ class Look:
                 if beyond >= AHEAD:
                     return
         finally:
-            # a generator has it; any other iterator holds nothing open
+            # only a generator holds anything open
             close = getattr(chunks, "close", None)
             if close is not None:
                 close()
 
 
 def _patient(chunks: Iterable[Stamps]) -> Iterator[Stamps]:
-    """The chunks, as long as patience lasts."""
+    """Yields chunks until FAR messages have passed."""
     passed = 0
     for chunk in chunks:
         yield chunk
@@ -164,7 +170,7 @@ def _patient(chunks: Iterable[Stamps]) -> Iterator[Stamps]:
 
 
 class _LeapError(Exception):
-    """Go on at `target`."""
+    """The pass goes on at `target`."""
 
     def __init__(self, target: int) -> None:
         self.target = target

@@ -1,7 +1,6 @@
-"""Boundaries that no label cuts: the first one, at the source's `start`, and the end of
-a micro-batch.
+"""Boundaries without an instant: the first one, and the ends of micro-batches.
 
-Asks the broker; freezes nothing.
+The first one is at the source's `start`. Asks the broker; freezes nothing.
 """
 
 from __future__ import annotations
@@ -20,17 +19,18 @@ from windrow.ingest.source.enumerator.topics import discover, refuse_other_topic
 
 
 def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
-    """Where the source's `start` says, under the pipeline's first label; not for
-    `AtLabel`, which `resolve` answers.
+    """Resolves the source's `start` under the pipeline's first label.
+
+    Not for `AtLabel`, which `resolve` answers.
 
     Raises:
-        SpecError: a topic is not there, an offset is given for a topic-partition that
+        SpecError: a topic doesn't exist, an offset is given for a topic-partition that
             isn't read, or `start` has no answer for one.
         DataLossError, OpenTransactionError: see `positions`.
     """
     discovered = discover(broker, source.selection, None, source.on_removed)
     if isinstance(source.start, Given):
-        _refuse_strange(source.start, discovered.tps)
+        _refuse_unread(source.start, discovered.tps)
     return Boundary.of(
         label,
         discovered.cluster_id,
@@ -39,12 +39,12 @@ def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
     )
 
 
-def _refuse_strange(start: Given, tps: list[TopicPartition]) -> None:
+def _refuse_unread(start: Given, tps: list[TopicPartition]) -> None:
     for tp, _ in start.offsets:
         if tp not in tps:
             what = "source.start gives an offset for a topic-partition that is not read"
             raise SpecError(
-                what, "plan", "Take it out of source.start, or read it.", tp.topic, tp.partition
+                what, "plan", "Remove it from source.start, or read it.", tp.topic, tp.partition
             )
 
 
@@ -56,21 +56,22 @@ def next_batch(
     max_records: int | None,
     min_records: int,
 ) -> Boundary | None:
-    """The end of the micro-batch that begins at the newest boundary: what waits below
-    the stable ends, or a fair share of it.
+    """The end of the micro-batch that begins at the newest boundary.
+
+    It takes the messages below the stable ends, or a fair share of them.
 
     Args:
         broker: the cluster.
-        source: what is read, and from where on.
-        lower: the newest frozen boundary, as the next batch sees it.
-        label: the number under which this one is to be frozen; it also says whose turn
-            it is where there is not an offset for each.
-        max_records: at most so many offsets in all; None for no limit.
-        min_records: fewer new offsets are no batch; at least one is needed in any case.
+        source: the source's selection and settings.
+        lower: the newest frozen boundary, as the next micro-batch uses it.
+        label: the sequence number of the new boundary. It also decides who comes first
+            if there are fewer offsets than topic-partitions.
+        max_records: the most offsets of the micro-batch; None for no limit.
+        min_records: the fewest new offsets of a micro-batch; at least one in any case.
 
     Returns:
-        None if there are too few. A topic-partition that is new is worth a boundary by
-        itself, unless it begins at the log's start anyway.
+        None if there are too few offsets. A new topic-partition is worth a boundary by
+            itself, unless `start` is the log's start.
 
     Raises:
         IdentityError: the newest boundary is of another cluster or another topic of the
@@ -96,11 +97,9 @@ def next_batch(
         [below[tp] for tp, end in ends.items() if end.offset < below[tp].offset],
     )
     waiting = {tp: max(0, end.offset - below[tp].offset) for tp, end in ends.items()}
-    if sum(waiting.values()) < max(1, min_records) and (
-        not begins or isinstance(source.start, Earliest)
-    ):
-        # but where a new topic begins is frozen at once: asked again, `latest` would
-        # have another answer
+    # a new topic's begin is frozen at once, because a later answer to `latest` would be another one
+    worth_it = begins and not isinstance(source.start, Earliest)
+    if sum(waiting.values()) < max(1, min_records) and not worth_it:
         return None
     shares = fair(waiting, max_records, label)
     marks = [_cut(below[tp], shares[tp], end) for tp, end in ends.items()]
@@ -108,9 +107,10 @@ def next_batch(
 
 
 def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:
-    """The stable end's leader epoch is a witness of every offset up to it.
+    """The mark at the end of a share.
 
-    Where nothing is taken the lower boundary's tells of more.
+    The stable end's leader epoch is a witness of every offset up to it. If the share is
+    empty, the lower boundary's witness is kept, because it proves more.
     """
     position = witnessed(below.offset + share, end)
     kept = share == 0 and below.leader_epoch is not None
@@ -128,15 +128,14 @@ def fair(
 ) -> dict[TopicPartition, int]:
     """How many offsets a micro-batch takes of each topic-partition: max-min fair. Pure.
 
-    Nobody gets more than an equal share while others want more. What can't be divided
-    goes to some of those that want more, beginning with the one that the turn points
-    at. The pointer moves on by `limit` each turn: so even if there is less than one
-    offset for each, whoever waits is served within as many turns as there are
-    topic-partitions.
+    None gets more than an equal share while others want more. The remainder is given,
+    one offset each, to topic-partitions that want more, beginning at a pointer that
+    moves on by `limit` each turn. So even with fewer offsets than topic-partitions,
+    each one is served within as many turns as there are topic-partitions.
 
     Args:
-        available: what waits, not negative.
-        limit: how many offsets in all; None: everything.
+        available: the offsets that wait in each topic-partition, not negative.
+        limit: the most offsets in all; None: everything.
         turn: the micro-batch's number.
     """
     total = sum(available.values())
@@ -152,10 +151,10 @@ def fair(
 
 
 def _level(descending: list[int], limit: int) -> int:
-    """The highest share that all of those who want so much can have, where all together
-    want more than the limit.
+    """The highest equal share, if all together want more than the limit.
 
-    Who wants no more than an equal share has it; what that leaves is divided among the others.
+    A topic-partition that wants no more than an equal share gets what it wants; what it
+    leaves is divided among the others.
     """
     rest = limit
     while descending[-1] <= rest // len(descending):

@@ -1,6 +1,4 @@
-"""Start positions become integers: the words of Flink's OffsetsInitializer, each
-resolved once and held against what the log holds.
-"""
+"""Resolves start positions (Flink's OffsetsInitializer) to offsets that the log holds."""
 
 from __future__ import annotations
 
@@ -27,8 +25,10 @@ Positions = dict[TopicPartition, OffsetAndEpoch]
 
 @dataclass(frozen=True)
 class _Wanted:
-    """An answer per topic-partition, None where there is none; `option` of source.start
-    says what then.
+    """An answer for each topic-partition, or None, and what to do without an answer.
+
+    `option` is the setting in source.start for that, `reset` its value, and `nothing`
+    describes the missing answer.
     """
 
     answers: Mapping[TopicPartition, OffsetAndEpoch | None]
@@ -38,16 +38,16 @@ class _Wanted:
 
 
 def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicPartition]) -> Positions:
-    """Where each topic-partition begins: an offset between its log start and its stable end.
+    """Resolves where each topic-partition begins: between log start and stable end.
 
     Args:
-        broker: its isolation level decides what the stable end is.
-        initializer: any but `AtLabel`, which only a label can answer.
-        tps: what to ask for.
+        broker: the cluster; its isolation level decides which offset is the stable end.
+        initializer: any position but `AtLabel`, which needs a label.
+        tps: the topic-partitions.
 
     Raises:
-        SpecError: there is no answer, or a given offset that was never there, and
-            nothing says what to do then.
+        SpecError: there is no answer, or a given offset never existed, and the position
+            doesn't say what to do then.
         DataLossError: a given offset lies below the log start.
         OpenTransactionError: a given or committed offset lies behind a transaction that
             is still open.
@@ -71,7 +71,7 @@ def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicParti
 
 
 def position_marks(begins: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mark]:
-    """The marks of a boundary that begins there."""
+    """The marks of a boundary at these positions."""
     return [
         Mark(tp.topic, tp.partition, p.offset, "position", p.leader_epoch)
         for tp, p in begins.items()
@@ -79,8 +79,9 @@ def position_marks(begins: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mark
 
 
 def witnessed(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
-    """An offset with the leader epoch that is its witness (`Mark`): that of an end of
-    the log which it doesn't lie beyond.
+    """An offset with its witness (`Mark`): the leader epoch of an end of the log.
+
+    None if the offset lies beyond that end.
     """
     return OffsetAndEpoch(offset, end.leader_epoch if offset <= end.offset else None)
 
@@ -92,8 +93,10 @@ def _earliest(broker: Broker, tps: Sequence[TopicPartition]) -> Positions:
 
 
 def _at_time(broker: Broker, start: AtTime, tps: Sequence[TopicPartition]) -> Positions:
-    """Kafka's own answer may be a message that isn't decided yet: then it begins at the
-    stable end, which never leaves one out.
+    """Resolves an instant by Kafka's own answer.
+
+    If that is a message that isn't decided yet, the position is the stable end, so that
+    no message is left out.
     """
     hits = broker.first_at_or_after(tps, start.moment)
     ends = broker.stable_ends(tps)
@@ -106,7 +109,7 @@ def _at_time(broker: Broker, start: AtTime, tps: Sequence[TopicPartition]) -> Po
 
 
 def _committed(broker: Broker, start: GroupOffsets, tps: Sequence[TopicPartition]) -> Positions:
-    """An offset that the log doesn't hold any more, or doesn't hold yet, is no answer."""
+    """Resolves a group's offsets; one outside of the log counts as no answer."""
     committed = broker.committed(start.group, tps)
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
     _refuse_undecided(broker, {tp: o for tp, o in committed.items() if o is not None}, ends)
@@ -136,13 +139,13 @@ def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition]) -> Posit
             f" {ends[tp].offset}"
         )
         if offset < starts[tp]:
-            do = f"Retention has removed what lay before: give {starts[tp]}, or start: earliest."
+            do = f"Retention has removed earlier messages: give {starts[tp]}, or start: earliest."
             raise DataLossError(what, "plan", do, tp.topic, tp.partition, offset)
         if offset > ends[tp].offset:
             raise SpecError(
                 what,
                 "plan",
-                "Give an offset that is there, or start: latest.",
+                "Give an offset that the log holds, or start: latest.",
                 tp.topic,
                 tp.partition,
                 offset,
@@ -158,7 +161,7 @@ def _refuse_undecided(
     wanted: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, OffsetAndEpoch],
 ) -> None:
-    """Beyond the stable end, and yet in the log: neither a mistake nor a loss, but too early."""
+    """Refuses an offset between the stable end and the log's end: it is too early for it."""
     behind = sorted(tp for tp, offset in wanted.items() if offset > ends[tp].offset)
     for tp, end in (broker.ends(behind) if behind else {}).items():
         if wanted[tp] <= end:
@@ -174,14 +177,13 @@ def _refuse_undecided(
 
 
 def _filled(broker: Broker, wanted: _Wanted) -> Positions:
-    """The answers, with log starts or stable ends where there are none."""
+    """The answers, with log starts or stable ends in the place of missing ones."""
     without = [tp for tp, answer in wanted.answers.items() if answer is None]
     if without and wanted.reset == "fail":
         do = (
             f"Set {wanted.option} in source.start to earliest or latest, or write ?earliest or"
-            " ?latest behind a command's position; "
+            " ?latest behind a command's position; or begin elsewhere."
         )
-        do += "or begin elsewhere."
         raise SpecError(
             wanted.nothing(without[0]), "plan", do, without[0].topic, without[0].partition
         )

@@ -1,5 +1,4 @@
-"""What going on means after a topic was made anew or a cluster replaced: the opening
-under the newest frozen label.
+"""Rebases: the opening under the newest label, for recreated topics or another cluster.
 
 Freezes nothing.
 """
@@ -21,25 +20,26 @@ from windrow.ingest.source.enumerator.topics import discover
 
 @dataclass(frozen=True)
 class Rebase:
-    """The opening, and one sentence for each thing that it changes."""
+    """An opening, and one sentence for each change that it makes."""
 
     opening: Boundary
     changes: tuple[str, ...]
 
 
 def opening(broker: Broker, source: Source, newest: Boundary, start: Initializer | None) -> Rebase:
-    """The boundary that the next window starts at: topics that are the same go on where
-    they are, others begin anew.
+    """The boundary at which the next window starts after a rebase.
+
+    Topics that are the same go on where they are, others begin anew.
 
     Args:
         broker: the cluster as it is now.
-        source: what is read.
-        newest: the highest frozen boundary, as the window that starts there sees it.
-        start: where what is new begins; None: at offset 0, all of it. A new cluster
-            must be told, for its offsets may be copies.
+        source: the source's selection and settings.
+        newest: the highest frozen boundary, as the window that starts there uses it.
+        start: the position at which new topics begin; None: at offset 0. Another
+            cluster needs one, because its offsets may be copies of the old one's.
 
     Raises:
-        SpecError: nothing has changed; or the cluster has and `start` is not given; or
+        SpecError: nothing has changed; or the cluster has and `start` is None; or
             `start` has no answer.
         DataLossError, OpenTransactionError: see `positions`.
     """
@@ -77,7 +77,7 @@ def opening(broker: Broker, source: Source, newest: Boundary, start: Initializer
 def _other_cluster(
     broker: Broker, source: Source, newest: Boundary, start: Initializer | None, cluster: str
 ) -> Rebase:
-    """No offset of the old cluster means anything here."""
+    """The opening on another cluster, where offsets of the old one mean nothing."""
     change = (
         f"The cluster is {cluster} now, and boundary {label_text(newest.label)} is of cluster"
         f" {newest.cluster_id}"
@@ -108,9 +108,10 @@ def _other_cluster(
 def _begun(
     broker: Broker, selection: Selection, anew: Sequence[TopicInfo], start: Initializer | None
 ) -> tuple[list[TopicSeen], list[Mark]]:
-    """Topics that begin anew.
+    """Topics and marks of recreated topics.
 
-    One that was seen without partitions has all of them later: at offset 0.
+    A topic that is recorded with 0 partitions has all of them added later, so each is
+    read from offset 0.
     """
     if start is None:
         return [TopicSeen(t.topic, t.topic_id, 0) for t in anew], []
@@ -124,7 +125,7 @@ def _begun(
 def _changes(
     newest: Boundary, infos: dict[str, TopicInfo], start: Initializer | None
 ) -> tuple[str, ...]:
-    """One sentence per topic that isn't what it was, in order."""
+    """One sentence for each topic that has changed, in order."""
     changes = []
     for seen in newest.topics:
         now = infos.get(seen.topic)

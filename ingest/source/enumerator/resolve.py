@@ -1,27 +1,27 @@
-"""A label becomes a boundary: per topic-partition the offset at which the label cuts the log.
+"""Resolves a label to a boundary: the offset at which it cuts each topic-partition.
 
 Asks the broker; freezes nothing.
 
 Kafka's own answer to "the first offset at or after an instant" may be a transaction
-marker, stamped by the broker's clock, or one message stamped in the future. So it only
-says where the look begins; `settle` says where it ends. In a healthy partition that is
-one short read.
+marker, stamped by the broker's clock, or a single message stamped in the future. So it
+only says where the look begins; `settle` says where it ends. In a healthy
+topic-partition that is one short read.
 
-In a sick one (historic messages written by transactions today, a message stamped 2099)
-Kafka's answer is far off, and the look is long. Then all labels between the lower
-frozen neighbour and the wanted one are resolved in the same pass, so that the windows
-of a backfill read the log once.
+If timestamps are far out of order (historic messages written in transactions today, a
+message stamped 2099), Kafka's answer is far off and the look is long. Then all labels
+between the lower frozen neighbour and the wanted one are resolved in the same pass, so
+that the windows of a backfill read the log once.
 
-A log start above 0 proves nothing about what was there before. A mark is a `log_start`
-if what is left can't show that the label cuts it: if a message at or after the label,
-right before the log start, would have been the cut (`would_settle_before`). It counts
-as shown if the lower frozen neighbour cuts at or above the log start and is not a
-`log_start` itself: all that lies between the two cuts is still there.
+A log start above 0 proves nothing about the messages before it. A mark is a `log_start`
+if the rest of the log can't show that the label cuts there: if a message at or after
+the label, right before the log start, would have been the cut (`would_settle_before`).
+The cut counts as shown if the lower frozen neighbour cuts at or above the log start and
+is no `log_start` itself: then all messages between the two cuts are still in the log.
 
-A topic-partition that the lower neighbour doesn't know begins where the label right
-before cuts it, or where the source's `start` says. Every boundary that is resolved says
-so: whichever of them finds such a neighbour below it when it is frozen keeps it, the
-others drop it.
+A topic-partition that the lower neighbour doesn't know begins where the label before
+cuts it, or at the source's `start`. Every resolved boundary has such begins. When it is
+frozen, it keeps them if the neighbour below it then doesn't know the topic-partition,
+and drops them otherwise.
 """
 
 from __future__ import annotations
@@ -46,13 +46,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One topic-partition as all questions of one resolution see it: cuts lie in
-    [floor, limit], `end` is the stable end.
+class _Log:
+    """A topic-partition's log for all questions of one resolution.
 
-    `lower` is the lower neighbour's mark, or the position at which the topic-partition
-    begins. `fresh`: where it begins is the cut of the label before. `open`: behind the
-    end a transaction is open.
+    Cuts lie in [floor, limit], and `end` is the stable end. `lower` is the lower
+    neighbour's mark, or the position at which the topic-partition begins. `fresh`: it
+    begins where the label before cuts it. `open`: a transaction is open behind the end.
     """
 
     tp: TopicPartition
@@ -73,9 +72,7 @@ class _Part:
 
     @property
     def proven(self) -> bool:
-        """Whether the lower neighbour's cut is known to be right and all messages from
-        it on are still there.
-        """
+        """True if the lower neighbour's cut is right and the log holds all from it on."""
         return (
             self.lower is not None
             and self.lower.how != "log_start"
@@ -84,7 +81,7 @@ class _Part:
 
 
 _Columns = dict[TopicPartition, list[Mark]]
-"""Per topic-partition the marks of ascending labels."""
+"""For each topic-partition the marks of ascending labels."""
 
 
 def resolve(
@@ -101,29 +98,29 @@ def resolve(
     left_out: Collection[str] = (),
     also: Sequence[datetime] = (),
 ) -> list[Boundary]:
-    """The boundary of a label, after those of earlier labels that the same look
-    answered; all to be frozen.
+    """Resolves the boundary of a label.
 
-    The answer depends on the log alone: not on neighbours (they only shorten the look),
-    nor on the order in which labels are resolved.
+    The look for it may answer earlier labels too: their boundaries come before it. All
+    of them are to be frozen. The answer depends on the log alone: not on neighbours,
+    which only shorten the look, nor on the order in which labels are resolved.
 
     Args:
         broker: the cluster.
-        source: what is read, and from where on.
-        label: lies on the grid, and its delay is over.
-        grid: the pipeline's.
-        first: the pipeline's first label; none before it is resolved beside the wanted
-            one.
+        source: the source's selection and settings.
+        label: a label of the grid whose delay is over.
+        grid: the pipeline's grid.
+        first: the pipeline's first label; no label before it is resolved along with the
+            wanted one.
         lower: the nearest frozen boundary below, if any.
-        upper: the nearest frozen boundary above, if any: no cut is looked for beyond
-            it, and what it doesn't know is not read yet.
+        upper: the nearest frozen boundary above, if any. No cut is looked for beyond
+            it, and topic-partitions that it doesn't know are not read yet.
         progress: called with the number of messages looked at so far.
-        wait_for_open: whether an open transaction that may still bring messages from
-            before the label is an error.
-        left_out: topics that are not asked for, because what was there by then is gone:
-            a rebase has put others in their place.
-        also: earlier labels that are wanted too, ascending; none has a frozen boundary
-            between it and the label.
+        wait_for_open: raise an error if an open transaction may still bring messages
+            from before the label.
+        left_out: topics that are not asked for, because a rebase has put others in
+            their place.
+        also: earlier labels that are wanted too, ascending; none of them has a frozen
+            boundary between it and the label.
 
     Raises:
         IdentityError: a neighbour was frozen for another cluster or another topic of
@@ -132,7 +129,7 @@ def resolve(
             more.
         CutOffError: a log ends below the lower neighbour, and the source doesn't say to
             go on.
-        SpecError: a topic is not there, or `start` has no answer for a new one.
+        SpecError: a topic doesn't exist, or `start` has no answer for a new one.
         OpenTransactionError: the label would cut at a stable end behind which a
             transaction is open.
         UnreachableError: the cluster doesn't answer.
@@ -142,23 +139,23 @@ def resolve(
     below, above = _cuts_of(lower, discovered.tps), _cuts_of(upper, discovered.tps)
     tps = discovered.tps if upper is None else [tp for tp in discovered.tps if tp in above]
     begins = _begins(broker, source, lower, [tp for tp in tps if tp not in below])
-    parts = _parts(broker, tps, below, above, begins)
+    logs = _logs(broker, tps, below, above, begins)
     if lower is not None:
         refuse_cut_off(
             broker,
             source,
             lower.label,
-            [below[p.tp] for p in parts if p.tp in below and p.end.offset < below[p.tp].offset],
+            [below[p.tp] for p in logs if p.tp in below and p.end.offset < below[p.tp].offset],
         )
     look, labels = Look(broker, progress), [*also, label]
-    ask = _through if _is_dense(broker, parts, labels) else _near
+    ask = _through if _is_dense(broker, logs, labels) else _near
     try:
-        columns = _columns(ask(broker, look), parts, labels, grid)
+        columns = _columns(ask(broker, look), logs, labels, grid)
     except ScanBudgetError:
         labels = sorted({*also, *_labels_to_pass(grid, first, lower, label)})
-        columns = _columns(_through(broker, look), parts, labels, grid)
+        columns = _columns(_through(broker, look), logs, labels, grid)
     if wait_for_open:
-        _refuse_open(parts, columns, label)
+        _refuse_open(logs, columns, label)
     return _boundaries(discovered, labels, columns, begins)
 
 
@@ -171,8 +168,9 @@ def _cuts_of(
 def _begins(
     broker: Broker, source: Source, lower: Boundary | None, tps: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Mark | None]:
-    """Where each topic-partition that a lower neighbour doesn't know begins: None if
-    the label before says it.
+    """The begins of topic-partitions that the lower neighbour doesn't know.
+
+    None stands for the cut of the label before.
     """
     if lower is None or not tps:
         return {}
@@ -181,22 +179,22 @@ def _begins(
     return {mark.tp: mark for mark in position_marks(positions(broker, source.start, tps))}
 
 
-def _parts(
+def _logs(
     broker: Broker,
     tps: Sequence[TopicPartition],
     below: Mapping[TopicPartition, Mark],
     above: Mapping[TopicPartition, Mark],
     begins: Mapping[TopicPartition, Mark | None],
-) -> list[_Part]:
-    """Log starts, then high watermarks, then stable ends.
+) -> list[_Log]:
+    """Asks for log starts, then high watermarks, then stable ends.
 
-    The order keeps each start at or below its end, and lets only an open transaction
-    hold a stable end below the high watermark that was there before it. Hits are asked
-    after all of them.
+    By this order each start is at or below its end, and only an open transaction can
+    hold a stable end below the high watermark that was asked before it. Kafka's answers
+    for instants are asked after all of them.
     """
     starts, highs, ends = broker.log_starts(tps), broker.ends(tps), broker.stable_ends(tps)
     return [
-        _Part(
+        _Log(
             tp,
             starts[tp],
             ends[tp],
@@ -212,113 +210,111 @@ def _parts(
 def _labels_to_pass(
     grid: str, first: datetime, lower: Boundary | None, label: datetime
 ) -> list[datetime]:
-    """The grid's labels above the lower boundary, else from the pipeline's first, up to
-    the wanted one.
+    """The grid's labels above the lower boundary, up to the wanted one.
+
+    Without a lower boundary they begin at the pipeline's first label.
     """
     below = None if lower is None else lower.label
     after = below if isinstance(below, datetime) else first - timedelta(microseconds=1)
     return labels_between(grid, after, label) or [label]
 
 
-_Ask = Callable[[Sequence[_Part], Sequence[datetime]], _Columns]
+_Ask = Callable[[Sequence[_Log], Sequence[datetime]], _Columns]
 
 
-def _is_dense(broker: Broker, parts: Sequence[_Part], labels: Sequence[datetime]) -> bool:
-    """Whether one pass over the logs reads less than a look for each label would:
-    judged by Kafka's answers for the first and the last.
+def _is_dense(broker: Broker, logs: Sequence[_Log], labels: Sequence[datetime]) -> bool:
+    """True if one pass over the logs reads less than a look for each label would.
+
+    Kafka's answers for the first and the last label tell how far apart they are.
     """
     if len(labels) == 1:
         return False
     low, high = (
-        sum(piece.begin for _, piece in _pieces(broker, parts, label))
+        sum(piece.begin for _, piece in _pieces(broker, logs, label))
         for label in (labels[0], labels[-1])
     )
-    return high - low <= FAR * len(parts) * (len(labels) - 1)
+    return high - low <= FAR * len(logs) * (len(labels) - 1)
 
 
-def _columns(ask: _Ask, parts: Sequence[_Part], labels: Sequence[datetime], grid: str) -> _Columns:
-    """The marks of the labels; of fresh parts one more before them, for where they begin."""
-    fresh = [part for part in parts if part.fresh]
+def _columns(ask: _Ask, logs: Sequence[_Log], labels: Sequence[datetime], grid: str) -> _Columns:
+    """The marks of the labels; in fresh logs also the mark of the label before them."""
+    fresh = [log for log in logs if log.fresh]
     if not fresh:
-        return ask(parts, labels)
-    known = [part for part in parts if not part.fresh]
+        return ask(logs, labels)
+    known = [log for log in logs if not log.fresh]
     return ask(known, labels) | ask(fresh, [before(grid, labels[0]), *labels])
 
 
 def _near(broker: Broker, look: Look) -> _Ask:
-    """Answers label by label.
+    """Looks for label after label.
 
     Raises:
-        ScanBudgetError: in some partition the look would go far.
+        ScanBudgetError: in some topic-partition the look would be long.
     """
 
-    def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
-        columns: _Columns = {part.tp: [] for part in parts}
+    def ask(logs: Sequence[_Log], labels: Sequence[datetime]) -> _Columns:
+        columns: _Columns = {log.tp: [] for log in logs}
         for label in labels:
             wanted = _millis(label)
-            for part, piece in _pieces(broker, parts, label):
-                columns[part.tp] += _marks(look, part, [wanted], look.near(piece, wanted))
+            for log, piece in _pieces(broker, logs, label):
+                columns[log.tp] += _marks(look, log, [wanted], look.near(piece, wanted))
         return columns
 
     return ask
 
 
 def _through(broker: Broker, look: Look) -> _Ask:
-    """Answers ascending labels in one pass over each log."""
+    """Looks for ascending labels in one pass over each log."""
 
-    def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
-        pieces, wanted = _pieces(broker, parts, labels[0]), [_millis(label) for label in labels]
+    def ask(logs: Sequence[_Log], labels: Sequence[datetime]) -> _Columns:
+        pieces, wanted = _pieces(broker, logs, labels[0]), [_millis(label) for label in labels]
         return {
-            part.tp: _marks(look, part, wanted, look.through(piece, wanted))
-            for part, piece in pieces
+            log.tp: _marks(look, log, wanted, look.through(piece, wanted)) for log, piece in pieces
         }
 
     return ask
 
 
-def _pieces(
-    broker: Broker, parts: Sequence[_Part], label: datetime
-) -> list[tuple[_Part, ScanRange]]:
-    """Where to look for a label in each: no visible message before Kafka's own answer
-    is at or after it.
+def _pieces(broker: Broker, logs: Sequence[_Log], label: datetime) -> list[tuple[_Log, ScanRange]]:
+    """The part of each log in which to look for a label.
+
+    Visible messages before Kafka's own answer are all before the label.
     """
-    hits = broker.first_at_or_after([p.tp for p in parts], label)
+    hits = broker.first_at_or_after([p.tp for p in logs], label)
 
-    def piece(part: _Part, hit: OffsetAndEpoch | None) -> ScanRange:
-        begin = part.end.offset if hit is None else max(part.floor, hit.offset)
-        return ScanRange(part.tp, begin, part.end.offset, part.limit)
+    def piece(log: _Log, hit: OffsetAndEpoch | None) -> ScanRange:
+        begin = log.end.offset if hit is None else max(log.floor, hit.offset)
+        return ScanRange(log.tp, begin, log.end.offset, log.limit)
 
-    return [(part, piece(part, hits[part.tp])) for part in parts]
+    return [(log, piece(log, hits[log.tp])) for log in logs]
 
 
 def _marks(
-    look: Look, part: _Part, labels: Sequence[int], cuts: Sequence[OffsetAndEpoch]
+    look: Look, log: _Log, labels: Sequence[int], cuts: Sequence[OffsetAndEpoch]
 ) -> list[Mark]:
-    """The marks of ascending labels (epoch milliseconds), of which the first
-    `len(cuts)` were found.
-    """
+    """The marks of ascending labels (epoch milliseconds); the first `len(cuts)` have cuts."""
     head = None
-    if part.log_start > 0 and not part.proven and part.limit > 0:
-        head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD - 1)
+    if log.log_start > 0 and not log.proven and log.limit > 0:
+        head = look.first_stamps(log.tp, log.log_start, log.end.offset, AHEAD - 1)
     marks = []
     for i, label in enumerate(labels):
-        position, how = _cut(part, cuts[i] if i < len(cuts) else None)
+        position, how = _cut(log, cuts[i] if i < len(cuts) else None)
         if position.leader_epoch is None:  # a message of an old format, or an older version's mark
-            position = witnessed(position.offset, part.end)
+            position = witnessed(position.offset, log.end)
         if head is not None and would_settle_before(head, label):
             how = "log_start"
         marks.append(
-            Mark(part.tp.topic, part.tp.partition, position.offset, how, position.leader_epoch)
+            Mark(log.tp.topic, log.tp.partition, position.offset, how, position.leader_epoch)
         )
     return marks
 
 
-def _cut(part: _Part, settled: OffsetAndEpoch | None) -> tuple[OffsetAndEpoch, How]:
-    if settled is not None and settled.offset <= part.limit:
+def _cut(log: _Log, settled: OffsetAndEpoch | None) -> tuple[OffsetAndEpoch, How]:
+    if settled is not None and settled.offset <= log.limit:
         return settled, "settled"
-    if part.upper is not None and part.upper.offset <= part.end.offset:
-        return OffsetAndEpoch(part.upper.offset, part.upper.leader_epoch), "clamped"
-    return part.end, "open" if part.open else "end"
+    if log.upper is not None and log.upper.offset <= log.end.offset:
+        return OffsetAndEpoch(log.upper.offset, log.upper.leader_epoch), "clamped"
+    return log.end, "open" if log.open else "end"
 
 
 def _boundaries(
@@ -327,7 +323,10 @@ def _boundaries(
     columns: _Columns,
     begins: Mapping[TopicPartition, Mark | None],
 ) -> list[Boundary]:
-    """One boundary per label. A fresh column's mark before the label's own is where it begins."""
+    """One boundary per label.
+
+    In a fresh log the mark of the label before is the begin.
+    """
     boundaries = []
     for i, label in enumerate(labels, -len(labels)):
         marks = [column[i] for column in columns.values()]
@@ -339,14 +338,14 @@ def _boundaries(
 
 
 def _begin(mark: Mark, begin: Mark) -> Mark:
-    """Never above its mark: an upper neighbour may have moved that down."""
+    """The begin, but never above its mark: an upper neighbour may have moved that down."""
     return begin if begin.offset <= mark.offset else mark
 
 
-def _refuse_open(parts: Sequence[_Part], columns: _Columns, label: datetime) -> None:
-    for part in parts:
-        mark = columns[part.tp][-1]
-        if part.open and mark.how != "clamped" and mark.offset == part.end.offset:
+def _refuse_open(logs: Sequence[_Log], columns: _Columns, label: datetime) -> None:
+    for log in logs:
+        mark = columns[log.tp][-1]
+        if log.open and mark.how != "clamped" and mark.offset == log.end.offset:
             raise OpenTransactionError(
                 f"A transaction is open since offset {mark.offset}, and may still bring messages"
                 f" from before {instant(label)}",
@@ -361,5 +360,5 @@ def _refuse_open(parts: Sequence[_Part], columns: _Columns, label: datetime) -> 
 
 
 def _millis(label: datetime) -> int:
-    """Epoch milliseconds, rounded up: a message at or after the label has at least these."""
+    """Epoch milliseconds, rounded up: messages at or after the label have at least these."""
     return -((_EPOCH - label) // timedelta(milliseconds=1))

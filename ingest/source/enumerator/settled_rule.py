@@ -1,17 +1,16 @@
-"""The settled rule: where a label cuts a log whose timestamps are late, early or
-missing here and there.
+"""The settled rule: where a label cuts a log with some late, early or missing timestamps.
 
 Pure.
 
-A label's cut is the first visible message at or after it from which on at least half of
-the next 20 visible messages (itself among them, fewer at the log's end) are at or after
-it too. A message without a timestamp counts as before every label.
+A label's cut is the first visible message at or after it that begins a run of 20
+visible messages (fewer at the log's end), at least half of them at or after the label
+too. A message without a timestamp counts as before every label.
 
-Of one message the rule can be told without a label: among the n messages from it on, at
-most n // 2 may lie below, so the label may be at most the element n // 2 of their
-sorted timestamps, and at most the message's own. That limit is the message's *reach*: a
-label's cut is the first message whose reach is at or above it. So cuts rise with
-labels, and one pass over the log answers any number of ascending labels.
+The rule can be expressed for one message without a label. Of the n messages from it on,
+at most n // 2 may be before the label. So the label may be at most the element n // 2
+of their sorted timestamps, and at most the message's own timestamp. This limit is the
+message's *reach*: a label's cut is the first message whose reach is at or above it. So
+cuts rise with labels, and one pass over the log answers any number of ascending labels.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ import numpy.typing as npt
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps
 
 AHEAD = 20
-"""How many visible messages, the candidate among them, are asked."""
+"""The number of visible messages that are considered, the candidate among them."""
 
 _Longs = npt.NDArray[np.int64]
 
 
 def settle(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[OffsetAndEpoch]:
-    """The cut of each label, in order, as soon as it is known; labels (epoch
-    milliseconds, ascending) that the log doesn't reach have none.
+    """The cut of each label, in order, as soon as it is known.
+
+    Labels that the log doesn't reach have none.
 
     Args:
-        chunks: a piece of log in offset order. It ends where the log ends: what comes
-            after is taken not to be there.
-        labels: not below 0, so that a message without a timestamp (-1) is below all of
-            them.
+        chunks: a part of a log in offset order. Its end counts as the end of the log.
+        labels: epoch milliseconds, ascending, not negative, so that a message without a
+            timestamp (-1) is before all of them.
     """
     found = 0
     for piece, ready in _overlapping(chunks):
@@ -56,20 +55,17 @@ def settle(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[OffsetAn
 
 
 def would_settle_before(first: _Longs, label: int) -> bool:
-    """Whether a message at or after the label, right before the `first` messages of
-    what is left of a log, would have been its cut.
+    """True if a message right before the `first` ones could have been the label's cut.
 
-    Where the beginning of a log is gone, this tells whether what is left shows the
-    label's cut (False), or can't (True).
+    `first` are the timestamps of the first messages of a log whose beginning is gone.
+    If this is False, the rest of the log shows the label's cut.
     """
     asked = first[: AHEAD - 1]
     return bool(2 * np.count_nonzero(asked < label) <= len(asked) + 1)
 
 
 def _overlapping(chunks: Iterable[Stamps]) -> Iterator[tuple[Stamps, int]]:
-    """Chunks with the messages that were still undecided put before them, and how many
-    of each can be decided now.
-    """
+    """Chunks after the messages that were still undecided, and how many are decidable now."""
     rest: Stamps | None = None
     for chunk in chunks:
         piece = chunk if rest is None else _joined(rest, chunk)
@@ -90,11 +86,10 @@ def _joined(one: Stamps, two: Stamps) -> Stamps:
 
 
 def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple[int, int] | None:
-    """The first message of [since, ready), of at least one, that reaches the label, and
-    how far it reaches.
+    """The first message of [since, ready) that reaches the label, with its reach.
 
-    Looks at candidates in growing blocks. In a healthy log it is the very first
-    message, so that is asked for itself.
+    The range isn't empty. Candidates are looked at in growing blocks. In a healthy log
+    the very first message is the answer, so it is looked at alone.
     """
     if (first := _reach_of_one(stamps, since)) >= label:
         return since, first
@@ -111,7 +106,7 @@ def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple
 
 
 def _reach_of_one(stamps: _Longs, index: int) -> int:
-    """The highest label that this message would be the cut of."""
+    """The highest label whose cut this message would be."""
     asked: list[int] = stamps[index : index + AHEAD].tolist()
     own = asked[0]
     asked.sort()
@@ -119,7 +114,7 @@ def _reach_of_one(stamps: _Longs, index: int) -> int:
 
 
 def _reach(stamps: _Longs, indices: npt.NDArray[np.intp]) -> _Longs:
-    """The highest label that each of these messages would be the cut of."""
+    """The highest label whose cut each of these messages would be."""
     asked = np.minimum(len(stamps) - indices, AHEAD)
     ahead = indices[:, None] + np.arange(AHEAD)
     padded = np.where(

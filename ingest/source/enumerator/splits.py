@@ -1,5 +1,4 @@
-"""Two frozen boundaries become a plan of integers, and a plan is held against the
-cluster before it is read.
+"""Makes a plan of two frozen boundaries, and checks a plan before it is read.
 
 Pure.
 """
@@ -16,28 +15,27 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.source.enumerator.tiling import between, refuse_other_source
 
 WAY_OUT = (
-    "Run a later window, or set source.on_loss: skip to go on without them; raise the topic's"
-    " retention if windows come too late."
+    "Run a later window, or set source.on_loss: skip to go on without these messages. Raise the"
+    " topic's retention if windows run too late."
 )
 
 
 def make_plan(
     window: Window, start: Boundary, stop: Boundary, sink: str, split_records: int | None = None
 ) -> Plan:
-    """The offsets between two boundaries, cut into splits of at most `split_records`
-    (None: one split per topic-partition).
+    """Cuts the offsets between two boundaries into splits of at most `split_records`.
 
     Args:
-        window: the window that lies between them.
-        start: frozen under its start, as the window that starts there sees it.
-        stop: frozen under its end.
-        sink: which table; part of the plan's digest.
-        split_records: at least 1.
+        window: the window between the boundaries.
+        start: the boundary under its start, as the window that starts there uses it.
+        stop: the boundary under its end.
+        sink: the identity of the table; part of the plan's digest.
+        split_records: at least 1; None: one split per topic-partition.
 
     Raises:
         IdentityError: the boundaries are of different clusters or topics.
         ValueError: a boundary is not the window's, or `stop` cuts below `start`: they
-            were not frozen by one ledger.
+            were not frozen by the same ledger.
     """
     if (start.label, stop.label) != (window.start, window.end):
         msg = (
@@ -60,18 +58,19 @@ def make_plan(
 def cut(
     ranges: Mapping[TopicPartition, tuple[Mark, Mark]], split_records: int | None = None
 ) -> Iterator[Split]:
-    """The splits of what lies between two boundaries (`tiling.between`), each of at
-    most `split_records` offsets.
+    """The splits of the ranges between two boundaries (`tiling.between`).
+
+    Each has at most `split_records` offsets.
     """
     return (split for low, high in ranges.values() for split in _pieces(low, high, split_records))
 
 
 def _pieces(low: Mark, high: Mark, most: int | None) -> Iterator[Split]:
-    """The fewest pieces that are small enough, as equal as can be.
+    """The fewest pieces of at most `most` offsets, of nearly equal length.
 
-    The witness of the first one's start is the lower mark's: it also tells of what
-    happened before the upper one was cut. The lower one's epoch may end before the
-    other pieces begin; the upper one's reaches beyond them.
+    The witness of the first piece's start is the lower mark's, because it also shows
+    what happened before the upper mark was made. The lower mark's epoch may end before
+    the other pieces begin; the upper mark's reaches beyond them.
     """
     length = high.offset - low.offset
     count = 0 if length == 0 else 1 if most is None else -(-length // most)
@@ -84,16 +83,17 @@ def _pieces(low: Mark, high: Mark, most: int | None) -> Iterator[Split]:
 
 
 def refuse_other_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
-    """Hold the plan against what the cluster is now; only what it reads matters, so a
-    plan without splits suits every cluster.
+    """Compares a plan with the cluster and the topics of now.
+
+    Only the topics that it reads matter, so a plan without splits suits every cluster.
 
     Args:
         plan: a frozen plan.
-        cluster_id: the cluster's.
-        topic_ids: by name; what is missing is not there.
+        cluster_id: the cluster's id.
+        topic_ids: the ids of existing topics by name.
 
     Raises:
-        IdentityError: offsets of the plan mean other messages there.
+        IdentityError: the plan's offsets mean other messages now.
     """
     if plan.splits and plan.stop.cluster_id != cluster_id:
         raise IdentityError(
@@ -107,14 +107,14 @@ def refuse_other_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, s
     for topic in sorted({s.topic for s in plan.splits}):
         topic_id = topic_ids.get(topic)
         if topic_id != planned[topic]:
-            now = "is not there" if topic_id is None else f"has id {topic_id}"
+            now = "doesn't exist" if topic_id is None else f"has id {topic_id}"
             raise IdentityError(
                 f"Window {plan.window.key} was planned on topic id {planned[topic]}, and the topic"
                 f" now {now}",
                 "plan",
-                "The topic was deleted, or made anew: then its offsets mean other messages, and"
-                " this window can't be read any more. windrow rebase SPEC shows what going on with"
-                " the new one would mean.",
+                "The topic was deleted or recreated, so its offsets mean other messages now, and"
+                " this window can't be read any more. windrow rebase SPEC shows how to go on with"
+                " the new topic.",
                 topic,
             )
 
@@ -122,25 +122,27 @@ def refuse_other_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, s
 def refuse_lost(
     plan: Plan, log_starts: Mapping[TopicPartition, int], way_out: str = WAY_OUT
 ) -> None:
-    """Hold the plan against what is still there.
+    """Checks that a plan's messages still exist.
 
-    What lies below the log start is lost for certain. What may have been lost
-    (`doubts`) refuses the window too, also where its range is empty: a window that
-    expired whole must not pass as one without messages.
+    Messages below the log start are lost for certain. A window that may have lost
+    messages (`doubts`) is refused too, also if its range is empty: an expired window
+    must not pass as an empty one.
 
     Args:
-        plan: a frozen plan; of a topic-partition whose splits were taken out nothing is asked.
-        log_starts: of the topic-partitions in the plan's splits.
+        plan: a frozen plan; a topic-partition without splits is checked only if its
+            range is empty.
+        log_starts: the log starts of the topic-partitions in the plan's splits.
         way_out: what to do about it.
 
     Raises:
-        DataLossError: names the topic-partition, the offset wanted and what is there.
+        DataLossError: names the topic-partition, the wanted offset and the first one
+            that exists.
     """
     for split in plan.splits:
         if split.start < log_starts[split.tp]:
             raise DataLossError(
                 f"Window {plan.window.key} wants offsets {split.start} to {split.stop}, and the"
-                f" first one still there is {log_starts[split.tp]}",
+                f" log begins at {log_starts[split.tp]}",
                 "plan",
                 way_out,
                 split.topic,
@@ -162,14 +164,13 @@ def refuse_lost(
 
 
 def doubts(plan: Plan) -> dict[TopicPartition, tuple[Mark, str]]:
-    """Topic-partitions of which the window may have lost messages: by which mark, and
-    in words that follow its name.
+    """The topic-partitions in which a window may have lost messages.
 
-    A mark that is a `log_start` cut the log somewhere below what was left when it was
-    resolved. Where the window begins it may have lost its first messages, where it ends
-    its last ones. A mark that is 0 lost nothing, and neither did one that the lower
-    neighbour proved (`tiling.clamped`). Of a topic that isn't read any more nothing is
-    asked.
+    With each comes the mark, and words that follow the window's name. A `log_start`
+    mark cut the log somewhere below the messages that were left when it was resolved.
+    At the window's start, the window may have lost its first messages; at its end, the
+    last ones. A mark at offset 0 lost nothing, and neither did a mark that the lower
+    neighbour proved (`tiling.clamped`). Topics that aren't read any more are left out.
     """
     doubted = {}
     for tp, (low, high) in between(plan.start, plan.stop).items():

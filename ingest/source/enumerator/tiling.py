@@ -1,7 +1,7 @@
-"""How frozen boundaries fit together: each is moved between its neighbours, so that
-windows tile in whatever order they run; and how two boundaries differ.
+"""Fits frozen boundaries together, so that windows tile in whatever order they run.
 
-Pure.
+Pure. Each boundary is clamped between its neighbours; other functions here compare two
+boundaries.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from windrow.ingest.model.label import Label, label_text
 
 
 def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) -> Boundary:
-    """A boundary moved between its frozen neighbours, so that windows tile. Pure.
+    """Clamps a boundary between its frozen neighbours, so that windows tile. Pure.
 
-    What only the lower neighbour knows is taken over from it. What the upper neighbour
-    doesn't know is left out: it is not read before some later boundary. A partition
-    that the upper neighbour has at 0 is at 0 here: it belongs, whole, to a later
-    window.
+    Topic-partitions that only the lower neighbour knows are taken over from it. Those
+    that the upper neighbour doesn't know are left out: they are not read before a later
+    boundary. A partition that the upper neighbour has at 0 is at 0 here too: it
+    belongs, as a whole, to a later window.
 
     Raises:
         IdentityError: a neighbour is of another cluster, or of another topic of the
             same name.
         UnreachableError: a neighbour was frozen meanwhile that doesn't know a
-            topic-partition of this boundary, so where that begins was not asked; run it
-            again.
+            topic-partition of this boundary, and where that begins was not asked; the
+            caller may try again.
     """
     for neighbour in (lower, upper):
         if neighbour is not None:
@@ -55,8 +55,11 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
 
 
 def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
-    """Race:  1 A asks the cluster; nothing is frozen below.  2 B, with an older spec,
-    freezes one that lacks a topic.  3 A freezes.
+    """Refuses a boundary that doesn't say where a topic-partition begins, and has to.
+
+    1. A asks the cluster; nothing is frozen below its label.
+    2. B, with an older spec, freezes a lower boundary that lacks a topic.
+    3. A freezes its boundary, without a begin for that topic.
     """
     for tp in sorted(tps):
         what = (
@@ -67,14 +70,15 @@ def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
 
 
 def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
-    """Refuse a boundary that lies on another source than a neighbour of the same pipeline. Pure.
+    """Refuses a boundary whose cluster or topics differ from those of a neighbour. Pure.
 
     Raises:
-        IdentityError: they are of different clusters, or of different topics of the same name.
+        IdentityError: they are of different clusters, or of different topics of the
+            same name.
     """
     do = (
-        "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on"
-        " from here would mean."
+        "The topic was recreated, or the cluster replaced. windrow rebase SPEC shows how to go on"
+        " from here."
     )
     texts = f"The boundaries {label_text(neighbour.label)} and {label_text(boundary.label)}"
     if boundary.cluster_id != neighbour.cluster_id:
@@ -96,16 +100,14 @@ def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
 
 
 def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark, Mark]]:
-    """Per topic-partition of `stop` where the window between two boundaries begins and
-    ends, in order.
+    """The begin and the end of a window in each topic-partition of `stop`, in order.
 
-    Pure.
-
-    What `start` doesn't know begins where `stop` says; if that doesn't say it, it was
-    left out of `start` on purpose and isn't read before.
+    Pure. In a topic-partition that `start` doesn't know, the window begins at the begin
+    in `stop`. Without one, it was left out of `start` on purpose and its range is
+    empty.
 
     Raises:
-        ValueError: `stop` cuts below `start`: they were not frozen by one ledger.
+        ValueError: `stop` cuts below `start`: they were not frozen by the same ledger.
     """
     known, begins = start.cuts(m.tp for m in stop.marks), {b.tp: b for b in stop.begins}
     ranges = {m.tp: (known.get(m.tp) or begins.get(m.tp) or m, m) for m in stop.marks}
@@ -117,7 +119,7 @@ def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark,
 
 
 def _seen(lower: Boundary, boundary: Boundary) -> dict[str, TopicSeen]:
-    """The topics of both, each with the most partitions that were seen."""
+    """The topics of both, each with the larger number of partitions."""
     topics = lower.by_topic()
     for seen in boundary.topics:
         most = max(seen.partitions, topics[seen.topic].partitions if seen.topic in topics else 0)
@@ -126,8 +128,10 @@ def _seen(lower: Boundary, boundary: Boundary) -> dict[str, TopicSeen]:
 
 
 def _carried(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Mark]:
-    """What is here, after what only the lower neighbour knows: removed, unless the
-    partition was added after this was resolved.
+    """The boundary's own marks, and those that only the lower neighbour has.
+
+    The latter become `removed`, unless the partition was added after the boundary was
+    resolved.
     """
     own, seen = boundary.by_tp(), boundary.by_topic()
     carried = {}
@@ -141,13 +145,16 @@ def _carried(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Mark]:
 def _added(
     lower: Boundary, boundary: Boundary, upper: Boundary | None
 ) -> dict[TopicPartition, Mark]:
-    """Partitions that were added since the lower neighbour and not chosen here, but are
-    read up to the upper one: they are carried on too.
+    """Marks of partitions that were added since the lower neighbour and not selected here.
 
-    1 The topic has one partition at label 1.  2 It gets another.  3 A chooses both and
-    freezes label 3, as windows from label 1 on read all of it.  4 B, which chose the
-    first alone, freezes label 2: would that not know the second, no window would read
-    what it held.
+    They are carried on if the upper neighbour reads them:
+
+    1. The topic has one partition at label 1.
+    2. It gets another one.
+    3. A selects both and freezes label 3: windows from label 1 on read all of the
+       second one.
+    4. B, which selected only the first, freezes label 2. If its boundary didn't know
+       the second partition, no window would read the messages that this had by then.
     """
     read = {} if upper is None else lower.cuts(upper.by_tp())
     known = boundary.cuts(read)
@@ -159,10 +166,10 @@ def _added(
 
 
 def _above(mark: Mark, below: Mark) -> Mark:
-    """One mark moved to at least `below`.
+    """A mark, moved to `below` if it lies under it.
 
-    A log start found exactly at a neighbour's proven cut lost nothing, so it stops
-    being a `log_start`.
+    A log start exactly at a neighbour's proven cut lost nothing, so it stops being a
+    `log_start`.
     """
     proven = below.offset == mark.offset and below.how != "log_start" and mark.how == "log_start"
     if mark.offset < below.offset or proven:
@@ -171,9 +178,9 @@ def _above(mark: Mark, below: Mark) -> Mark:
 
 
 def _below(mark: Mark, above: Mark) -> Mark:
-    """One mark moved to at most `above`.
+    """A mark, moved to `above` if it lies over it.
 
-    One that is moved down from a log start still is one: what lay before it is gone.
+    A `log_start` that is moved down stays one: the messages before it are gone.
     """
     if mark.offset <= above.offset:
         return _witnessed(mark, above)
@@ -181,12 +188,14 @@ def _below(mark: Mark, above: Mark) -> Mark:
 
 
 def _witnessed(mark: Mark, neighbour: Mark) -> Mark:
-    """A mark at its neighbour's offset takes over that one's witness if it is the older
-    one: it tells of more.
+    """A mark with the older one of its own and its neighbour's witness.
 
-    1 A boundary cuts at 600, under epoch 5.  2 The log is cut off at 400 and grows to
-    600 or beyond, under epoch 6.  3 The next one cuts at 600 too, its window is empty.
-    4 The window after that begins there: only epoch 5 shows that the log was cut.
+    That is only for two marks at the same offset. The older witness proves more:
+
+    1. A boundary cuts at 600, under epoch 5.
+    2. The log is cut off at 400 and grows to 600 or beyond, under epoch 6.
+    3. The next boundary cuts at 600 too, so its window is empty.
+    4. The window after that begins at 600: only epoch 5 shows that the log was cut off.
     """
     known = [m.leader_epoch for m in (mark, neighbour) if m.leader_epoch is not None]
     return (
@@ -197,8 +206,9 @@ def _witnessed(mark: Mark, neighbour: Mark) -> Mark:
 
 
 def difference(one: Boundary, other: Boundary) -> str:
-    """In which way two boundaries cut differently; empty if they cut alike, however
-    each cut was found.
+    """Describes how the cuts of two boundaries differ; empty if they don't.
+
+    How each cut was determined doesn't matter.
     """
     if one.label != other.label or not (same_source(one, other) and same_source(other, one)):
         return (
@@ -209,18 +219,19 @@ def difference(one: Boundary, other: Boundary) -> str:
 
 
 def same_source(lower: Boundary, upper: Boundary) -> bool:
-    """Whether two boundaries lie on one source: a later one has all topics that an
-    earlier one has, under the same ids.
+    """True if the upper one of two boundaries has all topics of the lower one.
+
+    The topics must have the same ids, and the boundaries be of the same cluster.
     """
     return lower.cluster_id == upper.cluster_id and _ids(lower) <= _ids(upper)
 
 
 def torn(stop: Boundary, start: Boundary) -> str:
-    """In which way the end of a window is not the start of the next one; empty if it
-    is, or if a rebase lies between them.
+    """Describes how the end of a window differs from the start of the next one.
 
-    A rebase opens the label anew: with another cluster, or with topics under other ids
-    or without some. Topics that stay go on where they were.
+    Empty if it doesn't. A rebase may lie between them: the opening is of another
+    cluster, or has topics under other ids, or lacks some. Then only the topics that
+    stay are compared.
     """
     if same_source(stop, start) or stop.label != start.label:
         return difference(stop, start)

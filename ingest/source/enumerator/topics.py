@@ -1,6 +1,4 @@
-"""Which topics and topic-partitions a source means on this cluster now, and whether
-they are the ones that boundaries were frozen for.
-"""
+"""The topics that a source selects on this cluster now, compared with frozen boundaries."""
 
 from __future__ import annotations
 
@@ -22,16 +20,16 @@ from windrow.ingest.model.source import (
 from windrow.ingest.ports.broker import Broker, TopicInfo
 
 _REBASE = (
-    "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from"
-    " here would mean; if it was rebased already, windows from before need source.on_loss: skip,"
-    " and hold what is left: nothing of that topic."
+    "The topic was recreated, or the cluster replaced. windrow rebase SPEC shows how to go on from"
+    " here. After a rebase, windows from before it need source.on_loss: skip, and hold nothing of"
+    " that topic."
 )
-_FEW = 10
+_NAMED_MAX = 10
 
 
 @dataclass(frozen=True)
 class Discovered:
-    """What is read now: topics by name, and the topic-partitions in order."""
+    """The topics that are read now, by name, and their topic-partitions in order."""
 
     cluster_id: str
     topics: dict[str, TopicInfo]
@@ -43,7 +41,7 @@ class Discovered:
         return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in self.topics.values()]
 
     def without(self, names: Collection[str]) -> Discovered:
-        """The same without some topics."""
+        """This result without some topics."""
         kept = {name: info for name, info in self.topics.items() if name not in names}
         return Discovered(self.cluster_id, kept, [tp for tp in self.tps if tp.topic in kept])
 
@@ -51,20 +49,20 @@ class Discovered:
 def discover(
     broker: Broker, selection: Selection, lower: Boundary | None, on_removed: OnRemoved
 ) -> Discovered:
-    """Ask the cluster for what the source selects.
+    """Asks the cluster for the topics that the source selects.
 
     A topic was removed if the source still selects it, the lower boundary reads it, and
-    the cluster doesn't have it any more. One that is merely not selected any more is
-    nobody's concern here: `tiling.clamped` carries it on.
+    the cluster doesn't have it any more. A topic that isn't selected any more doesn't
+    matter here: `tiling.clamped` carries it on.
 
     Args:
         broker: the cluster.
-        selection: the source's.
+        selection: the source's selection.
         lower: the nearest frozen boundary below, if any.
-        on_removed: "fail", or "drop" to leave out what was removed.
+        on_removed: "fail", or "drop" to leave out removed topics.
 
     Raises:
-        SpecError: a named topic or topic-partition isn't there and never was; or a
+        SpecError: a named topic or topic-partition doesn't exist and never did; or a
             pattern matches nothing and never did.
         DataLossError: a topic was removed.
         IdentityError: the lower boundary is of another cluster.
@@ -81,10 +79,11 @@ def discover(
 
 
 def refuse_other_topics(discovered: Discovered, *neighbours: Boundary | None) -> None:
-    """Hold what is there now against frozen boundaries.
+    """Compares the discovered topics with frozen boundaries.
 
     Raises:
-        IdentityError: one is of another cluster, or of another topic of the same name.
+        IdentityError: a boundary is of another cluster, or of another topic of the same
+            name.
     """
     for neighbour in neighbours:
         _refuse_other_cluster(discovered.cluster_id, neighbour)
@@ -122,10 +121,10 @@ def _wanted(broker: Broker, selection: Selection) -> list[str]:
 def _removed(
     selection: Selection, topics: Iterable[str], wanted: Sequence[str], lower: Boundary | None
 ) -> list[str]:
-    """What the lower boundary knows, the source selects and the cluster lacks.
+    """The topics that the lower boundary knows, the source selects and the cluster lacks.
 
-    Of a pattern's topics only those that were still read there: one that was dropped
-    before isn't missed again.
+    For a pattern, only topics that were still read at that boundary: one that was
+    dropped before isn't reported again.
     """
     if lower is None:
         return []
@@ -142,14 +141,14 @@ def _removed(
 
 def _gone(topic: str, lower: Boundary) -> DataLossError:
     marks = [m for m in lower.marks if m.topic == topic]
-    unread = ", ".join(f"{m.partition} from offset {m.offset} on" for m in marks[:_FEW]) + (
-        ", ..." if len(marks) > _FEW else ""
+    unread = ", ".join(f"{m.partition} from offset {m.offset} on" for m in marks[:_NAMED_MAX]) + (
+        ", ..." if len(marks) > _NAMED_MAX else ""
     )
     return DataLossError(
         "The topic is not in the cluster any more. What it held after boundary"
         f" {label_text(lower.label)} is unread: of partition {unread or 'all'}",
         "plan",
-        "Set source.on_removed: drop to go on without it; if it was made anew since, windrow rebase"
+        "Set source.on_removed: drop to go on without it; if it was recreated since, windrow rebase"
         " SPEC goes on with the new one.",
         topic,
     )
@@ -191,16 +190,16 @@ def _refuse_missing(
 
 
 def _unknown(broker: Broker, missing: Sequence[str]) -> SpecError:
-    """Which topics there are not, and what they may have been meant to be."""
+    """The error for topics that don't exist, with similar names that do."""
     try:
         names = broker.names()
     except WindrowError:
-        names = []  # the answer that counts is there already
+        names = []  # the error doesn't depend on it
     near = [close for name in missing for close in difflib.get_close_matches(name, names, n=2)]
     meant = f"Is {' or '.join(dict.fromkeys(near))} meant? " if near else ""
     do = (
-        f"{meant}Fix source.topic or bootstrap_servers, or create the topic (windrow doesn't, and"
-        " reading makes none whatever the broker's auto.create.topics.enable says)."
+        f"{meant}Fix source.topic or bootstrap_servers, or create the topic (windrow doesn't create"
+        " topics, whatever the broker's auto.create.topics.enable says)."
     )
     return SpecError(
         f"There is no topic {', '.join(missing)}, or the client may not see it",

@@ -1,1 +1,1 @@
-"""One split of Kafka into Arrow batches of messages."""
+"""Reads one split of a topic-partition into Arrow batches of messages."""

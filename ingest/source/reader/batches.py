@@ -1,4 +1,4 @@
-"""Batches of messages in Arrow: made of columns, measured, and gathered up to a bounded size."""
+"""Arrow batches of messages: built from columns, measured, and gathered to a bounded size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.ingest.schema.messages import HEADERS, MESSAGES, TIMESTAMP_TYPES
 HeaderList = list[tuple[str, bytes | None]]
 
 UNREADABLE = "windrow.unreadable-headers"
-"""Stands alone, without a value, in the place of headers that the client can't decode."""
+"""The name of a header without a value that replaces headers which can't be decoded."""
 
 UNREADABLE_HEADERS: HeaderList = [(UNREADABLE, None)]
 
@@ -35,16 +35,16 @@ def columns_to_batch(
     headers: pa.Array,
     epochs: pa.Array,
 ) -> pa.RecordBatch:
-    """One `MESSAGES` batch of messages of one topic-partition.
+    """A `MESSAGES` batch of messages of one topic-partition.
 
-    `stamps` and `types`: timestamps and their types, as librdkafka has them.
+    `stamps` and `types`: timestamps and their types, as librdkafka gives them.
     """
     columns = [
         pa.repeat(pa.scalar(tp.topic, pa.string()), len(offsets)),
         pa.repeat(pa.scalar(tp.partition, pa.int32()), len(offsets)),
         pa.array(offsets),
         _stamps(stamps, types),
-        # not at the top: it loads pandas
+        # made here, because it loads pandas
         pa.DictionaryArray.from_arrays(pa.array(types), pa.array(TIMESTAMP_TYPES, pa.string())),
         keys,
         values,
@@ -55,8 +55,9 @@ def columns_to_batch(
 
 
 def first_later(batch: pa.RecordBatch, epoch: int | None) -> int | None:
-    """The first row that was written under a later leader epoch; None if there is none,
-    or no epoch to compare with.
+    """The first row that was written under a later leader epoch than `epoch`.
+
+    None if no row was, or if `epoch` is None.
     """
     epochs = batch.column("leader_epoch")
     highest = None if epoch is None else pc.max(epochs).as_py()
@@ -66,15 +67,16 @@ def first_later(batch: pa.RecordBatch, epoch: int | None) -> int | None:
 
 
 def byte_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of keys and values up to and with each row; from the columns' own offsets,
-    so it costs nothing per message.
+    """The total bytes of keys and values up to and including each row.
+
+    They come from the columns' own offsets, so nothing is computed for each message.
     """
     keys, values = (_ends(batch.column(name)) for name in ("key", "value"))
     return keys + values
 
 
 def header_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of headers, names and values, up to and with each row."""
+    """The total bytes of headers, names and values, up to and including each row."""
     headers = batch.column("headers")
     edges: npt.NDArray[np.int32] = headers.offsets.to_numpy()
     names, values = (_offsets(headers.values.field(i))[edges].astype(np.int64) for i in range(2))
@@ -89,7 +91,7 @@ def _stamps(stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8]) -> pa.Ar
 
 
 def headers_to_array(headers: Sequence[HeaderList | None]) -> pa.Array:
-    """The column of headers; None where a message has none."""
+    """The column of headers; None stands for a message without headers."""
     ends = np.zeros(len(headers) + 1, np.int32)
     pairs = _NO_HEADERS
     if any(headers):
@@ -110,7 +112,7 @@ def _ends(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each text or binary begins, and the last one ends."""
+    """The offset of each text or binary in its data, and the end of the last one."""
     behind = column.offset + len(column) + 1
     buffer = column.buffers()[1]
     return (
@@ -124,7 +126,7 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
 class Gatherer:
     """Gathers rows up to `rows_max` and `bytes_max` (keys, values and headers).
 
-    A single message larger than that is a batch of its own.
+    A single message that is larger is a batch of its own.
     """
 
     rows_max: int
@@ -134,7 +136,10 @@ class Gatherer:
     _bytes: int = 0
 
     def add(self, batch: pa.RecordBatch, ends: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-        """Take a batch in; what became full. `ends` are the bytes up to and with each row."""
+        """Takes a batch in, and yields the batches that are full.
+
+        `ends` are the total bytes up to and including each row.
+        """
         first = 0
         while first < batch.num_rows:
             before = int(ends[first - 1]) if first else 0
@@ -154,7 +159,7 @@ class Gatherer:
                 yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is gathered so far, if anything."""
+        """Yields the gathered rows, if there are any."""
         if self._pieces:
             whole = pa.concat_batches(self._pieces) if len(self._pieces) > 1 else self._pieces[0]
             self._pieces, self._rows, self._bytes = [], 0, 0

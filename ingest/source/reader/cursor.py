@@ -1,10 +1,10 @@
-"""One range of one topic-partition: gives its messages, knows where it stands, and
-judges what is missing, whatever client fetches them.
+"""Reads one range of one topic-partition, and judges which messages are missing.
 
-Why the end is a position and not a message: transaction markers, aborted messages and
-compaction leave offsets that no consumer ever sees. The last of the range may be one of
-them, so a reader that waits for it waits for ever (the stop rule is that of Flink's
-partition reader).
+It works with any client that fetches messages. A read ends at a position, not at a
+message: transaction markers, aborted messages and compaction leave offsets that no
+consumer ever sees. The last offset of the range may be one of them, so a reader that
+waits for its message would wait for ever. (Flink's partition reader has the same stop
+rule.)
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Fetching, Start
 from windrow.ingest.source.reader.loglimits import LogLimits, believed, log_limits
 
-_OTHERS = "it was cut off and has grown again, so that other messages stand there now"
+_REPLACED = "it was cut off and has grown again, so these offsets hold other messages now"
 
 Skip = Callable[[int, int], None]
-"""Told of each range that is gone, before what lies behind it is read."""
+"""Called with each range that is gone, before the messages after it are read."""
 
 
 class Cursor:
-    """Reads [start, stop) through a client that `fetching` makes.
+    """Reads [start, stop) with a client that `fetching` makes.
 
-    `check` asks for the topic's identity again when something is missing that should be
-    there. `skip`: what to tell of offsets that are not in the log any more; None: they
-    are a data loss. `skipped` counts them. `regrown`: see `ports.reader.ReadSummary`.
+    `check` compares the topic's identity again when messages are missing that should
+    exist. `skip` is called with offsets that are gone from the log; None: they are a
+    data loss. `skipped` counts them. `regrown` is that of `ports.reader.ReadSummary`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Cursor:
         self._stall_seconds = stall_seconds
         self._check = check
         self._skip = skip
-        self._heard: KafkaError | None = None
+        self._last_error: KafkaError | None = None
         self._quiet_since: float | None = None
         self._end = -1
         self._loss: KafkaError | None = None
@@ -62,11 +62,11 @@ class Cursor:
         self.position = split.start
         self.skipped = 0
         self.regrown = False
-        self._untroubled = True
+        self._reusable = True
         self._fetcher = self._begin_on_kept()
 
     def messages(self) -> Iterator[Fetched]:
-        """The visible messages of the range, some thousands at a time, never none."""
+        """Yields the visible messages of the range, some thousands at a time, never none."""
         while self.position < self._split.stop:
             fetched = self._poll()
             if fetched.count:
@@ -77,29 +77,31 @@ class Cursor:
                 self._at_end()
 
     def close(self) -> None:
-        """Give the client, its threads and its queue back, or let it wait for the next
-        split: if it came to the end untroubled.
+        """Closes the client, or keeps it for the next split.
+
+        It is kept if it came to the stop without an error.
         """
-        if self._untroubled and self.position >= self._split.stop and is_keeping():
+        if self._reusable and self.position >= self._split.stop and is_keeping():
             keep(self._client, self._fetcher)
         else:
             self._fetcher.close()
 
     def _begin(self) -> Fetcher:
-        """A client at the position.
+        """Makes a client at the position.
 
-        The leader epoch lets the cluster say that the log was cut off since the plan was made.
+        With the leader epoch the cluster can tell if the log was cut off since the plan
+        was made.
         """
-        return self._fetching(self._properties, self._start(), self._hear)
+        return self._fetching(self._properties, self._start(), self._on_error)
 
     def _begin_on_kept(self) -> Fetcher:
-        """The one that the split before has left; else a new one."""
+        """Takes the client that the split before has left, or makes one."""
         fetcher = cast("Fetcher | None", taken(self._client)) if is_keeping() else None
         if fetcher is None:
             return self._begin()
         begun = False
         try:
-            begun = fetcher.begin(self._start(), self._hear)
+            begun = fetcher.begin(self._start(), self._on_error)
         finally:
             if not begun:
                 fetcher.close()
@@ -107,7 +109,7 @@ class Cursor:
 
     @property
     def _client(self) -> Hashable:
-        """What tells clients apart."""
+        """The key under which clients are kept."""
         return self._fetching, frozenset(self._properties.items())
 
     def _start(self) -> Start:
@@ -116,17 +118,17 @@ class Cursor:
         return Start(self._split.topic, self._split.partition, self.position, witness, doubtful)
 
     def _witness(self) -> int | None:
-        """The start's for the start.
+        """The leader epoch to read under.
 
-        The stop's is one for every position before the stop, but knows only of what
-        came after the plan.
+        At the start it is the start's. The stop's epoch is a witness for every position
+        before the stop, but proves nothing about the time before the plan.
         """
         at_start = self.position == self._split.start and not self.regrown
         return self._split.leader_epoch if at_start else self._split.stop_epoch
 
     def _begin_again(self) -> None:
-        """The client stands still after a loss."""
-        self._untroubled = False
+        """Makes a new client: after a loss the old one reads no further."""
+        self._reusable = False
         self._fetcher.close()
         self._fetcher = self._begin()
 
@@ -137,7 +139,10 @@ class Cursor:
         return fetched
 
     def _advance(self, passed: int) -> None:
-        """The client has passed all before this; it may say less than it said before."""
+        """Moves the position on, if the client has passed more of the log.
+
+        Raises UnreachableError if it hasn't for the stall limit.
+        """
         if passed > self.position:
             self.position, self._quiet_since, self._truncations = passed, None, 0
         elif self._quiet_since is None:
@@ -146,36 +151,37 @@ class Cursor:
             self._stalled()
 
     def _event(self, error: KafkaError, offset: int) -> int:
-        """What an event says: how far the log was passed, or an error that ends the read.
+        """Handles an event; returns the offset up to which it shows the log was passed.
 
-        The end-of-partition event moves the position only by the offset that it
-        carries, and that only after all before it was delivered: behind a batch that
-        compaction emptied no message will ever come, and the consumer's own position
-        stays before it.
+        An error that is fatal is raised. An end-of-partition event moves the position
+        only by the offset that it carries, and that only after all messages before it
+        were delivered. It is needed after a batch that compaction emptied: no message
+        comes for it, and the consumer's own position stays before it.
         """
         code = error.code()
         if code == END:
             self._end = offset
             return offset
         if code in LOST:
-            self._loss = self._heard = error  # judged once the messages before it are given away
+            # judged after the messages before it are taken
+            self._loss = self._last_error = error
         elif code in DENIED:
-            raise denied(self._split, self._said(error))
+            raise denied(self._split, self._error_text(error))
         elif code in GONE:
             self._check()
         elif code not in PASSING:
-            do = "Look at the topic at this place with Kafka's own tools; nothing was committed."
-            what = f"the client could not read on: {self._said(error)}"
+            do = "Nothing was committed. Look at this offset with Kafka's own tools."
+            what = f"the client can't read any further: {self._error_text(error)}"
             raise RefusedError(
                 what, "read", do, self._split.topic, self._split.partition, self.position
             )
         return 0
 
-    def _hear(self, error: KafkaError) -> None:
-        """Errors of the connection; librdkafka goes on trying."""
-        self._heard = error
+    def _on_error(self, error: KafkaError) -> None:
+        """Keeps an error of the connection; librdkafka goes on trying."""
+        self._last_error = error
 
-    def _said(self, error: KafkaError) -> str:
+    def _error_text(self, error: KafkaError) -> str:
         return scrubbed(error.str(), self._properties)
 
     def _limits(self) -> LogLimits | None:
@@ -184,7 +190,7 @@ class Cursor:
     # ----------------------------------------------------------------------------------------------
 
     def _at_end(self) -> None:
-        """The client saw an end of the log before the stop.
+        """Handles an end of the log before the stop, as the client sees it.
 
         An open transaction, or a replica that lags behind, looks the same.
         """
@@ -194,9 +200,12 @@ class Cursor:
             self._no_progress()
 
     def _no_progress(self) -> None:
-        """Hold what is wanted against the log: what is gone is lost, all else is waited for."""
+        """Compares the wanted offsets with the log.
+
+        Offsets that are gone are lost; others are waited for.
+        """
         error, self._loss = self._loss, None
-        self._check()  # another topic is no loss of this one
+        self._check()  # a recreated topic is no loss
         stop, apart = self._split.stop, min(APART_SECONDS, self._stall_seconds / 4)
         limits = believed(self._limits, self.position, stop, apart)
         if error is not None and is_truncation(error):
@@ -207,35 +216,44 @@ class Cursor:
         elif limits is not None and self._is_cut(limits):
             self._lose(stop, limits)
         elif limits is not None and error is not None and self._truncations >= TIMES:
-            self._lose_cut(limits, f"; {_OTHERS} ({self._said(error)})")
+            self._lose_cut(limits, f"; {_REPLACED} ({self._error_text(error)})")
         elif error is not None:
             time.sleep(apart)
             self._begin_again()
 
     def _is_cut(self, limits: LogLimits) -> bool:
-        """Whether the rest is gone for good; who skips reads up to the log's end first."""
+        """True if the rest of the range is gone for good.
+
+        A read that skips goes on up to the log's end first.
+        """
         return limits.high < self._split.stop and (
             self._skip is None or self.position >= limits.high
         )
 
     def lose_from(self, offset: int) -> None:
-        """The message at this offset, just given, has a later leader epoch than any
-        that was planned: it is another one than was planned.
+        """Ends the read at a message that was written after the plan was made.
+
+        Its leader epoch is later than any that was planned, so it isn't the planned
+        message.
 
         Raises:
-            DataLossError: unless told to skip; then the read is over.
+            DataLossError: the cursor may not skip; else the rest counts as skipped.
         """
         self._check()
         self.position = offset
-        self._lose(self._split.stop, self._limits(), f"; {_OTHERS}")
+        self._lose(self._split.stop, self._limits(), f"; {_REPLACED}")
 
     def _lose_cut(self, limits: LogLimits, why: str) -> None:
-        """The log was cut off below the position, and has grown again: whoever skips
-        reads what the plan saw of it, if it saw it.
+        """Handles a log that was cut off below the position, and has grown again.
 
-        1 The window's start was frozen.  2 The log was cut off below it, and grew.  3
-        The stop was frozen, in the new messages. All of them between start and stop are
-        the window's own then, and the stop's witness says so.
+        A read that skips goes on if the plan was made afterwards:
+
+        1. The window's start was frozen.
+        2. The log was cut off below it, and grew again.
+        3. The stop was frozen, among the new messages.
+
+        Then all messages between start and stop are the window's own, and the stop's
+        witness proves it.
         """
         planned_after = (
             self._split.stop_epoch is not None and self._witness() != self._split.stop_epoch
@@ -248,10 +266,10 @@ class Cursor:
 
     def _lose(self, upto: int, limits: LogLimits | None, why: str = "") -> None:
         if self._skip is None:
-            there = "others" if limits is None else f"{limits.low} to {limits.high}"
+            held = "others" if limits is None else f"{limits.low} to {limits.high}"
             what = (
                 f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds"
-                f" {there}{why}"
+                f" {held}{why}"
             )
             do = (
                 "Retention or truncation removed these messages: run later windows, or set"
@@ -267,9 +285,12 @@ class Cursor:
             self._begin_again()
 
     def _stalled(self) -> None:
-        """Nothing for the stall limit: say why, as far as that can be known."""
-        if self._heard is not None and turned_away(self._heard):
-            raise denied(self._split, self._said(self._heard))
+        """Raises an error with the likely reason, after the stall limit.
+
+        The read goes on if offsets turn out to be gone and may be skipped.
+        """
+        if self._last_error is not None and turned_away(self._last_error):
+            raise denied(self._split, self._error_text(self._last_error))
         position = self.position
         self._no_progress()
         if self.position > position:
@@ -280,11 +301,13 @@ class Cursor:
             if limits is None
             else f"; the log ends at {limits.high}, and an open transaction may hold it back"
         )
-        heard = (
-            "" if self._heard is None else f"; the last that was heard: {self._said(self._heard)}"
+        last = (
+            ""
+            if self._last_error is None
+            else f"; last error: {self._error_text(self._last_error)}"
         )
         what = (
-            f"nothing came for {self._stall_seconds:g} s before offset {self._split.stop} was"
-            f" reached{seen}{heard}"
+            f"no message arrived within {self._stall_seconds:g} s, and offset"
+            f" {self._split.stop} was not reached{seen}{last}"
         )
         raise unreachable(self._split, what, self.position)

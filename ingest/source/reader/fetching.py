@@ -1,4 +1,4 @@
-"""The client under a cursor: assigned to one topic-partition, it hands over messages.
+"""The interface of the client under a cursor: it fetches messages of one topic-partition.
 
 `librdkafka` implements it. Tests compare it with confluent-kafka's consumer, and give
 cursors clients that fail.
@@ -14,26 +14,24 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 Event = tuple[KafkaError, int]
-"""What a client reports between messages, with the offset that it carries; 0 where it has none."""
+"""An event or error among the messages, with the offset that it carries; 0 without one."""
 
-Hear = Callable[[KafkaError], None]
-"""Is told the errors of the connection, while the client is polled."""
+OnError = Callable[[KafkaError], None]
+"""Called with errors of the connection, while the client is polled."""
 
 WAIT_SECONDS = 0.1
 """How long a poll waits for a first message.
 
-For all that are wanted would be a stall at the end of the log.
+To wait for all wanted messages would be a stall at the end of the log.
 """
 
 
 class Start(NamedTuple):
-    """Where a client begins.
+    """The place where a client begins to read.
 
-    `leader_epoch`: the cluster tells whether the log was cut off below the offset
-    since; None: nobody knows.
-
-    `doubtful`: the cluster must tell, for messages won't: those that came after a cut
-    may be planned, too.
+    With `leader_epoch` the cluster tells if the log was cut off below the offset since;
+    None: the epoch is unknown. `doubtful`: the messages can't tell that, because
+    messages written after a cut may be planned too, so the cluster must be asked.
     """
 
     topic: str
@@ -45,11 +43,12 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class Fetched:
-    """What one poll brought.
+    """The result of one poll.
 
-    `count` messages lie below the stop. `position`: behind all that the client has
+    `count` messages lie below the stop. `position` is after all that the client has
     passed, markers too; negative before the first message. `batches`: the messages as
-    `MESSAGES` batches, made as they are taken: before the next poll, or never.
+    `MESSAGES` batches. They are made when they are taken, which must be before the next
+    poll.
     """
 
     count: int
@@ -58,22 +57,23 @@ class Fetched:
     batches: Iterable[pa.RecordBatch]
 
 
-class Last(NamedTuple):
-    """The last message that a client handed over; of one that knows no leader epoch
-    that is negative.
+class LastMessage(NamedTuple):
+    """The last message that a client handed over.
+
+    `leader_epoch` is negative if the message has none.
     """
 
     offset: int
     leader_epoch: int
 
 
-def goes_on(last: Last | None, start: Start) -> bool:
-    """Whether who reads from a start may go on right behind the last message, without
-    asking the cluster about the start's leader epoch.
+def can_continue(last: LastMessage | None, start: Start) -> bool:
+    """True if a read may continue after the last message without asking the cluster.
 
-    It is asked whether the log was cut off below the start since it was frozen. What is
-    written after a cut has a later epoch, so the message right before the start answers
-    that, if it has none.
+    The question to the cluster is if the log was cut off below the start since that was
+    frozen. Messages that are written after a cut have a later epoch. So the message
+    right before the start answers the question, if its epoch isn't later than the
+    start's.
     """
     if last is None or last.offset + 1 != start.offset:
         return False
@@ -81,33 +81,40 @@ def goes_on(last: Last | None, start: Start) -> bool:
 
 
 class Fetcher(Protocol):
-    """A client at work. Used by one thread, in the process that made it."""
+    """A client that is assigned to a place.
 
-    def begin(self, start: Start, hear: Hear) -> bool:
-        """Begin another read, as a new client would: nothing of the one before is handed over.
+    It is used by one thread, in the process that made it.
+    """
 
-        What was fetched ahead is, where the start is where the last read ended, and `goes_on`.
+    def begin(self, start: Start, on_error: OnError) -> bool:
+        """Begins another read, as a new client would.
+
+        No message of the read before is handed over. Messages that were fetched ahead
+        are used if the read starts where the last one ended and `can_continue` is true.
 
         Returns:
-            False where it takes a new client: librdkafka has the cluster told of a
-            start's leader epoch only as it first hears of leaders.
+            False if a new client is needed: librdkafka asks about a start's leader
+                epoch only when it first hears of the topic's leaders.
 
         Raises:
             KafkaException: the client can't be used any more.
         """
 
     def poll(self, wanted: int, stop: int) -> Fetched:
-        """What is there now, at most `wanted` messages; if nothing is, wait a moment for some."""
+        """Returns at most `wanted` messages that have arrived.
+
+        If there are none, it waits a moment for some.
+        """
 
     def close(self) -> None:
-        """Give the client, its threads and its queue back."""
+        """Closes the client, its threads and its queue."""
 
 
 class Fetching(Protocol):
-    """What makes clients of one kind."""
+    """Makes clients of one kind."""
 
-    def __call__(self, properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
-        """A client at its start.
+    def __call__(self, properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
+        """Makes a client at a place.
 
         Raises:
             KafkaException: the properties can't be used.

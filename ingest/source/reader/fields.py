@@ -1,6 +1,4 @@
-"""What the compiled passes over messages are told, and what they tell: places in arrays
-of numbers.
-"""
+"""The layout of the arrays that the compiled passes over messages read and write."""
 
 from __future__ import annotations
 
@@ -15,29 +13,29 @@ CALLS = (
     "header_get_all",
     "message_destroy",
 )
-"""Functions of librdkafka, without their prefix.
+"""The functions of librdkafka that the passes call, without their prefix.
 
-A zero in the place of the last one's address: nothing is destroyed.
+If the address of the last one is 0, no message is destroyed.
 """
 
 NUMBER, VALUE, VALUE_SIZE, KEY, KEY_SIZE, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, LEADER_EPOCH = range(9)
 HEADERS, HEADER_COUNT, HEADER_NAMES_SIZE, HEADER_VALUES_SIZE = range(9, 13)
 SIZES = VALUE_SIZE, KEY_SIZE, HEADER_NAMES_SIZE, HEADER_VALUES_SIZE
 FIELDS = 13
-"""What is known of a message that was looked at: its number among those that were
-handed over; addresses (0: null) and sizes; columns.
+"""The fields of a message: one array for each, so that a column is copied from one place.
 
-One array for each, so that a column is copied from one place.
+They are its number among the messages that were handed over, addresses (0: null) and
+sizes, and the values of columns.
 """
 
 ERR, TOPIC, PARTITION, DUE, STOP, EVENTS, WRONG, TOPIC_SEEN, BYTES = range(9)
 STATE = 9
-"""What `look` is told, and what it tells: see there."""
+"""The state of the pass `look`, which describes each field."""
 
 SCRATCH = 4
-"""Words that the functions of librdkafka write their answers to."""
+"""The number of words to which functions of librdkafka write their results."""
 
 LARGEST = 2**31 - 1
-"""Bytes: Kafka's own sizes are 32-bit."""
+"""The largest size in bytes: Kafka's own sizes are 32-bit."""
 
 Ints = npt.NDArray[np.int64]

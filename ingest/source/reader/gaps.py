@@ -1,6 +1,4 @@
-"""Which offsets of a read held nothing visible, remembered in a bounded way, to look
-into them later.
-"""
+"""Gaps: ranges of offsets without visible messages, recorded in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,10 +15,9 @@ OFFSETS_MAX = 1_000_000
 class Gaps:
     """The first gaps of two offsets and more.
 
-    A gap of one offset is a transaction marker, or was compacted: not worth a look.
-
-    `ranges`: from the first offset of each gap to the first one behind it. `expected`:
-    the next offset if there were no gap.
+    A gap of one offset is a transaction marker, or was compacted, and isn't recorded.
+    `ranges`: the first offset of each gap and the first one after it. `expected`: the
+    next offset if no gap follows.
     """
 
     expected: int
@@ -28,9 +25,7 @@ class Gaps:
     _offsets_left: int = OFFSETS_MAX
 
     def add_visible(self, offsets: npt.NDArray[np.int64]) -> None:
-        """Take in the offsets of visible messages, ascending, the first of them at
-        `expected` or later.
-        """
+        """Adds the offsets of visible messages, ascending, none of them below `expected`."""
         last = int(offsets[-1])
         if last - self.expected != len(offsets) - 1:
             starts = np.concatenate(([self.expected], offsets[:-1] + 1))
@@ -39,14 +34,12 @@ class Gaps:
         self.expected = last + 1
 
     def add_end(self, stop: int) -> None:
-        """Take in that nothing more was seen before `stop`."""
+        """Records that no more messages were seen before `stop`."""
         if stop - self.expected >= 2:
             self._keep(self.expected, stop)
 
     def add_skipped(self, start: int, stop: int) -> None:
-        """Take in that nothing more was seen before `start`, and that what lies from
-        there to `stop` is not in the log.
-        """
+        """Records that no messages were seen before `start`, and none exist up to `stop`."""
         self.add_end(start)
         self.expected = stop
 

@@ -1,9 +1,9 @@
-"""Messages by librdkafka itself, copied into Arrow's buffers by compiled code: no
-Python object for a message.
+"""Fetches messages with librdkafka itself, and copies them to Arrow by compiled code.
 
-confluent-kafka's consumer hands out neither its messages before they are objects nor
-the client inside it, so this is a client of its own, made of the same properties. All
-that librdkafka calls back is called while it is polled, in the thread that reads.
+No Python object is made for a message. confluent-kafka's consumer gives access neither
+to its messages before they are objects nor to the client inside it, so this is a client
+of its own, with the same properties. All callbacks of librdkafka are called while it is
+polled, in the thread that reads.
 """
 
 from __future__ import annotations
@@ -44,46 +44,49 @@ from windrow.ingest.source.reader.fetching import (
     Event,
     Fetched,
     Fetcher,
-    Hear,
-    Last,
+    LastMessage,
+    OnError,
     Start,
-    goes_on,
+    can_continue,
 )
 
 passes = Compiled("windrow.ingest.source.reader.passes")
 
 AT_ONCE = 16_384
-"""Messages of one call: so many of the product's batches stay in the cache while they
-are copied.
-"""
+"""The most messages of one call: so many of a batch stay in the CPU's cache while copied."""
 
 PIECE_BYTES = 16 * 1024 * 1024
-"""Keys, values and headers that are copied at once: more, where a single message has more."""
+"""The bytes of keys, values and headers that are copied at once, or one larger message."""
 
 _LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
-"""Python's for syslog's, as confluent-kafka has them."""
+"""Python's log levels for those of syslog, as confluent-kafka maps them."""
 
 _CLOSED = 8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 
 
-def connect(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
-    """Makes a client at its start: see `fetching.Fetching`.
+def connect(properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
+    """Makes a client at a place, as `fetching.Fetching` describes.
 
     Raises:
         SpecError: the library of this environment can't be used.
     """
-    return LibrdkafkaFetcher(library(), properties, start, hear)
+    return LibrdkafkaFetcher(library(), properties, start, on_error)
 
 
 class AssignedClient:
-    """A consumer of librdkafka, assigned to one place. What it says is heard while it is polled."""
+    """A consumer of librdkafka that is assigned to one topic-partition.
 
-    def __init__(self, api: Api, properties: Mapping[str, Any], start: Start, hear: Hear) -> None:
+    Its callbacks are called while it is polled.
+    """
+
+    def __init__(
+        self, api: Api, properties: Mapping[str, Any], start: Start, on_error: OnError
+    ) -> None:
         self._api = api
-        self._hear = hear
-        # kept: librdkafka has their addresses
+        self._on_error = on_error
+        # kept, because librdkafka has their addresses
         self._callbacks = ERROR_CB(self._error), LOG_CB(self._log)
-        self._handle: int | None = self._made(properties)
+        self._handle: int | None = self._create(properties)
         api.set_log_queue(self._handle, None)
         api.poll_set_consumer(self._handle)
         self._queue = api.queue_get_consumer(self._handle)
@@ -94,18 +97,20 @@ class AssignedClient:
             self.close()
             raise
 
-    def begin(self, start: Start, hear: Hear) -> None:
-        """At another place; what was fetched before is never handed over, and must be
-        destroyed before, as far as it was.
+    def begin(self, start: Start, on_error: OnError) -> None:
+        """Assigns the client to another place.
+
+        Messages that were fetched before are never handed over; those that were handed
+        over must be destroyed before.
         """
-        self._hear = hear
+        self._on_error = on_error
         self._api.topic_partition_list_destroy(self._places)
         self._places = self._api.topic_partition_list_new(1)
         self._assign(start)
 
-    def listen(self, hear: Hear) -> None:
-        """Somebody else hears what is said from now on."""
-        self._hear = hear
+    def set_on_error(self, on_error: OnError) -> None:
+        """Sets another callback for errors."""
+        self._on_error = on_error
 
     def _assign(self, start: Start) -> None:
         place = self._api.topic_partition_list_add(
@@ -114,51 +119,53 @@ class AssignedClient:
         place.contents.offset = start.offset
         if start.leader_epoch is not None:
             self._api.topic_partition_set_leader_epoch(place, start.leader_epoch)
-        self._refuse(self._api.assign(self._handle, self._places))
+        self._check(self._api.assign(self._handle, self._places))
 
     def consume(self, messages: int, most: int, seconds: float) -> int:
-        """Write the addresses of up to `most` messages to an address, with zero seconds
-        those that are there; how many.
+        """Writes the addresses of up to `most` messages to an address.
+
+        Returns their number. With zero seconds these are the messages that have
+        arrived.
         """
         count = int(
             self._api.consume_batch_queue(self._queue, round(seconds * 1000), messages, most)
         )
         if count < 0:
-            self._refuse(self._api.last_error())
+            self._check(self._api.last_error())
         return count
 
     def position(self) -> int:
-        """Behind all that was handed over; negative before the first message."""
-        self._refuse(self._api.position(self._handle, self._places))
+        """The offset after all messages that were handed over; negative at first."""
+        self._check(self._api.position(self._handle, self._places))
         return int(self._places.contents.elements[0].offset)
 
     def close(self) -> None:
-        """Its messages must be destroyed before."""
-        # an interrupt comes behind a call: who closes once more must not repeat it
+        """Closes the consumer. Its messages must be destroyed before."""
+        # cleared first: after an interrupt, a second close must not repeat the calls
         handle, self._handle = self._handle, None
         if handle is not None:
             self._api.consumer_close(handle)
             self._api.topic_partition_list_destroy(self._places)
             self._api.queue_destroy(self._queue)
-            # else it would try again, for ever after a fatal error
+            # without the flag it would close the consumer again, for ever after a fatal error
             self._api.destroy_flags(handle, _CLOSED)
 
-    def _made(self, properties: Mapping[str, Any]) -> int:
+    def _create(self, properties: Mapping[str, Any]) -> int:
+        """A new client, which owns its configuration from then on."""
         conf = self._api.conf_new()
         try:
-            return self._of(conf, properties)
-        except Exception:  # not behind an interrupt: by then it may be the client's
+            return self._configure(conf, properties)
+        except Exception:  # not after an interrupt: then the client may own it already
             self._api.conf_destroy(conf)
             raise
 
-    def _of(self, conf: int, properties: Mapping[str, Any]) -> int:
-        """A client that owns its configuration from now on."""
+    def _configure(self, conf: int, properties: Mapping[str, Any]) -> int:
         api, why = self._api, ctypes.create_string_buffer(TEXT_SIZE)
         for name, value in {**properties, "log.queue": True}.items():
             if api.conf_set(conf, name.encode(), _text(value), why, TEXT_SIZE) != 0:
-                raise KafkaException(
-                    KafkaError(KafkaError._INVALID_ARG, why.value.decode(errors="replace"))  # noqa: SLF001
-                )  # public
+                # a code without a public name
+                code = KafkaError._INVALID_ARG  # noqa: SLF001
+                raise KafkaException(KafkaError(code, why.value.decode(errors="replace")))
         api.conf_set_error_cb(conf, self._callbacks[0])
         api.conf_set_log_cb(conf, self._callbacks[1])
         handle = api.new(CONSUMER, conf, why, TEXT_SIZE)
@@ -166,12 +173,12 @@ class AssignedClient:
             raise KafkaException(KafkaError(api.last_error(), why.value.decode(errors="replace")))
         return int(handle)
 
-    def _refuse(self, code: int) -> None:
+    def _check(self, code: int) -> None:
         if code != 0:
             raise KafkaException(KafkaError(code, self._api.err2str(code).decode(errors="replace")))
 
     def _error(self, _handle: int, code: int, reason: bytes, _opaque: object) -> None:
-        self._hear(KafkaError(code, reason.decode(errors="replace")))
+        self._on_error(KafkaError(code, reason.decode(errors="replace")))
 
     def _log(self, handle: int, level: int, facility: bytes, line: bytes) -> None:
         words = (part.decode(errors="replace") for part in (facility, self._api.name(handle), line))
@@ -179,34 +186,38 @@ class AssignedClient:
 
 
 class LibrdkafkaFetcher:
-    """A `fetching.Fetcher`. `calls`: the addresses of `fields.CALLS` in the library."""
+    """A `fetching.Fetcher` on librdkafka."""
 
-    def __init__(self, api: Api, properties: Mapping[str, Any], start: Start, hear: Hear) -> None:
+    def __init__(
+        self, api: Api, properties: Mapping[str, Any], start: Start, on_error: OnError
+    ) -> None:
         self._api = api
         self._calls = calls_of(api)
-        # addresses of those that are ours to destroy, else 0: also after an interrupt
+        # addresses of messages that are not destroyed yet, else 0: valid after an interrupt too
         self._messages = np.zeros(AT_ONCE, np.int64)
         self._rows = np.empty((fields.FIELDS, AT_ONCE), np.int64)
         self._scratch = np.zeros(fields.SCRATCH, np.int64)
         self._state = np.zeros(fields.STATE, np.int64)
-        self._turn = 0  # of polls: the memory of one's messages is gone with the next
+        self._turn = 0  # counts polls: each one destroys the messages of the one before
         self._expect(start)
-        self._client: AssignedClient = AssignedClient(api, properties, start, hear)
+        self._client: AssignedClient = AssignedClient(api, properties, start, on_error)
 
-    def begin(self, start: Start, hear: Hear) -> bool:
+    def begin(self, start: Start, on_error: OnError) -> bool:
         self._release()
-        if self._tp == TopicPartition(start.topic, start.partition) and goes_on(self._last, start):
-            self._client.listen(hear)
+        if self._tp == TopicPartition(start.topic, start.partition) and can_continue(
+            self._last, start
+        ):
+            self._client.set_on_error(on_error)
             return True
         if not start.doubtful:
             self._expect(start)
-            self._client.begin(start, hear)
+            self._client.begin(start, on_error)
         return not start.doubtful
 
     def _expect(self, start: Start) -> None:
-        """Nothing but what can come from a start on."""
+        """Resets the state, so that only messages from a start on are accepted."""
         self._tp, self._begun = TopicPartition(start.topic, start.partition), False
-        self._last: Last | None = None
+        self._last: LastMessage | None = None
         self._state[[fields.TOPIC, fields.PARTITION, fields.DUE]] = 0, start.partition, start.offset
 
     def poll(self, wanted: int, stop: int) -> Fetched:
@@ -216,20 +227,13 @@ class LibrdkafkaFetcher:
         count = passes.look(
             self._calls, self._messages, fetched, self._rows, self._state, self._scratch
         )
-        if self._state[fields.WRONG] or not self._of_the_topic():
-            what = (
-                f"librdkafka gave something that can't be the next message of {self._tp}, behind"
+        if self._state[fields.WRONG] or not self._is_topic():
+            raise self._bug(
+                f"librdkafka gave something that can't be the next message of {self._tp}, after"
                 f" offset {self._state[fields.DUE] - 1}"
             )
-            raise BugError(
-                what,
-                "read",
-                "Nothing was committed. Report a bug in the reader.",
-                self._tp.topic,
-                self._tp.partition,
-            )
         events = self._events(fetched) if self._state[fields.EVENTS] else []
-        self._last = self._last_of(count) if fetched else self._last
+        self._last = self._last_message(count) if fetched else self._last
         return Fetched(count, self._position(fetched), events, self._batches(count, self._turn))
 
     def close(self) -> None:
@@ -237,9 +241,9 @@ class LibrdkafkaFetcher:
         self._client.close()
 
     def _consume(self, most: int) -> int:
-        """Those that are there.
+        """Takes the messages that have arrived; waits for the first one if there are none.
 
-        After a wait for the first there are more: an answer of the cluster comes as a whole.
+        After that wait more have arrived: the cluster's answer comes as a whole.
         """
         at = self._messages.ctypes.data
         count = self._client.consume(at, most, 0)
@@ -249,9 +253,11 @@ class LibrdkafkaFetcher:
                 count += self._client.consume(at + 8, most - 1, 0)
         return count
 
-    def _of_the_topic(self) -> bool:
-        """Whether the messages are of the topic: asked once, then each is held against
-        the first.
+    def _is_topic(self) -> bool:
+        """True if the messages are of the topic.
+
+        The name of the first one's topic is compared once; later messages are compared
+        with the first.
         """
         if self._state[fields.TOPIC] == 0 and self._state[fields.TOPIC_SEEN] != 0:
             self._state[fields.TOPIC] = self._state[fields.TOPIC_SEEN]
@@ -260,53 +266,49 @@ class LibrdkafkaFetcher:
             )
         return True
 
-    def _last_of(self, count: int) -> Last | None:
-        """The last message, if nothing came behind it: no event, and no message that
-        was left out.
-        """
+    def _last_message(self, count: int) -> LastMessage | None:
+        """The last message, if no event and no message that was left out came after it."""
         if (
             not count
             or self._state[fields.EVENTS]
             or self._rows[fields.OFFSET, count - 1] + 1 != self._state[fields.DUE]
         ):
             return None
-        return Last(
+        return LastMessage(
             int(self._rows[fields.OFFSET, count - 1]),
             int(self._rows[fields.LEADER_EPOCH, count - 1]),
         )
 
     def _position(self, fetched: int) -> int:
-        """The client's own position is a second witness of where its messages end; for
-        a moment it may be that of the read before.
+        """The client's own position, as a second witness of where its messages end.
+
+        For a moment it may be that of the read before.
         """
         position = self._client.position()
         self._begun = self._begun or fetched > 0 or position < 0
         if not self._begun:
             return -1
         if self._state[fields.TOPIC_SEEN] != 0 and position < self._state[fields.DUE]:
-            what = (
-                f"librdkafka stands at {position} after a message before {self._state[fields.DUE]}"
-                f" of {self._tp}"
-            )
-            raise BugError(
-                what,
-                "read",
-                "Nothing was committed. Report a bug in the reader.",
-                self._tp.topic,
-                self._tp.partition,
+            raise self._bug(
+                f"librdkafka's position in {self._tp} is {position}, and it gave the message before"
+                f" {self._state[fields.DUE]}"
             )
         return position
 
     def _events(self, fetched: int) -> list[Event]:
-        found = []
+        events = []
         for address in self._messages[:fetched].tolist():
             message = MessageHead.from_address(address)
             if message.err != 0:
                 why = self._api.message_errstr(address)
-                found.append(
+                events.append(
                     (KafkaError(message.err, why.decode(errors="replace")), max(message.offset, 0))
                 )
-        return found
+        return events
+
+    def _bug(self, what: str) -> BugError:
+        do = "Nothing was committed. Report a bug in the reader."
+        return BugError(what, "read", do, self._tp.topic, self._tp.partition)
 
     def _release(self) -> None:
         self._turn += 1
@@ -315,20 +317,16 @@ class LibrdkafkaFetcher:
     def _batches(self, count: int, turn: int) -> Iterator[pa.RecordBatch]:
         for first, behind in self._pieces(count):
             if turn != self._turn:
-                what = f"messages of {self._tp} were taken after they had been given back"
-                raise BugError(
-                    what,
-                    "read",
-                    "Nothing was committed. Report a bug in the reader.",
-                    self._tp.topic,
-                    self._tp.partition,
-                )
+                raise self._bug(f"messages of {self._tp} were taken after they were destroyed")
             yield rows_to_batch(
                 self._calls, self._tp, self._messages, self._rows, first, behind, self._scratch
             )
 
     def _pieces(self, count: int) -> Iterator[tuple[int, int]]:
-        """Rows to copy at once: what is not copied yet lies in librdkafka's memory alone."""
+        """The ranges of rows to copy at once.
+
+        Rows that aren't copied yet exist in librdkafka's memory only.
+        """
         if self._state[fields.BYTES] <= PIECE_BYTES:
             ends = np.full(count, self._state[fields.BYTES])
         else:
@@ -341,7 +339,7 @@ class LibrdkafkaFetcher:
 
 
 def calls_of(api: Api) -> fields.Ints:
-    """What the passes are told of a library."""
+    """The addresses of the functions in `fields.CALLS`, in a library."""
     return np.array([api.address(name) for name in fields.CALLS], np.int64)
 
 
@@ -354,7 +352,7 @@ def rows_to_batch(
     behind: int,
     scratch: fields.Ints,
 ) -> pa.RecordBatch:
-    """The messages of some rows, which are destroyed with that."""
+    """The messages of some rows as a batch. The messages are destroyed by this."""
     part = rows[:, first:behind]
     headers = _headers(calls, rows, first, behind, scratch)
     keys, values = _Binaries(part[fields.KEY_SIZE]), _Binaries(part[fields.VALUE_SIZE])
@@ -374,7 +372,7 @@ def rows_to_batch(
 
 
 class _Binaries:
-    """A column of binaries of these sizes; at `address` its bytes are still to be filled in."""
+    """A column of binaries of these sizes; its bytes at `address` are filled in later."""
 
     def __init__(self, sizes: fields.Ints) -> None:
         self._ends = np.zeros(len(sizes) + 1, np.int32)
@@ -387,7 +385,7 @@ class _Binaries:
 
 
 def _binary(ends: npt.NDArray[np.int32], data: pa.Buffer, present: npt.NDArray[Any]) -> pa.Array:
-    """`present`: not 0 where there is one, else it is null."""
+    """A column of binaries; it is null where `present` is 0."""
     nulls = len(present) - int(np.count_nonzero(present))
     bits = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
     return pa.Array.from_buffers(pa.binary(), len(present), [bits, pa.py_buffer(ends), data], nulls)
@@ -437,21 +435,22 @@ def _headers(
 def _headers_or_marks(
     ends: npt.NDArray[np.int32], names: list[bytes], values: list[bytes | None]
 ) -> pa.Array:
-    """The headers; a mark instead of a message's if a name is not UTF-8: it must not
-    block the window.
+    """The headers; of a message with a name that isn't UTF-8, a mark in their place.
+
+    Such a message must not block its window.
     """
-    found: list[HeaderList | None] = []
+    headers: list[HeaderList | None] = []
     for first, behind in pairwise(ends.tolist()):
         try:
             texts = [name.decode() for name in names[first:behind]]
-            found.append(list(zip(texts, values[first:behind], strict=True)))
+            headers.append(list(zip(texts, values[first:behind], strict=True)))
         except UnicodeDecodeError:
-            found.append(UNREADABLE_HEADERS)
-    return headers_to_array(found)
+            headers.append(UNREADABLE_HEADERS)
+    return headers_to_array(headers)
 
 
 def _text(value: object) -> bytes | None:
-    """A property's value as the library takes it."""
+    """A property's value in the form that the library takes."""
     if isinstance(value, bool):
         return b"true" if value else b"false"
     return None if value is None else str(value).encode()

@@ -1,5 +1,6 @@
-"""Where a log begins and ends, asked of the cluster: what a reader believes before it
-says that messages are gone.
+"""The first offset and the end of a log, as the cluster tells them.
+
+A reader believes them only under some conditions before it reports a loss.
 """
 
 from __future__ import annotations
@@ -25,34 +26,35 @@ class LogLimits(NamedTuple):
 
 
 def log_limits(properties: Mapping[str, Any], split: Split) -> LogLimits | None:
-    """The limits now; None if nobody told.
+    """Asks for the limits now; None if no broker answered.
 
-    A consumer of its own: one that reads committed messages is told the last stable
-    offset, which an open transaction holds below the log's end.
+    The question has a consumer of its own, because one that reads committed messages
+    gets the last stable offset, which an open transaction holds below the log's end.
     """
     settings = {
         **properties,
         "isolation.level": "read_uncommitted",
         "logger": LOG,
-        "error_cb": _not_here,
+        "error_cb": _ignore,
     }
     with closing(Consumer(settings)) as consumer:
         try:
             place = KafkaPartition(split.topic, split.partition)
-            found = consumer.get_watermark_offsets(place, timeout=CONNECT_SECONDS, cached=False)
+            offsets = consumer.get_watermark_offsets(place, timeout=CONNECT_SECONDS, cached=False)
         except KafkaException:
             return None
-    return None if found is None else LogLimits(*found)
+    return None if offsets is None else LogLimits(*offsets)
 
 
 def believed(
     ask: Callable[[], LogLimits | None], position: int, stop: int, apart_seconds: float
 ) -> LogLimits | None:
-    """Limits that can be acted on; None where there are none yet.
+    """Asks for limits until they can be believed; None if they can't yet.
 
-    A new leader may tell too small a high watermark for a moment (KAFKA-7703). So one
-    below `stop` is believed only if it is told again and again, some time apart. A log
-    start beyond `position` is believed at once: it never goes back.
+    A new leader may name too small a high watermark for a moment (KAFKA-7703). So a
+    high watermark below `stop` is believed only if several answers agree, some time
+    apart. A log start beyond `position` is believed at once, because it never goes
+    back.
     """
     first = ask()
     if first is None or first.high >= stop or first.low > position:
@@ -66,5 +68,5 @@ def believed(
     return first
 
 
-def _not_here(_error: object) -> None:
-    """The reading consumer tells of the connection's errors."""
+def _ignore(_error: object) -> None:
+    """Ignores an error of the connection: the reading consumer reports them."""

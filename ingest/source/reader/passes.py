@@ -1,7 +1,7 @@
-"""The passes over the messages that librdkafka hands over: what each is, then its bytes
-to where Arrow wants them.
+"""Compiled passes over the messages that librdkafka hands over.
 
-Compiled, because they look at every message: no Python object is made for one.
+The first one looks at each message, the others copy its bytes to Arrow's buffers. They
+are compiled, because they look at every message, and no Python object is made for one.
 Addresses and sizes are int64 throughout. Functions of librdkafka are called by the
 addresses in `calls`, in the order of `CALLS`: they differ between processes, so none is
 compiled in.
@@ -62,7 +62,7 @@ _copy: Any = intrinsic(_copying)
 
 @part
 def _text_size(address: int) -> int:
-    """Of a text that ends with a zero."""
+    """The size of a text that ends with a zero byte."""
     size = 0
     while byte_at(address + size) != 0:
         size += 1
@@ -71,7 +71,10 @@ def _text_size(address: int) -> int:
 
 @part
 def _look_at_headers(calls: Ints, message: int, rows: Ints, n: int, scratch: int) -> None:
-    """Headers that librdkafka can't read are none, as in confluent-kafka."""
+    """Writes the fields of a message's headers.
+
+    Headers that librdkafka can't read count as none, as in confluent-kafka.
+    """
     count = names = values = 0
     if call32_at(calls[2], (message, scratch)) == 0:
         rows[HEADERS, n] = headers = int64_at(scratch)
@@ -89,25 +92,25 @@ def _look_at_headers(calls: Ints, message: int, rows: Ints, n: int, scratch: int
 
 @compiled(_INT(_INTS, _INTS, _INT, _ROWS, _INTS, _INTS))
 def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scratch: Ints) -> int:
-    """Look at `count` messages of one topic-partition, in order, and take down those to
-    give away; how many.
+    """Looks at `count` messages of one topic-partition, and fills in rows for them.
 
-    rd_kafka_message_t is part of librdkafka's interface: err 0, rkt 8, partition 16,
-    payload 24, len 32, key 40, key_len 48, offset 56. Of each message it is held
-    against what is known whether it can be one at all.
+    Returns the number of rows. rd_kafka_message_t is part of librdkafka's interface:
+    err 0, rkt 8, partition 16, payload 24, len 32, key 40, key_len 48, offset 56. The
+    values of each message are checked for being possible at all.
 
     Args:
         calls: see `CALLS`.
-        messages: their addresses.
-        count: of `messages`.
+        messages: the addresses of the messages.
+        count: the number of `messages`.
         rows: `FIELDS` arrays, each as long as `messages`; filled.
-        state: `STATE` words. Told: `ERR`, that of a message to give away (0 but in a
-            test); `TOPIC`, an address, 0 where it is not known; `PARTITION`; `DUE`, the
-            least offset that the first message may have; `STOP`, from which on messages
-            are left out. Tells: `DUE` again, behind the last message; how many `EVENTS`
-            there were instead of messages; `WRONG`, 1 if a message can't be one, then
-            nothing else is true; `TOPIC_SEEN`, that of the first message, 0 if there is
-            none; `BYTES` of keys, values and headers of those to give away.
+        state: `STATE` words. Read are `ERR`, the error code of a message to read (0
+            except in a test); `TOPIC`, an address, 0 if it is not known; `PARTITION`;
+            `DUE`, the least offset that the first message may have; and `STOP`, the
+            offset from which on messages are left out. Written are `DUE`, the offset
+            after the last message; `EVENTS`, the number of events among the messages;
+            `WRONG`, 1 if a message is impossible, and then no other result is valid;
+            `TOPIC_SEEN`, the topic of the first message, 0 without messages; and
+            `BYTES`, the size of keys, values and headers of the rows.
         scratch: `SCRATCH` words.
     """
     taken, answer = 0, scratch.ctypes.data
@@ -163,10 +166,10 @@ def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scrat
 def move(
     calls: Ints, messages: Ints, rows: Ints, first: int, behind: int, keys: int, values: int
 ) -> None:
-    """Copy keys and values of the rows from `first` on, each kind one after the other,
-    to two addresses; destroy the messages.
+    """Copies keys and values of some rows to two addresses, and destroys the messages.
 
-    The address of a message that is destroyed becomes 0.
+    The keys are copied one after the other, and so are the values. The address of a
+    destroyed message becomes 0.
     """
     for n in range(first, behind):
         if rows[KEY_SIZE, n]:
@@ -193,18 +196,18 @@ def copy_headers(
     present: Any,
     scratch: Ints,
 ) -> None:
-    """Copy the headers of the rows from `first` on, before the messages are destroyed.
+    """Copies the headers of some rows; their messages must not be destroyed yet.
 
     Args:
         calls: see `CALLS`.
-        rows: whose headers.
-        first: the first of them.
-        behind: the one behind the last.
-        name_ends: as many as headers, and one before: filled with where each name ends.
-        names: the address of the names.
+        rows: the rows that `look` filled.
+        first: the first row.
+        behind: the row after the last one.
+        name_ends: one more than there are headers; filled with the ends of the names.
+        names: the address to copy the names to.
         value_ends: the same for values.
-        values: the address of the values.
-        present: filled: 0 where a value is null, else 1.
+        values: the address to copy the values to.
+        present: filled: 0 if a value is null, else 1.
         scratch: `SCRATCH` words.
     """
     answer, name_end, value_end, at = scratch.ctypes.data, 0, 0, 0
@@ -224,7 +227,7 @@ def copy_headers(
 
 @compiled(types.void(_INTS, _INTS, _INT))
 def release(calls: Ints, messages: Ints, count: int) -> None:
-    """Destroy what is left of the first `count` messages."""
+    """Destroys all messages of the first `count` that aren't destroyed yet."""
     for n in range(count):
         if messages[n] != 0:
             call_at(calls[5], (messages[n],))

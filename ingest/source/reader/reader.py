@@ -1,4 +1,4 @@
-"""Reads one split of a Kafka topic into Arrow batches: `ports.reader.Reader`."""
+"""Reads a split of a Kafka topic into Arrow batches: a `ports.reader.Reader`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from windrow.ingest.source.reader.librdkafka import connect
 ROWS_MAX = 32_768
 BYTES_MAX = 16 * 1024 * 1024
 STALL_SECONDS = 60.0
-# for who the cluster is, however long a read may stall: the client takes no hours here
+# for the question of the cluster's identity, also if a read may stall for hours
 _ANSWER_SECONDS = 60.0
 
 _FORCED = {
-    "enable.partition.eof": True,  # else the end behind a compacted batch is never noticed
-    "auto.offset.reset": "error",  # else a start that is gone is skipped in silence
+    "enable.partition.eof": True,  # else the end after a compacted batch is never noticed
+    "auto.offset.reset": "error",  # else a start that is gone is skipped silently
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "check.crcs": True,
 }
-"""What this reader's promises stand on, whatever the properties say."""
+"""The properties that this reader's promises depend on; they override the user's."""
 
 _COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
 _LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
@@ -43,18 +43,17 @@ _LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
 
 @dataclass(frozen=True)
 class KafkaReader:
-    """Reads splits with clients that belong to no group's life: assigned, never
-    subscribed, nothing committed.
+    """Reads splits with clients that are assigned, never subscribed, and commit nothing.
 
-    For as long as a worker takes splits of one job (`ingest.client_cache`), it reads them
-    with the same clients, and asks once who the cluster is: the driver asks before the
-    job and before each commit. Without a job each read has clients of its own.
+    While a worker takes splits of one job (`ingest.client_cache`), they are read with
+    the same clients, and the cluster's identity is asked once: the driver asks before
+    the job and before each commit. Without a job each read has clients of its own.
 
-    `properties` are librdkafka's for a consumer, with the isolation level; what a
-    reference stands for is read where, and when, a split is. `stall_seconds` is how
-    long nothing may come. Memory is bounded by `rows_max` and `bytes_max` (keys, values
-    and headers of one batch, held twice for a moment) and by librdkafka's queue.
-    `fetching` makes the clients.
+    `properties` are librdkafka's for a consumer, with the isolation level; references
+    to secrets are resolved at each read. `stall_seconds` is how long nothing may
+    arrive. Memory is bounded by `rows_max` and `bytes_max` (keys, values and headers of
+    one batch, held twice for a moment) and by librdkafka's queue. `fetching` makes the
+    clients.
     """
 
     properties: Mapping[str, Value | Secret] = field(repr=False)
@@ -65,17 +64,17 @@ class KafkaReader:
     fetching: Fetching = connect
 
     def __post_init__(self) -> None:
-        """An isolation level that nobody chose would be librdkafka's own."""
+        """Checks that the isolation level is set, so that it isn't librdkafka's default."""
         if self.properties.get("isolation.level") not in {_COMMITTED, _UNCOMMITTED}:
             msg = f"isolation.level must be {_COMMITTED} or {_UNCOMMITTED}"
             raise ValueError(msg)
 
     def read(self, split: Split, take: Take) -> ReadSummary:
-        """See `ports.reader.Reader.read`.
+        """Reads a split, as `ports.reader.Reader.read` describes.
 
         Raises:
-            SpecError: the cluster refuses this client, or a secret isn't where its
-                reference says.
+            SpecError: the cluster refuses this client, or a secret doesn't exist at its
+                reference.
             RefusedError: the client met something in the log that it can't read, such
                 as a wrong checksum.
         """
@@ -128,12 +127,12 @@ class KafkaReader:
     def _aborted(
         self, properties: Mapping[str, Value], split: Split, gaps: Gaps, check: partial[None]
     ) -> int:
-        """How many messages lie in the gaps for one who looks at undecided and aborted ones too.
+        """Counts the messages in the gaps, by reading these with read_uncommitted.
 
-        Everything below the split's stop is decided, so what is seen there, and was not
-        seen before, was aborted. What retention has removed since the read is not
-        counted, the read itself was whole: from the last gap to the first, as retention
-        goes the other way.
+        Everything below the split's stop is decided, so a message that is seen there,
+        and was not visible before, was aborted. Messages that retention has removed
+        since the read are not counted; the read itself was complete. The last gap is
+        read first, because retention removes from the other side.
         """
         looking = {**properties, **_FORCED, **_LOOK}
         count = 0

@@ -262,4 +262,4 @@ def test_a_mistaken_start_is_told_with_what_to_do() -> None:
             0,
         )
     assert (told.value.stage, told.value.topic, told.value.partition) == ("plan", "u", 3)
-    assert told.value.do == "Take it out of source.start, or read it."
+    assert told.value.do == "Remove it from source.start, or read it."

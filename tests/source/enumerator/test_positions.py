@@ -176,12 +176,12 @@ def no_answer(option: str) -> str:
         (
             Given(((A, 2),), "latest"),
             ("t", 0, 2),
-            "Retention has removed what lay before: give 3, or start: earliest.",
+            "Retention has removed earlier messages: give 3, or start: earliest.",
         ),
         (
             Given(((A, 11),), "latest"),
             ("t", 0, 11),
-            "Give an offset that is there, or start: latest.",
+            "Give an offset that the log holds, or start: latest.",
         ),
     ],
 )

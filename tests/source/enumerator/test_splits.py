@@ -111,7 +111,7 @@ def test_a_plan_is_refused_on_another_cluster() -> None:
 
 @pytest.mark.parametrize(
     ("topics", "now"),
-    [({"t": "other"}, "has id other"), ({}, "is not there"), ({"u": "id"}, "is not there")],
+    [({"t": "other"}, "has id other"), ({}, "doesn't exist"), ({"u": "id"}, "doesn't exist")],
 )
 def test_a_plan_is_refused_on_another_topic(topics: dict[str, str], now: str) -> None:
     """One that was made anew, or is gone: the error names it, both ids, and the way on."""
@@ -211,7 +211,7 @@ def test_a_split_below_the_log_start_is_refused() -> None:
     lost(plan, 5)
     with pytest.raises(
         DataLossError,
-        match=r"offsets 5 to 9, .* still there is 6 \(plan, t\[0\]@5\).*source\.on_loss: skip",
+        match=r"offsets 5 to 9, .* log begins at 6 \(plan, t\[0\]@5\).*source\.on_loss: skip",
     ):
         lost(plan, 6)
 

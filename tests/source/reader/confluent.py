@@ -20,7 +20,14 @@ from windrow.ingest.source.reader.batches import (
     columns_to_batch,
     headers_to_array,
 )
-from windrow.ingest.source.reader.fetching import WAIT_SECONDS, Fetched, Hear, Last, Start, goes_on
+from windrow.ingest.source.reader.fetching import (
+    WAIT_SECONDS,
+    Fetched,
+    LastMessage,
+    OnError,
+    Start,
+    can_continue,
+)
 
 _AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
 
@@ -28,14 +35,16 @@ _AT_ONCE = 2000  # messages of one call: they stay in the cache while their colu
 class ConfluentFetcher:
     """A `fetching.Fetcher`."""
 
-    def __init__(self, properties: Mapping[str, Any], start: Start, hear: Hear) -> None:
-        self._hear = hear
+    def __init__(self, properties: Mapping[str, Any], start: Start, on_error: OnError) -> None:
+        self._on_error = on_error
         self._consumer = Consumer({**properties, "error_cb": self._error, "logger": LOG})
         self._assign(start)
 
-    def begin(self, start: Start, hear: Hear) -> bool:
-        self._hear = hear
-        if self._tp == TopicPartition(start.topic, start.partition) and goes_on(self._last, start):
+    def begin(self, start: Start, on_error: OnError) -> bool:
+        self._on_error = on_error
+        if self._tp == TopicPartition(start.topic, start.partition) and can_continue(
+            self._last, start
+        ):
             return True
         if not start.doubtful:
             self._assign(start)
@@ -43,7 +52,7 @@ class ConfluentFetcher:
 
     def _assign(self, start: Start) -> None:
         self._tp, self._begun = TopicPartition(start.topic, start.partition), False
-        self._last: Last | None = None
+        self._last: LastMessage | None = None
         epoch: dict[str, Any] = (
             {} if start.leader_epoch is None else {"leader_epoch": start.leader_epoch}
         )
@@ -77,19 +86,19 @@ class ConfluentFetcher:
         self._consumer.close()
 
     def _error(self, error: KafkaError) -> None:
-        self._hear(error)
+        self._on_error(error)
 
     def _batch(self, messages: list[Message]) -> Iterator[pa.RecordBatch]:
         if messages:
             yield to_batch(self._tp, messages)
 
 
-def _last(messages: list[Message]) -> Last | None:
+def _last(messages: list[Message]) -> LastMessage | None:
     """The last of the messages."""
     if not messages:
         return None
     epoch = messages[-1].leader_epoch()
-    return Last(_offset(messages[-1]), -1 if epoch is None else epoch)
+    return LastMessage(_offset(messages[-1]), -1 if epoch is None else epoch)
 
 
 def _offset(message: Message) -> int:

@@ -31,7 +31,7 @@ from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.settings.secrets import InEnvironment
 from windrow.ingest.source.reader import cursor as cursors
 from windrow.ingest.source.reader.cursor import Cursor
-from windrow.ingest.source.reader.fetching import WAIT_SECONDS, Fetcher, Fetching, Hear, Start
+from windrow.ingest.source.reader.fetching import WAIT_SECONDS, Fetcher, Fetching, OnError, Start
 from windrow.ingest.source.reader.loglimits import LogLimits
 from windrow.ingest.source.reader.reader import KafkaReader
 
@@ -260,9 +260,9 @@ def test_each_begin_has_its_leader_epoch(skipped: list[tuple[int, int]]) -> None
     """
     begun: list[tuple[int, int | None]] = []
 
-    def fetching(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
+    def fetching(properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
         begun.append((start.offset, start.leader_epoch))
-        return WAYS["confluent"](properties, start, hear)
+        return WAYS["confluent"](properties, start, on_error)
 
     split = Split("t", 0, 10, 20, 3, 4)
     with closing(Cursor(fetching, CLIENT, split, 0, lambda: None)) as cursor:
@@ -349,7 +349,7 @@ def test_a_stall_shows_no_secret(cursor: Cursor) -> None:
     """What was heard last is told without secrets."""
     cursor._properties, cursor._check = {"sasl.password": "hunter2"}, lambda: None
     tell(cursor, None, None)
-    cursor._hear(KafkaError(KafkaError._TRANSPORT, "failed with hunter2"))
+    cursor._on_error(KafkaError(KafkaError._TRANSPORT, "failed with hunter2"))
     with pytest.raises(UnreachableError, match=r"with \*\*\*"):
         cursor._stalled()
 
@@ -416,7 +416,7 @@ def test_a_referred_secret_does_not_travel(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(
         SpecError,
         match=(
-            r"variable KAFKA_PASSWORD, by which sasl\.password is told, isn't set in this process"
+            r"variable KAFKA_PASSWORD, which sasl\.password refers to, isn't set in this process"
         ),
     ):
         pickle.loads(packed).read(SPLIT, print)

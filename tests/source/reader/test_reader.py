@@ -23,7 +23,7 @@ from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.source.reader.cursor import Cursor
-from windrow.ingest.source.reader.fetching import Fetcher, Hear, Start
+from windrow.ingest.source.reader.fetching import Fetcher, OnError, Start
 from windrow.ingest.source.reader.reader import KafkaReader
 
 pytestmark = pytest.mark.broker
@@ -95,9 +95,9 @@ class Keeps(OnKafka):
         splits = [Split(topic, tp.partition, a, b) for tp in tps for a, b in pairwise(cuts[tp])]
         made = list[Start]()
 
-        def counted(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
+        def counted(properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
             made.append(start)
-            return WAYS[self.way](properties, start, hear)
+            return WAYS[self.way](properties, start, on_error)
 
         for split in [*splits, *dice.sample(splits, len(splits))]:
             reader = KafkaReader(
@@ -154,10 +154,10 @@ def test_what_retention_takes_behind_the_read_costs_nothing(
     logs.transaction(tp, *some(2), commit=False)
     logs.send(tp, *some(2))
 
-    def fetching(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
+    def fetching(properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
         if properties["isolation.level"] == "read_uncommitted":
             logs.cluster.delete_before(tp, logs.end(tp))
-        return WAYS["confluent"](properties, start, hear)
+        return WAYS["confluent"](properties, start, on_error)
 
     reader = KafkaReader(
         consumer_properties(kafka, {}), plan_of(broker, tp), stall_seconds=5, fetching=fetching
