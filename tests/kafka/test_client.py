@@ -336,5 +336,5 @@ def test_a_secret_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (InEnvironment("KAFKA_PASSWORD"), "KAFKA_PASSWORD"),
         (InFile(str(tmp_path / "none")), "none"),
     ):
-        with pytest.raises(SpecError, match=rf"{said}, by which sasl\.password is told"):
+        with pytest.raises(SpecError, match=rf"{said}, which sasl\.password refers to"):
             admin_properties(SERVERS, {**LOGIN, "sasl.password": secret})
