@@ -23,8 +23,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-import confluent_kafka as ck
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError
@@ -63,7 +62,7 @@ class Client:
 
     def consumers(self, properties: Mapping[str, Value]) -> Consumers:
         """Consumers with these properties: one that is idle may have served another broker."""
-        new = partial(made, ck.Consumer, dict(properties), self._listen)
+        new = partial(made, Consumer, dict(properties), self._listen)
         return self._pools.setdefault(frozenset(properties.items()), Consumers(new))
 
     def said_since(self, moment: float) -> list[tuple[float, KafkaError]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tests.kafka.counted import counted_broker
 from tests.kafka.produce import (
     OpenTransaction,
     Put,
@@ -260,23 +261,14 @@ def test_an_unknown_topic_or_partition_is_a_spec_error(kafka: str, broker: Kafka
 
 
 def test_many_topics_cost_no_more_requests_than_one(
-    kafka: str, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+    kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request of a kind, however many topics are asked about; nothing asked, nothing sent."""
     topics = [create_topic(kafka, 2) for _ in range(3)]
     tps = [TopicPartition(topic, p) for topic in topics for p in (0, 1)]
+    broker, sent = counted_broker(kafka, monkeypatch)
     broker.stable_ends(tps)  # once every leader has answered no question is put twice
-    sent: list[str] = []
-
-    class Counted:
-        def __init__(self, admin: object) -> None:
-            self._admin = admin
-
-        def __getattr__(self, name: str) -> object:
-            sent.extend([name] if name != "poll" else [])
-            return getattr(self._admin, name)
-
-    monkeypatch.setattr(broker, "_admin", Counted(broker._admin))
+    sent.clear()
     assert len(broker.topics(topics)) == 3
     assert sent == ["describe_topics", "describe_configs"]
     sent.clear()

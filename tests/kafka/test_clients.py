@@ -16,6 +16,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.kafka import clients
 from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.client import admin_properties
 from windrow.ingest.kafka.clients import MOST, Clients
 
 SHARED = """\
@@ -113,11 +114,12 @@ def test_one_that_failed_is_given_to_nobody_else(monkeypatch: pytest.MonkeyPatch
     """
     monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", shared := Clients())
     monkeypatch.setattr("windrow.ingest.kafka.questions.CLIENTS", shared)
-    broker = KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.2)
-    assert KafkaBroker("127.0.0.1:1", {})._admin is broker._admin
+    broker = KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.2)  # by the first client below
+    properties = admin_properties("127.0.0.1:1", {})
+    first = shared.of(properties)
     with pytest.raises(UnreachableError):
         broker.cluster_id()
-    assert KafkaBroker("127.0.0.1:1", {})._admin is not broker._admin
+    assert shared.of(properties) is not first
 
 
 def test_a_question_hears_what_was_said_since_it_was_put(made: list[dict[str, Any]]) -> None:
@@ -135,14 +137,28 @@ def test_a_forked_child_has_its_own(
 ) -> None:
     """Also where another thread held the lock when it was forked."""
     shared = clients.CLIENTS
-    monkeypatch.setattr(shared, "_kept", {})
-    parents = shared.of({"bootstrap.servers": "a:1"})
+    parents = shared.of({"bootstrap.servers": "fork:1"})
+    in_lock, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Fake):
+        def __init__(self, properties: dict[str, Any]) -> None:
+            super().__init__(properties)
+            in_lock.set()
+            goes_on.wait(60)
 
     def child() -> None:
-        assert shared.of({"bootstrap.servers": "a:1"}) is not parents
+        clients.AdminClient = Fake  # type: ignore[misc]  # nothing is connected
+        assert shared.of({"bootstrap.servers": "fork:1"}) is not parents
 
-    with shared._lock:
-        process = forked(child)
+    monkeypatch.setattr(clients, "AdminClient", Slow)
+    other = threading.Thread(target=shared.of, args=({"bootstrap.servers": "fork:2"},))
+    other.start()
+    assert in_lock.wait(30)
+    process = forked(child)
+    goes_on.set()
+    other.join(30)
     process.join(60)
     assert process.exitcode == 0
-    assert shared.of({"bootstrap.servers": "a:1"}) is parents
+    assert shared.of({"bootstrap.servers": "fork:1"}) is parents
+    for number in (1, 2):
+        shared.leave(shared.of({"bootstrap.servers": f"fork:{number}"}))

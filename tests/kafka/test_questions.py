@@ -20,7 +20,10 @@ from hypothesis import strategies as st
 
 from tests.heard import waits_heard
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka import clients
 from windrow.ingest.kafka.broker import KafkaBroker, first_millisecond, topic_id_of
+from windrow.ingest.kafka.clients import Clients
+from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import repeated
 from windrow.ingest.model.boundary import TopicPartition
 
@@ -32,6 +35,26 @@ TP = TopicPartition("t", 0)
 def nobody() -> KafkaBroker:
     """Port 1 of this machine, where nothing listens."""
     return KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.5)
+
+
+def questions(patience_seconds: float = 0.5) -> Questions:
+    """Questions to the same, by a client of their own."""
+    client = Clients().of({"bootstrap.servers": "127.0.0.1:1"})
+    return Questions("127.0.0.1:1", client, patience_seconds)
+
+
+class Silent:
+    """An AdminClient that has heard of no error."""
+
+    def poll(self, _seconds: float) -> int:
+        return 0
+
+
+def answered_by(monkeypatch: pytest.MonkeyPatch, admin: object, **client: object) -> KafkaBroker:
+    """A broker whose AdminClient is this object."""
+    monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
+    monkeypatch.setattr(clients, "AdminClient", lambda _properties: admin)
+    return KafkaBroker("127.0.0.1:1", client, patience_seconds=0.5)
 
 
 @pytest.mark.slow
@@ -68,7 +91,7 @@ def test_what_can_not_be_published_is_told_and_not_raised(nobody: KafkaBroker) -
 
 
 @pytest.mark.slow
-def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker) -> None:
+def test_retriable_errors_are_tried_again_and_others_are_not() -> None:
     """A leader that moves is asked again; a right that is missing is not."""
     codes = [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION]
 
@@ -77,25 +100,23 @@ def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker
             raise KafkaException(KafkaError(codes.pop()))
         return "answer"
 
-    patient = KafkaBroker("127.0.0.1:1", {}, patience_seconds=30)
-    assert patient._questions.ask("it", "t", answered) == "answer"
+    patient = questions(patience_seconds=30)
+    assert patient.ask("it", "t", answered) == "answer"
     codes = [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.TOPIC_AUTHORIZATION_FAILED]
     with pytest.raises(SpecError, match="does not let") as caught:
-        patient._questions.ask("it", "t", answered)
+        patient.ask("it", "t", answered)
     assert codes == [KafkaError.OFFSET_NOT_AVAILABLE]
     assert "Grant Describe" in caught.value.do
 
 
-def test_who_lets_one_wait_is_named(nobody: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_lets_one_wait_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question that isn't answered soon says who is waited for, and for what; one
     that is says nothing.
     """
     with waits_heard() as heard:
-        assert nobody._questions.ask("its id", None, lambda: 1) == 1
+        assert questions().ask("its id", None, lambda: 1) == 1
         monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
-        said = nobody._questions.ask(
-            "its offsets", None, lambda: heard.get(timeout=30).getMessage()
-        )
+        said = questions().ask("its offsets", None, lambda: heard.get(timeout=30).getMessage())
     assert said == "Waiting for 127.0.0.1:1 to tell its offsets"
 
 
@@ -105,39 +126,39 @@ def failed(code: int, text: str = "") -> Future[str]:
     return future
 
 
-def answered(value: str) -> Future[str]:
-    future: Future[str] = Future()
+def answered(value: object) -> Future[object]:
+    future: Future[object] = Future()
     future.set_result(value)
     return future
 
 
-def test_what_one_topic_lacks_says_nothing_of_the_others(nobody: KafkaBroker) -> None:
+def test_what_one_topic_lacks_says_nothing_of_the_others() -> None:
     """A topic that is missing, forbidden or no name is its own error among answers; any
     other failure is one of the whole question.
     """
-    questions = nobody._questions
+    asked = questions()
     for code in (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.TOPIC_EXCEPTION,
     ):
-        found = questions.each({"a": answered("yes"), "b": failed(code), "c": answered("too")})
+        found = asked.each({"a": answered("yes"), "b": failed(code), "c": answered("too")})
         assert (found["a"], found["c"]) == ("yes", "too")
         assert isinstance(found["b"], KafkaException)
     for code in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
         with pytest.raises(KafkaException):
-            questions.each({"a": answered("yes"), "b": failed(code)})
+            asked.each({"a": answered("yes"), "b": failed(code)})
 
 
 def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(
-    nobody: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without the right to describe a topic, or its settings, the missing right is
     named, also where several are asked for.
     """
     denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
 
-    class Admin:
+    class Admin(Silent):
         def describe_topics(
             self, asked: TopicCollection, request_timeout: float
         ) -> dict[str, Future[object]]:
@@ -149,12 +170,12 @@ def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(
             assert [resource.name for resource in asked] == ["closed"]
             return {asked[0]: failed(denied)}
 
-    monkeypatch.setattr(nobody, "_admin", Admin())
+    broker = answered_by(monkeypatch, Admin())
     with pytest.raises(SpecError, match="does not let"):
-        nobody.topics(["hidden", "closed"])
+        broker.topics(["hidden", "closed"])
     for name in ("hidden", "closed"):
         with pytest.raises(SpecError, match="does not let") as caught:
-            nobody.topic(name)
+            broker.topic(name)
         assert caught.value.topic == name
 
 
@@ -169,10 +190,9 @@ def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.Mo
         "sasl.username": "bob",
         "sasl.password": secret,
     }
-    broker = KafkaBroker("127.0.0.1:1", user, patience_seconds=0.5)
     refusal = KafkaError(KafkaError.INVALID_COMMIT_OFFSET_SIZE, f"said {secret}")
 
-    class Admin:
+    class Admin(Silent):
         def alter_consumer_group_offsets(
             self, asked: list[ConsumerGroupTopicPartitions], request_timeout: float
         ) -> dict[str, object]:
@@ -183,20 +203,31 @@ def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.Mo
             )
             return {"g": answered(parts)}  # type: ignore[arg-type]
 
-    monkeypatch.setattr(broker, "_admin", Admin())
+    broker = answered_by(monkeypatch, Admin(), **user)
     assert broker.publish("g", {TP: 1}) == {TP: "said ***"}
     assert "does not let this client" in (broker.publish("closed", {TP: 1})[TP] or "")
 
 
-def test_a_failed_answer_is_no_offset(nobody: KafkaBroker) -> None:
+def test_a_failed_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka's -1 is "none", and only where there may be none; any other negative
     number, and a missing end, is refused.
     """
-    assert nobody._position(TP, -1, None) is None
+    offset = -1
+
+    class Admin(Silent):
+        def describe_topics(self, asked: TopicCollection, request_timeout: float) -> object:
+            return {"t": answered(SimpleNamespace(partitions=[0]))}
+
+        def list_offsets(self, asked: dict[object, object], **how: object) -> object:
+            return {tp: answered(SimpleNamespace(offset=offset, leader_epoch=None)) for tp in asked}
+
+    broker = answered_by(monkeypatch, Admin())
+    assert broker.first_at_or_after([TP], EPOCH) == {TP: None}
+    with pytest.raises(UnreachableError, match="an end of the log"):
+        broker.ends([TP])
+    offset = -1001
     with pytest.raises(UnreachableError):
-        nobody._position(TP, -1001, None)
-    with pytest.raises(UnreachableError):
-        nobody._there(TP, None)
+        broker.first_at_or_after([TP], EPOCH)
 
 
 def test_a_cluster_without_topic_ids_is_refused() -> None:
@@ -251,10 +282,10 @@ def test_a_topic_that_is_unknown_for_a_moment_is_no_silence() -> None:
     def known_now() -> str:
         return "it" if asked > 2 else unknown()
 
-    questions = KafkaBroker("127.0.0.1:1", {}, patience_seconds=300)._questions
-    assert questions.ask("the topic", "t", known_now) == "it"
+    patient = questions(patience_seconds=300)
+    assert patient.ask("the topic", "t", known_now) == "it"
     with pytest.raises(SpecError, match="no such topic"):
-        questions.ask("the topic", "t", unknown)
+        patient.ask("the topic", "t", unknown)
     assert asked > 3
 
 

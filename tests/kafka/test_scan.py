@@ -6,7 +6,6 @@ import gc
 import os
 import random
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.forked import forked
+from tests.kafka.counted import counted_broker, with_consumers
 from tests.kafka.produce import (
     OpenTransaction,
     Put,
@@ -28,7 +28,7 @@ from tests.kafka.produce import (
 from tests.warm import SERVER
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.clients import CLIENTS, Clients
+from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.scan import scan, scanning
 from windrow.ingest.model.boundary import TopicPartition
@@ -63,24 +63,20 @@ def threads() -> int:
 
 
 @pytest.fixture
-def broker(kafka: str, monkeypatch: pytest.MonkeyPatch) -> KafkaBroker:
-    """With a client that no other test has used."""
-    monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
-    return KafkaBroker(kafka, {})
+def alone(kafka: str, monkeypatch: pytest.MonkeyPatch) -> tuple[KafkaBroker, list[ck.Consumer]]:
+    """A broker with a client that no other test has used, and the consumers that it makes."""
+    return with_consumers(kafka, monkeypatch)
 
 
 @pytest.fixture
-def made(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> list[ck.Consumer]:
+def broker(alone: tuple[KafkaBroker, list[ck.Consumer]]) -> KafkaBroker:
+    return alone[0]
+
+
+@pytest.fixture
+def made(alone: tuple[KafkaBroker, list[ck.Consumer]]) -> list[ck.Consumer]:
     """The consumers that the broker has made."""
-    found: list[ck.Consumer] = []
-    new: Callable[[], ck.Consumer] = broker._consumers._new
-
-    def noted() -> ck.Consumer:
-        found.append(new())
-        return found[-1]
-
-    monkeypatch.setattr(broker._consumers, "_new", noted)
-    return found
+    return alone[1]
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -138,25 +134,16 @@ def test_scans_one_after_another_are_one_consumer(
     assert len(made) == 1
 
 
-def test_a_scan_asks_nothing_before_it_reads(
-    kafka: str, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scan_asks_nothing_before_it_reads(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only one that can't go on is held against the log's start and end."""
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(10))
-    asked = []
-    original = broker._listed
-
-    def listed(what: str, *rest: object) -> object:
-        asked.append(what)
-        return original(what, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(broker, "_listed", listed)
+    broker, asked = counted_broker(kafka, monkeypatch)
     assert len(seen(broker, tp, 0, 10)) == 10
     assert asked == []
     with pytest.raises(UnreachableError, match="decided up to 10") as caught:
         seen(broker, tp, 0, 11)
-    assert asked == ["the stable end"]
+    assert asked == ["describe_topics", "list_offsets"]
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (tp.topic, 0, 10)
 
 

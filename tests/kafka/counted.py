@@ -1,0 +1,57 @@
+"""A broker on a real cluster that notes what it asks and makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from windrow.ingest.kafka import clients
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.clients import Clients
+
+
+class Counted:
+    """An AdminClient whose calls are noted by their names."""
+
+    def __init__(self, admin: AdminClient, asked: list[str]) -> None:
+        self._real, self._noted = admin, asked
+
+    def __getattr__(self, name: str) -> object:
+        if name != "poll":
+            self._noted.append(name)
+        return getattr(self._real, name)
+
+
+def counted_broker(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[KafkaBroker, list[str]]:
+    """A broker with a client of its own, and the names of its AdminClient's calls."""
+    asked: list[str] = []
+    made = _alone(monkeypatch)
+    monkeypatch.setattr(
+        clients, "AdminClient", lambda properties: Counted(AdminClient(properties), asked)
+    )
+    return made(bootstrap), asked
+
+
+def with_consumers(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[KafkaBroker, list[ck.Consumer]]:
+    """A broker with a client of its own, and the consumers that it makes."""
+    found: list[ck.Consumer] = []
+
+    def noted(properties: dict[str, object]) -> ck.Consumer:
+        found.append(ck.Consumer(properties))
+        return found[-1]
+
+    made = _alone(monkeypatch)
+    monkeypatch.setattr(clients, "Consumer", noted)
+    return made(bootstrap), found
+
+
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], KafkaBroker]:
+    monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
+    return lambda bootstrap: KafkaBroker(bootstrap, {})
