@@ -123,14 +123,14 @@ def test_a_secret_that_is_not_where_it_should_be(
     split = plan(sink, 0).splits[0]
     (tmp_path / "token").write_bytes(b"\n")
     with pytest.raises(
-        SpecError, match=r"token, by which sink\.catalog\.s3\.session-token is told, is empty"
+        SpecError, match=r"token, which sink\.catalog\.s3\.session-token refers to, is empty"
     ):
         stage_split(rows(split), dead(split), split, dead=True)
     (tmp_path / "token").unlink()
     with pytest.raises(
         SpecError,
         match=(
-            r"token, by which sink\.catalog\.s3\.session-token is told, can't be read here: No such"
+            r"token, which sink\.catalog\.s3\.session-token refers to, can't be read here: No such"
             r" file"
         ),
     ):
@@ -139,8 +139,8 @@ def test_a_secret_that_is_not_where_it_should_be(
     with pytest.raises(
         SpecError,
         match=(
-            r"the environment variable LAKE_SECRET, by which sink\.catalog\.s3\.secret-access-key"
-            r" is told"
+            r"the environment variable LAKE_SECRET, which sink\.catalog\.s3\.secret-access-key"
+            r" refers to"
         ),
     ):
         stage_split(rows(split), dead(split), split, dead=True)

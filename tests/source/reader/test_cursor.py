@@ -6,8 +6,8 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +31,14 @@ from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.settings.secrets import InEnvironment
 from windrow.ingest.source.reader import cursor as cursors
 from windrow.ingest.source.reader.cursor import Cursor
-from windrow.ingest.source.reader.fetching import WAIT_SECONDS, Fetcher, Fetching, OnError, Start
+from windrow.ingest.source.reader.fetching import (
+    WAIT_SECONDS,
+    Fetched,
+    Fetcher,
+    Fetching,
+    OnError,
+    Start,
+)
 from windrow.ingest.source.reader.loglimits import LogLimits
 from windrow.ingest.source.reader.reader import KafkaReader
 
@@ -47,38 +54,57 @@ def gone() -> None:
 CLIENT = {"group.id": "g", "auto.offset.reset": "error", "log_level": 0}
 """Without a broker."""
 
-
-@pytest.fixture(params=WAYS.values(), ids=WAYS)
-def fetching(request: pytest.FixtureRequest) -> Fetching:
-    """What is judged doesn't depend on the client."""
-    found: Fetching = request.param
-    return found
+Reads = Callable[..., Cursor]
 
 
-@pytest.fixture
-def cursor(fetching: Fetching) -> Iterator[Cursor]:
-    """Assigned, on a client without a broker: events are handed to it."""
-    cursor = Cursor(fetching, CLIENT, SPLIT, 60, gone)
-    yield cursor
-    cursor.close()
+class ScriptOverError(Exception):
+    """A poll behind the last step of a script."""
 
 
-@pytest.fixture
-def skipped() -> list[tuple[int, int]]:
-    return []
+class Script:
+    """A client without a broker: each poll brings the next step.
+
+    It is what makes clients, too, and stays the same one when a cursor begins again.
+    """
+
+    def __init__(self, *steps: Fetched | KafkaError) -> None:
+        self.steps = list(steps)
+        self.begun: list[tuple[int, int | None]] = []
+
+    def __call__(self, properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
+        self.begun.append((start.offset, start.leader_epoch))
+        self._on_error = on_error
+        return self
+
+    def begin(self, start: Start, on_error: OnError) -> bool:
+        return False
+
+    def poll(self, wanted: int, stop: int) -> Fetched:
+        if not self.steps:
+            raise ScriptOverError
+        step = self.steps.pop(0)
+        if isinstance(step, KafkaError):  # of the connection
+            self._on_error(step)
+            return passed(-1)
+        return step
+
+    def close(self) -> None:
+        """There is nothing to give back."""
 
 
-@pytest.fixture
-def skipping(fetching: Fetching, skipped: list[tuple[int, int]]) -> Iterator[Cursor]:
-    """Like `cursor`, of the right topic, impatient, and told to go on without what is gone."""
-    cursor = Cursor(
-        fetching, CLIENT, SPLIT, 0, lambda: None, lambda start, stop: skipped.append((start, stop))
+def passed(position: int) -> Fetched:
+    """The client is behind all before this offset, and has no message."""
+    return Fetched(0, position, (), ())
+
+
+def event(error: KafkaError | int, offset: int = 12) -> Fetched:
+    """An event, with the offset that it carries."""
+    return Fetched(
+        0, -1, ((error if isinstance(error, KafkaError) else KafkaError(error), offset),), ()
     )
-    yield cursor
-    cursor.close()
 
 
-def truncated(text: str = "") -> KafkaError:
+def truncated(text: str = "") -> Fetched:
     """How the client tells of a log that was cut off;
     `tests/integration/test_truncation.py` hears it of a real one.
     """
@@ -86,23 +112,52 @@ def truncated(text: str = "") -> KafkaError:
         "Partition log truncation detected at offset 10 (leader epoch 3): broker end offset is 7"
         f" (offset leader epoch 3){text}"
     )
-    return KafkaError(
-        KafkaError._AUTO_OFFSET_RESET,
-        f"{what}. Reset to INVALID.: Local: Partition log truncation detected (broker 1)",
+    return event(
+        KafkaError(
+            KafkaError._AUTO_OFFSET_RESET,
+            f"{what}. Reset to INVALID.: Local: Partition log truncation detected (broker 1)",
+        )
     )
 
 
-def happens(cursor: Cursor, error: KafkaError) -> None:
-    """An error comes in, and is settled."""
-    cursor._event(error, 12)
-    cursor._no_progress()
+def play(cursor: Cursor) -> None:
+    """Reads to the end of the range, or of the script."""
+    with suppress(ScriptOverError):
+        assert list(cursor.messages()) == []
 
 
-def tell(cursor: Cursor, *limits: tuple[int, int] | None) -> list[LogLimits | None]:
-    """What the cluster says of the log, one answer after the other; what is left of it."""
-    left = [None if pair is None else LogLimits(*pair) for pair in limits]
-    cursor._limits = lambda: left.pop(0)  # type: ignore[method-assign]
-    return left
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[LogLimits | None]:
+    """What the cluster says of the log, one answer after the other."""
+    answers: list[LogLimits | None] = []
+    monkeypatch.setattr(cursors, "log_limits", lambda *_: answers.pop(0))
+    return answers
+
+
+@pytest.fixture
+def skipped() -> list[tuple[int, int]]:
+    return []
+
+
+@pytest.fixture(params=["fail", "skip"])
+def reads(request: pytest.FixtureRequest, skipped: list[tuple[int, int]]) -> Reads:
+    """A cursor over a script, of the right topic, impatient: a loss ends it, or is skipped."""
+
+    def made(
+        script: Script, split: Split = SPLIT, properties: Mapping[str, Any] = CLIENT
+    ) -> Cursor:
+        def skip(start: int, stop: int) -> None:
+            skipped.append((start, stop))
+
+        return Cursor(
+            script, properties, split, 0, lambda: None, skip if request.param == "skip" else None
+        )
+
+    return made
+
+
+fails = pytest.mark.parametrize("reads", ["fail"], indirect=True)
+skips = pytest.mark.parametrize("reads", ["skip"], indirect=True)
 
 
 @pytest.mark.parametrize(
@@ -120,49 +175,45 @@ def tell(cursor: Cursor, *limits: tuple[int, int] | None) -> list[LogLimits | No
         (KafkaError._LOG_TRUNCATION, IdentityError),
     ],
 )
-def test_errors_end_the_read_by_what_they_mean(
-    cursor: Cursor, code: int, kind: type[WindrowError]
-) -> None:
+def test_errors_end_the_read_by_what_they_mean(code: int, kind: type[WindrowError]) -> None:
     """A damaged message, a refused client and another topic end the read: nothing that
     the client skips is passed over in silence.
     """
     with pytest.raises(kind) as ended:
-        happens(cursor, KafkaError(code))
+        play(Cursor(Script(event(code)), CLIENT, SPLIT, 60, gone))
     assert ended.value.topic == "t"
 
 
 @pytest.mark.parametrize(
     "code", [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.LEADER_NOT_AVAILABLE]
 )
-def test_what_the_client_retries_is_waited_for(cursor: Cursor, code: int) -> None:
+def test_what_the_client_retries_is_waited_for(code: int) -> None:
     """A broken connection or a moving leader moves nothing and ends nothing."""
-    assert cursor._event(KafkaError(code), 15) == 0
+    play(cursor := Cursor(Script(event(code, 15)), CLIENT, SPLIT, 60, gone))
+    assert cursor.position == 10
 
 
-def test_the_end_of_the_log_says_how_far_it_was_passed(cursor: Cursor) -> None:
-    """The end-of-partition event carries the offset up to which all was delivered; it
-    never moves the position back.
+def test_the_end_of_the_log_says_how_far_it_was_passed(limits: list[LogLimits | None]) -> None:
+    """The end-of-partition event carries the offset up to which all was delivered; the
+    position never goes back.
     """
-    assert cursor._event(KafkaError(KafkaError._PARTITION_EOF), 15) == 15
-    cursor._advance(15)
-    cursor._advance(12)
+    script = Script(event(KafkaError._PARTITION_EOF, 15), passed(12))
+    limits.append(LogLimits(0, 30))
+    play(cursor := Cursor(script, CLIENT, SPLIT, 60, gone))
     assert cursor.position == 15
 
 
-def test_what_came_begins_the_stall_limit_anew(
-    cursor: Cursor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_came_begins_the_stall_limit_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Quiet moments of a long read don't add up: the limit counts from the last progress."""
     clock = iter([0.0, 61.0, 120.0])
     monkeypatch.setattr(cursors, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    cursor._advance(10)
-    cursor._advance(12)
-    cursor._advance(12)
-    cursor._advance(12)
+    script = Script(passed(10), passed(12), passed(12), passed(12))
+    play(cursor := Cursor(script, CLIENT, SPLIT, 60, gone))
     assert list(clock) == []
     assert cursor.position == 12
 
 
+@pytest.mark.parametrize("fetching", WAYS.values(), ids=WAYS)
 def test_a_client_without_messages_waits(fetching: Fetching) -> None:
     """A poll that finds nothing sleeps in the client, so that a reader that waits takes no core."""
     with closing(fetching(CLIENT, Start("t", 0, 0, None, doubtful=False), print)) as fetcher:
@@ -171,128 +222,137 @@ def test_a_client_without_messages_waits(fetching: Fetching) -> None:
     assert time.monotonic() - began >= WAIT_SECONDS / 2
 
 
+END_AT_10 = LogLimits(0, 10)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (END_AT_10, LogLimits(0, 30)),
+        (END_AT_10, END_AT_10, LogLimits(0, 30)),
+        (END_AT_10, LogLimits(0, 12)),
+        (END_AT_10, None),
+        (None,),
+    ],
+)
 def test_a_small_end_of_a_new_leader_is_not_believed(
-    cursor: Cursor, skipping: Cursor, skipped: list[tuple[int, int]]
+    reads: Reads,
+    limits: list[LogLimits | None],
+    skipped: list[tuple[int, int]],
+    answers: tuple[LogLimits | None, ...],
 ) -> None:
     """One answer that the log ends too early, or two that differ, lose nothing,
-    whatever was told to do about a loss.
+    whatever is to be done about a loss.
     """
-    cursor._check, cursor._stall_seconds = (lambda: None), 0
-    for one in (cursor, skipping):
-        for answers in (
-            ((0, 10), (0, 30)),
-            ((0, 10), (0, 10), (0, 30)),
-            ((0, 10), (0, 12)),
-            ((0, 10), None),
-            (None,),
-        ):
-            left = tell(one, *answers)
-            one._no_progress()
-            assert (left, one.position, one.skipped) == ([], 10, 0)
-    assert skipped == []
+    limits += [END_AT_10, *answers]
+    play(cursor := reads(Script(event(KafkaError._PARTITION_EOF, 10))))
+    assert (limits, cursor.position, cursor.skipped, skipped) == ([], 10, 0, [])
 
 
-def test_an_end_that_is_told_again_is_believed(
-    cursor: Cursor, skipping: Cursor, skipped: list[tuple[int, int]]
-) -> None:
-    """The same end below the stop, asked for several times: a data loss that names it,
-    or the rest is skipped.
-    """
-    cursor._check, cursor._stall_seconds = (lambda: None), 0
-    tell(cursor, *[(0, 10)] * 3)
+@fails
+def test_an_end_that_is_told_again_is_a_loss(reads: Reads, limits: list[LogLimits | None]) -> None:
+    """The same end below the stop, asked for several times: a data loss that names it."""
+    limits += [END_AT_10] * 4
     with pytest.raises(DataLossError, match="10 to 20 are wanted, but the log holds 0 to 10"):
-        cursor._no_progress()
-    tell(skipping, *[(0, 10)] * 3)
-    skipping._no_progress()
-    assert (skipping.position, skipping.skipped, skipped) == (20, 10, [(10, 20)])
+        play(reads(Script(event(KafkaError._PARTITION_EOF, 10))))
 
 
-def test_what_is_still_there_is_read_before_the_rest_is_skipped(skipping: Cursor) -> None:
+@skips
+def test_what_is_still_there_is_read_before_the_rest_is_skipped(
+    reads: Reads, limits: list[LogLimits | None], skipped: list[tuple[int, int]]
+) -> None:
     """Where the log ends between the position and the stop, nothing is skipped before
-    the position is at that end.
+    the position is at that end; then the rest is.
     """
-    tell(skipping, *[(0, 15)] * 3)
-    skipping._no_progress()
-    assert (skipping.position, skipping.skipped) == (10, 0)
-    skipping._advance(15)
-    tell(skipping, *[(0, 15)] * 3)
-    skipping._no_progress()
-    assert (skipping.position, skipping.skipped) == (20, 5)
+    limits += [LogLimits(0, 15)] * 8
+    script = Script(event(KafkaError._PARTITION_EOF, 10))
+    play(cursor := reads(script))
+    assert (cursor.position, cursor.skipped) == (10, 0)
+    script.steps.append(event(KafkaError._PARTITION_EOF, 15))
+    play(cursor)
+    assert (cursor.position, cursor.skipped, skipped) == (20, 5, [(15, 20)])
 
 
-def test_a_log_that_grew_again_is_lost(cursor: Cursor, skipping: Cursor) -> None:
+def grew_again(reads: Reads, limits: list[LogLimits | None]) -> Cursor:
+    """A cursor that was told twice that the log was cut below its position, and is told again."""
+    limits += [LogLimits(0, 30)] * 3
+    script = Script(truncated(), truncated())
+    play(cursor := reads(script))
+    assert (cursor.position, cursor.skipped) == (10, 0), "a broker that is behind may say so"
+    script.steps.append(truncated())
+    return cursor
+
+
+@fails
+def test_a_log_that_grew_again_is_a_loss(reads: Reads, limits: list[LogLimits | None]) -> None:
     """Told again and again that the log was cut below the position: what stands there
     now are other messages, and none of the plan's.
     """
-    for one in (cursor, skipping):
-        one._check, one._stall_seconds = (lambda: None), 0
-        tell(one, *[(0, 30)] * 3)
-        for _ in range(2):
-            happens(one, truncated())
-            assert (one.position, one.skipped) == (
-                10,
-                0,
-            ), "one answer may be that of a broker that is behind"
     with pytest.raises(
         DataLossError,
         match=r"the log holds 0 to 30; it was cut off and has grown again.*broker end offset is 7",
     ):
-        happens(cursor, truncated())
-    happens(skipping, truncated())
-    assert (skipping.position, skipping.skipped, skipping.regrown) == (20, 10, False)
+        play(grew_again(reads, limits))
 
 
-def test_what_the_cluster_says_once_in_a_while_is_not_believed(cursor: Cursor) -> None:
-    """Between two answers that the log was cut off, messages came: they don't add up."""
-    cursor._check, cursor._stall_seconds = (lambda: None), 0
-    tell(cursor, *[(0, 30)] * 4)
-    happens(cursor, truncated())
-    happens(cursor, truncated())
-    cursor._advance(12)
-    happens(cursor, truncated())
-    happens(cursor, truncated())
-    assert (cursor.position, cursor._truncations) == (12, 2)
+@skips
+def test_a_log_that_grew_again_is_skipped(reads: Reads, limits: list[LogLimits | None]) -> None:
+    """The same where losses are skipped."""
+    play(cursor := grew_again(reads, limits))
+    assert (cursor.position, cursor.skipped, cursor.regrown) == (20, 10, False)
 
 
-def test_each_begin_has_its_leader_epoch(skipped: list[tuple[int, int]]) -> None:
-    """The start's at the start; the stop's further on, and where the start's is known
-    to tell of a cut before the plan.
-    """
-    begun: list[tuple[int, int | None]] = []
-
-    def fetching(properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
-        begun.append((start.offset, start.leader_epoch))
-        return WAYS["confluent"](properties, start, on_error)
-
-    split = Split("t", 0, 10, 20, 3, 4)
-    with closing(Cursor(fetching, CLIENT, split, 0, lambda: None)) as cursor:
-        cursor._advance(12)
-        cursor._begin_again()
-    with closing(
-        Cursor(fetching, CLIENT, split, 0, lambda: None, lambda a, b: skipped.append((a, b)))
-    ) as skipping:
-        tell(skipping, *[(0, 30)] * 6)
-        for _ in range(3):
-            happens(skipping, truncated())
-        assert (skipping.position, skipping.skipped, skipping.regrown) == (10, 0, True)
-        for _ in range(3):
-            happens(skipping, truncated())
-        assert (skipping.position, skipping.skipped) == (20, 10), "after the plan too"
-    assert begun == [(10, 3), (12, 4), (10, 3), (10, 3), (10, 3), (10, 4), (10, 4), (10, 4)]
-    with closing(Cursor(fetching, CLIENT, SPLIT, 0, lambda: None)):
-        assert begun[-1] == (10, None)
-
-
-def test_a_message_of_a_later_leader_is_another_one(
-    cursor: Cursor, skipping: Cursor, skipped: list[tuple[int, int]]
+@fails
+def test_what_the_cluster_says_once_in_a_while_is_not_believed(
+    reads: Reads, limits: list[LogLimits | None]
 ) -> None:
-    """From there on nothing of the plan is left: a loss that says so, or the rest is
-    skipped, whatever was read of it already.
+    """Between two answers that the log was cut off, messages came: they don't add up."""
+    limits += [LogLimits(0, 30)] * 5
+    script = Script(truncated(), truncated(), passed(12), truncated(), truncated())
+    play(cursor := reads(script))
+    assert cursor.position == 12
+    script.steps.append(truncated())
+    with pytest.raises(DataLossError):
+        play(cursor)
+
+
+@fails
+def test_a_client_that_begins_again_has_the_leader_epoch_of_the_stop(
+    reads: Reads, limits: list[LogLimits | None]
+) -> None:
+    """The epoch of the start is for the start alone; a plan may have none."""
+    limits.append(LogLimits(0, 30))
+    script = Script(passed(12), truncated())
+    play(reads(script, Split("t", 0, 10, 20, 3, 4)))
+    assert script.begun == [(10, 3), (12, 4)]
+    play(reads(without := Script()))
+    assert without.begun == [(10, None)]
+
+
+@skips
+def test_a_start_that_was_cut_off_before_the_plan_is_read_by_the_stops_epoch(
+    reads: Reads, limits: list[LogLimits | None]
+) -> None:
+    """Whoever skips reads what the plan saw of a log that grew again, and skips it
+    where that is gone, too.
     """
-    for one in (cursor, skipping):
-        one._check = lambda: None
-        one._advance(18)
-        tell(one, (0, 30))
+    limits += [LogLimits(0, 30)] * 6
+    script = Script(*[truncated()] * 3)
+    play(cursor := reads(script, Split("t", 0, 10, 20, 3, 4)))
+    assert (cursor.position, cursor.skipped, cursor.regrown) == (10, 0, True)
+    script.steps += [truncated()] * 3
+    play(cursor)
+    assert (cursor.position, cursor.skipped) == (20, 10), "after the plan too"
+    assert script.begun == [(10, 3), (10, 3), (10, 3), (10, 4), (10, 4), (10, 4)]
+
+
+@fails
+def test_a_message_of_a_later_leader_is_a_loss(
+    reads: Reads, limits: list[LogLimits | None]
+) -> None:
+    """From there on nothing of the plan is left, whatever was read of it already."""
+    limits.append(LogLimits(0, 30))
+    play(cursor := reads(Script(passed(18))))
     with pytest.raises(
         DataLossError,
         match=(
@@ -301,57 +361,62 @@ def test_a_message_of_a_later_leader_is_another_one(
         ),
     ):
         cursor.lose_from(15)
-    skipping.lose_from(15)
-    assert (skipping.position, skipping.skipped, skipped) == (20, 5, [(15, 20)])
 
 
-def test_an_offset_that_was_refused_for_a_moment_is_asked_for_again(cursor: Cursor) -> None:
+@skips
+def test_a_message_of_a_later_leader_is_skipped_with_the_rest(
+    reads: Reads, limits: list[LogLimits | None], skipped: list[tuple[int, int]]
+) -> None:
+    """The same where losses are skipped."""
+    limits.append(LogLimits(0, 30))
+    play(cursor := reads(Script(passed(18))))
+    cursor.lose_from(15)
+    assert (cursor.position, cursor.skipped, skipped) == (20, 5, [(15, 20)])
+
+
+@fails
+def test_an_offset_that_was_refused_for_a_moment_is_asked_for_again(
+    reads: Reads, limits: list[LogLimits | None]
+) -> None:
     """Where the log holds what the client said to be out of range, the client begins
     again there, and the stall limit is its bound.
     """
-    cursor._check, cursor._stall_seconds = (lambda: None), 0
-    before = cursor._fetcher
-    cursor._event(KafkaError(KafkaError._AUTO_OFFSET_RESET), 12)
-    tell(cursor, (0, 30))
-    cursor._no_progress()
-    assert cursor._fetcher is not before
+    limits.append(LogLimits(0, 30))
+    play(cursor := reads(script := Script(event(KafkaError._AUTO_OFFSET_RESET))))
+    assert script.begun == [(10, None)] * 2
     assert cursor.position == 10
 
 
+@fails
 @pytest.mark.parametrize(
     "name", sorted(name for name, allowed in ALLOWED.items() if allowed.secret)
 )
 @pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._AUTHENTICATION])
-def test_an_error_of_the_client_shows_no_secret(cursor: Cursor, name: str, code: int) -> None:
+def test_an_error_of_the_client_shows_no_secret(reads: Reads, name: str, code: int) -> None:
     """Whatever the client quotes in its words, no secret property's value gets into an error."""
-    cursor._properties = {name: "hunter2"}
-    cursor._check = lambda: None
-    tell(cursor, (0, 30))
+    script = Script(event(KafkaError(code, "failed with hunter2")))
     with pytest.raises(WindrowError, match=r"with \*\*\*") as ended:
-        happens(cursor, KafkaError(code, "failed with hunter2"))
+        play(reads(script, properties={name: "hunter2"}))
     assert "hunter2" not in str(ended.value)
 
 
-def test_a_loss_shows_no_secret(cursor: Cursor) -> None:
+@fails
+def test_a_loss_shows_no_secret(reads: Reads, limits: list[LogLimits | None]) -> None:
     """What the client says of a truncation is told without secrets."""
-    cursor._properties, cursor._check, cursor._truncations = (
-        {"sasl.password": "hunter2"},
-        (lambda: None),
-        2,
-    )
-    tell(cursor, (0, 30))
+    limits += [LogLimits(0, 30)] * 3
+    script = Script(*[truncated(" with hunter2")] * 3)
     with pytest.raises(DataLossError, match=r"with \*\*\*") as ended:
-        happens(cursor, truncated(" with hunter2"))
+        play(reads(script, properties={"sasl.password": "hunter2"}))
     assert "hunter2" not in str(ended.value)
 
 
-def test_a_stall_shows_no_secret(cursor: Cursor) -> None:
+@fails
+def test_a_stall_shows_no_secret(reads: Reads, limits: list[LogLimits | None]) -> None:
     """What was heard last is told without secrets."""
-    cursor._properties, cursor._check = {"sasl.password": "hunter2"}, lambda: None
-    tell(cursor, None, None)
-    cursor._on_error(KafkaError(KafkaError._TRANSPORT, "failed with hunter2"))
+    limits += [None, None]
+    script = Script(KafkaError(KafkaError._TRANSPORT, "failed with hunter2"), passed(-1))
     with pytest.raises(UnreachableError, match=r"with \*\*\*"):
-        cursor._stalled()
+        play(reads(script, properties={"sasl.password": "hunter2"}))
 
 
 @pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._TRANSPORT])
