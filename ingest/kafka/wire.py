@@ -1,8 +1,8 @@
-"""Kafka's own requests, each to its broker: librdkafka has no call for batches of
-records that are encoded already.
+"""Connections to Kafka's brokers, for requests that librdkafka has no call for.
 
-Connections, TLS, logins and the form of requests are kafka-python's; which requests
-there are, and what answers mean, the caller says.
+librdkafka can't send batches of records that are encoded already. Connections, TLS,
+logins and the encoding of requests are kafka-python's. The caller chooses the requests
+and interprets the answers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from windrow.ingest.kafka.codes import LOGIN
 from windrow.ingest.kafka.properties import Value
 
 _LOG = logging.getLogger("kafka")
-if _LOG.level == logging.NOTSET:  # else somebody has said what to hear of it
-    # it would write payloads into the log of who hears all; errors are told by each
-    # step
+if _LOG.level == logging.NOTSET:  # else somebody has chosen a level
+    # kafka-python logs payloads at a low level; each step here raises its own errors
     _LOG.setLevel(logging.CRITICAL + 1)
-_LIBRARY = {
+_SETTINGS = {
     "client.id": "client_id",
     "client.dns.lookup": "client_dns_lookup",
     "sasl.mechanism": "sasl_mechanism",
@@ -36,10 +35,10 @@ _LIBRARY = {
     "socket.connection.setup.timeout.ms": "socket_connection_setup_timeout_ms",
     "socket.timeout.ms": "request_timeout_ms",
 }
-"""What librdkafka's properties are called there."""
+"""kafka-python's name of each of librdkafka's properties."""
 
 _TLS = frozenset({"ssl.ca.location", "ssl.ca.pem"})
-_WITHOUT = frozenset(
+_WITHOUT_EFFECT = frozenset(
     {
         "bootstrap.servers",
         "allow.auto.create.topics",
@@ -57,19 +56,21 @@ _WITHOUT = frozenset(
         "socket.nagle.disable",
     }
 )
-"""What changes nothing here: told in another way, about what isn't done, or about
-connections that live longer than these.
+"""Properties that change nothing for these connections.
+
+They are passed in another way, or are about consumers, or about connections that live
+longer than these.
 """
 
-_BEGIN_SECONDS = 5.0
-"""So long one of the servers that are named is asked who the brokers are, before another one is."""
+_BOOTSTRAP_SECONDS = 5.0
+"""How long one bootstrap server is asked for the brokers before the next one is."""
 
 _PAUSE_SECONDS = 0.002
 _CLOSE_SECONDS = 5.0
 
 
 class WireError(Exception):
-    """A request that was not answered, or refused. `code`: Kafka's."""
+    """A request that was refused, or had no answer; `code` is Kafka's error code."""
 
     def __init__(self, code: int, what: str) -> None:
         super().__init__(what)
@@ -77,28 +78,27 @@ class WireError(Exception):
 
     @property
     def error(self) -> KafkaError:
-        """As librdkafka has it."""
+        """The same as an error of librdkafka."""
         return KafkaError(self.code, str(self))
 
 
 def reachable(properties: Mapping[str, Value]) -> bool:
-    """Whether a cluster can be reached like this: kafka-python doesn't know all that
-    librdkafka does, and nothing is ignored.
+    """Returns whether kafka-python can reach a cluster by these properties.
+
+    It doesn't know all of librdkafka's properties, and none of the user's is ignored.
     """
-    return not properties.keys() - _LIBRARY.keys() - _TLS - _WITHOUT
+    return not properties.keys() - _SETTINGS.keys() - _TLS - _WITHOUT_EFFECT
 
 
 class Wire:
     """Connections to the brokers of a cluster.
 
-    Used by one thread; a thread of its own speaks with the brokers.
-
-    So whatever interrupts the thread that waits, as Ctrl-C does, is raised there, and
-    not in the middle of the library.
+    Used by one thread. The network has a thread of its own, so that Ctrl-C is raised in
+    the thread that waits, and not inside kafka-python.
 
     Args:
-        properties: an AdminClient's; they are `reachable`.
-        patience: for how long an answer is waited for at most, in seconds.
+        properties: an AdminClient's properties, for which `reachable` is true.
+        patience: how long to wait for an answer at most, in seconds.
     """
 
     def __init__(self, properties: Mapping[str, Value], patience: float) -> None:
@@ -107,34 +107,40 @@ class Wire:
         self._manager: Any = None
 
     def ask(self, request: Any, node: int | None = None, *, seconds: float | None = None) -> Any:
-        """The answer to a request.
+        """Sends a request and waits for its answer.
 
-        `node`: the broker's number; None: whichever. `seconds`: less patience than else.
+        Args:
+            request: kafka-python's request.
+            node: the broker's number; None: any broker.
+            seconds: how long to wait, if not for the whole patience.
 
         Raises:
-            WireError: there is none in time.
+            WireError: no answer in time.
         """
-        asked = self.sent(request, node, seconds=seconds)
-        self.wait([asked], seconds)
-        return answer_of(asked)
+        future = self.send(request, node, seconds=seconds)
+        self.wait([future], seconds)
+        return answer_of(future)
 
-    def sent(self, request: Any, node: int | None = None, *, seconds: float | None = None) -> Any:
-        """A request that is on its way, behind all that were sent before it: what
-        `wait` waits for, and `answer_of` has the answer of.
+    def send(self, request: Any, node: int | None = None, *, seconds: float | None = None) -> Any:
+        """Sends a request behind those that were sent before; returns its future.
+
+        `wait` waits for the future, `answer_of` gives its answer.
 
         Raises:
             WireError: the cluster doesn't answer.
         """
-        self._begin(seconds)
-        handed_over = self._manager.call_soon(self._hand_over, request, node)
-        self.wait([handed_over], seconds)
-        [asked] = answer_of(handed_over)
-        return asked
+        self._bootstrap(seconds)
+        sent = self._manager.call_soon(self._send, request, node)
+        self.wait([sent], seconds)
+        [future] = answer_of(sent)
+        return future
 
-    async def _hand_over(self, request: Any, node: int | None) -> list[Any]:
-        """The request's own future.
+    async def _send(self, request: Any, node: int | None) -> list[Any]:
+        """Sends a request in the network's thread; returns its future, in a list.
 
-        A connection that is paused, by a quota or a full buffer, would refuse it: it is waited for.
+        A connection that is paused, by a quota or a full buffer, would refuse the
+        request, so this waits until it is not. The list keeps kafka-python from waiting
+        for the future as well.
         """
         chosen = self._manager.least_loaded_node() if node is None else node
         connection = self._manager.get_connection(chosen)
@@ -142,24 +148,24 @@ class Wire:
             await self._net.sleep(_PAUSE_SECONDS)
         return [connection.send_request(request)]
 
-    def wait(self, asked: Iterable[Any], seconds: float | None = None) -> None:
-        """Until each has its answer, or none can come any more.
+    def wait(self, futures: Iterable[Any], seconds: float | None = None) -> None:
+        """Waits until each future has an answer or an error.
 
         Raises:
-            WireError: it takes longer than that.
+            WireError: it takes longer than `seconds`, or than the whole patience.
         """
         deadline = time.monotonic() + (self._patience if seconds is None else seconds)
-        for one in asked:
+        for future in futures:
             answered = threading.Event()
-            one.add_both(lambda *_, answered=answered: answered.set())
+            future.add_both(lambda *_, answered=answered: answered.set())
             if not answered.wait(max(0.0, deadline - time.monotonic())):
-                raise WireError(KafkaError._TIMED_OUT, "no answer in time")  # public  # noqa: SLF001
+                raise WireError(KafkaError._TIMED_OUT, "no answer in time")  # noqa: SLF001
 
     def leaders(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Per topic-partition that has one the number of its leader.
+        """Numbers of the leaders of the topics' partitions, where there is a leader.
 
         Raises:
-            WireError: a topic isn't there, or may not be seen.
+            WireError: a topic doesn't exist, or this client may not see it.
         """
         from kafka.protocol.metadata import MetadataRequest
 
@@ -169,7 +175,7 @@ class Wire:
         )
         leaders: dict[tuple[str, int], int] = {}
         for topic in found.topics:
-            refuse(topic.error_code, f"the topic {topic.name}")
+            raise_error(topic.error_code, f"the topic {topic.name}")
             leaders |= {
                 (topic.name, p.partition_index): int(p.leader_id)
                 for p in topic.partitions
@@ -178,31 +184,34 @@ class Wire:
         return leaders
 
     def coordinator(self, name: str, seconds: float) -> int:
-        """The number of the broker that keeps the transactions of a transactional id.
+        """Number of the broker that coordinates the transactions of an id.
 
-        `seconds`: how long that may take.
+        Args:
+            name: the transactional id.
+            seconds: how long that may take.
 
         Raises:
-            WireError: nobody does yet, or this client may not know.
+            WireError: there is no coordinator yet, or this client may not ask for it.
         """
         from kafka.protocol.metadata import FindCoordinatorRequest
 
         found = self.ask(
             FindCoordinatorRequest(key=name, key_type=1, max_version=2), seconds=seconds
         )
-        refuse(found.error_code, "the coordinator of transactions")
+        raise_error(found.error_code, "the coordinator of transactions")
         return int(found.node_id)
 
     def close(self) -> None:
-        """Close the connections; what is on its way gets no answer."""
+        """Closes the connections; requests that are under way get no answer."""
         if self._manager is None:
             return
         with suppress(WireError):
-            # In this order: who loses a connection asks for the brokers anew, unless all is closed.
+            # In this order: whoever loses a connection asks for the brokers again, unless
+            # the manager is closed.
             self.wait(
                 [
                     self._manager.call_soon(self._manager.close),
-                    self._manager.call_soon(self._hang_up),
+                    self._manager.call_soon(self._disconnect),
                 ],
                 _CLOSE_SECONDS,
             )
@@ -210,23 +219,23 @@ class Wire:
         self._net.close()
         self._manager = None
 
-    def _hang_up(self) -> None:
-        """With an error, so that nobody waits until what is written is sent."""
+    def _disconnect(self) -> None:
+        """Closes all connections with an error, so that none waits to send its buffer."""
         from kafka.errors import Cancelled
 
-        for connection in list(
-            self._manager._conns.values()  # noqa: SLF001
-        ):  # it has no other word for all of them
+        # kafka-python has no public name for all of its connections
+        connections = list(self._manager._conns.values())  # noqa: SLF001
+        for connection in connections:
             connection.close(Cancelled())
 
-    def _begin(self, seconds: float | None) -> None:
-        """Ask who the brokers are, once.
+    def _bootstrap(self, seconds: float | None) -> None:
+        """Asks the bootstrap servers for the brokers, once.
 
-        One server that is silent doesn't take all the time that there is.
+        A server that is silent doesn't use up the time of the others.
 
         Raises:
-            WireError: none of the servers says it; or one refuses the login, which
-                asking again would only lock.
+            WireError: no server answers; or one refuses the login, and another try
+                could lock the account.
         """
         if self._manager is None:
             self._net, self._manager = self._connections()
@@ -234,88 +243,103 @@ class Wire:
             self._patience if seconds is None else min(seconds, self._patience)
         )
         while not self._manager.bootstrapped:
-            left = min(_BEGIN_SECONDS, max(0.1, deadline - time.monotonic()))
-            begun = self._manager.bootstrap_async(timeout_ms=int(left * 1000))
+            left = min(_BOOTSTRAP_SECONDS, max(0.1, deadline - time.monotonic()))
+            future = self._manager.bootstrap_async(timeout_ms=int(left * 1000))
             try:
-                self.wait([begun], left + 1)
-                answer_of(begun)
+                self.wait([future], left + 1)
+                answer_of(future)
             except WireError as failed:
                 with suppress(WireError):
-                    self.wait([self._manager.call_soon(self._hang_up)], _CLOSE_SECONDS)
+                    self.wait([self._manager.call_soon(self._disconnect)], _CLOSE_SECONDS)
                 if failed.code in LOGIN or time.monotonic() >= deadline:
                     raise
 
     def _connections(self) -> tuple[Any, Any]:
-        from kafka.errors import (
-            SaslAuthenticationFailedError,
-            UnsupportedSaslMechanismError,
-        )  # loaded where it is used
+        """Starts kafka-python's network thread; returns it, and its manager of connections."""
+        from kafka.errors import SaslAuthenticationFailedError, UnsupportedSaslMechanismError
         from kafka.net.manager import KafkaConnectionManager
         from kafka.net.selector import NetworkSelector
 
         class Connections(KafkaConnectionManager):  # type: ignore[misc]  # untyped
-            """Those of the library, which would try a refused login again and again."""
+            """kafka-python's connections, which don't repeat a login that was refused."""
 
             refused: Exception | None = None
 
             def get_connection(self, *asked: Any, **options: Any) -> Any:
                 if self.refused is not None:
                     raise self.refused
-                made = super().get_connection(*asked, **options)
-                made.init_future.add_errback(self._noted)
-                return made
+                connection = super().get_connection(*asked, **options)
+                connection.init_future.add_errback(self._note_refusal)
+                return connection
 
-            def _noted(self, error: Exception) -> None:
+            def _note_refusal(self, error: Exception) -> None:
                 if isinstance(error, SaslAuthenticationFailedError | UnsupportedSaslMechanismError):
                     self.refused = error
 
-        told: dict[str, Any] = {
-            _LIBRARY[name]: value for name, value in self._properties.items() if name in _LIBRARY
+            async def _build_transport(self, *asked: Any, **options: Any) -> Any:
+                """Makes a transport that loses no answer to the end of the connection.
+
+                A broker that refuses a login answers and closes the connection at once.
+                kafka-python 3.0 reads as much as it can; where it reads both, it drops
+                the answer, takes the refusal for a broken connection, and logs in again.
+                Here the answer is read first, and the end with the next read.
+                """
+                transport = await super()._build_transport(*asked, **options)
+                receive = transport._sock_recv  # noqa: SLF001
+
+                def received() -> tuple[bytes, Exception | None]:
+                    data, error = receive()
+                    return data, None if data else error
+
+                transport._sock_recv = received  # noqa: SLF001
+                return transport
+
+        settings: dict[str, Any] = {
+            _SETTINGS[name]: value for name, value in self._properties.items() if name in _SETTINGS
         }
-        if str(told.get("security_protocol", "")).endswith("SSL"):
-            told["ssl_context"] = tls_context(self._properties)
+        if str(settings.get("security_protocol", "")).endswith("SSL"):
+            settings["ssl_context"] = tls_context(self._properties)
+        servers = str(self._properties["bootstrap.servers"]).split(",")
         net = NetworkSelector(slow_task_threshold_secs=0)
         net.start()
-        return net, Connections(
-            net, bootstrap_servers=str(self._properties["bootstrap.servers"]).split(","), **told
-        )
+        return net, Connections(net, bootstrap_servers=servers, **settings)
 
 
-def answer_of(asked: Any) -> Any:
-    """What was answered.
+def answer_of(future: Any) -> Any:
+    """Returns the answer of a future that is done.
 
     Raises:
-        WireError: nothing was.
+        WireError: it has an error instead.
     """
-    error = asked.exception
+    error = future.exception
     if error is None:
-        return asked.value
+        return future.value
     code = getattr(type(error), "errno", None)
-    raise WireError(
-        code if isinstance(code, int) and code > 0 else KafkaError._TRANSPORT,  # noqa: SLF001
-        type(error).__name__,
-    )  # public
+    if not isinstance(code, int) or code <= 0:
+        code = KafkaError._TRANSPORT  # noqa: SLF001
+    raise WireError(code, type(error).__name__)
 
 
-def refuse(code: int, what: str) -> None:
-    """See that an answer isn't an error.
+def raise_error(code: int, what: str) -> None:
+    """Raises the error that an answer has, if it has one.
 
     Raises:
-        WireError: it is.
+        WireError: the code isn't 0.
     """
     if code:
         raise WireError(code, f"{what}: {KafkaError(code).str()}")
 
 
 def tls_context(properties: Mapping[str, Value]) -> ssl.SSLContext:
-    """As librdkafka does it: the broker's certificate must be signed, and be for the
-    name that it is reached by.
+    """Makes the TLS settings that librdkafka would have.
+
+    The broker's certificate must be signed by the authority, for the broker's host name.
 
     Raises:
         WireError: the authority's certificate can't be used.
     """
     where, text = (properties.get(f"ssl.ca.{name}") for name in ("location", "pem"))
-    # librdkafka's word for those of the system
+    # "probe" is librdkafka's word for the system's certificates
     place = None if where in {None, "probe"} else str(where)
     folder = place if place is not None and Path(place).is_dir() else None
     try:
@@ -324,11 +348,9 @@ def tls_context(properties: Mapping[str, Value]) -> ssl.SSLContext:
             capath=folder,
             cadata=None if text is None else str(text),
         )
-    except (OSError, ValueError) as why:  # ssl's own errors are of the first kind
-        raise WireError(
-            KafkaError._SSL,  # noqa: SLF001
-            f"ssl.ca.location or ssl.ca.pem: {type(why).__name__}",
-        ) from None  # public
-    # which Python has by default from 3.13 on, and librdkafka hasn't
+    except (OSError, ValueError) as why:  # ssl's own errors are OSErrors
+        what = f"the file or text of ssl.ca.location or ssl.ca.pem: {type(why).__name__}"
+        raise WireError(KafkaError._SSL, what) from None  # noqa: SLF001
+    # Python has this flag by default from 3.13 on, librdkafka hasn't
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -1,21 +1,20 @@
-"""A transaction whose batches are encoded already: Kafka's protocol of transactional
-ids, request by request.
+"""A Kafka transaction of batches that are encoded already, request by request.
 
-    fence     InitProducerId: ends what an earlier producer of the id left open, waits for what it
-              had decided, takes its number, next epoch
+    fence     InitProducerId: aborts the transaction that an earlier producer of the id left open,
+              waits for one that is being committed, takes the id's number and its next epoch
     send      AddPartitionsToTxn before a topic-partition's first batch, then Produce, each batch
-              with its place in the sequence
+              with its sequence number
     commit    EndTxn
 
-Nothing is tried twice but what the coordinator says to ask again. Whatever else a
-broker answers ends the transaction; who sent it begins anew, by librdkafka
-(`ingest.kafka.transaction`), which repeats with more patience, and names what isn't
-taken.
+A request is repeated only where the coordinator isn't ready. Any other error ends the
+transaction. The caller then begins again with librdkafka (`ingest.kafka.transaction`),
+which repeats requests for longer and names the message that the topic doesn't accept.
 
-Race of two producers of one id:  1 A takes epoch 1, sends.  2 B takes epoch 2: A's
-transaction is ended.  3 A's next request, whichever it is, has epoch 1, and is refused.
-Source: Kafka's KIP-98; the requests' versions are those before KIP-890, which any
-broker since 2.1 takes.
+Race of two producers of one id:  1 A takes epoch 1 and sends.  2 B takes epoch 2; A's
+transaction is aborted.  3 A's next request has epoch 1 and is refused.
+
+Source: Kafka's KIP-98. The requests have their versions before KIP-890, which any
+broker since 2.1 accepts.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.record_batch import Batch, Batching, Messages, Producer
 from windrow.ingest.kafka.retry import CALL_SECONDS, LEAVE_SECONDS
 from windrow.ingest.kafka.transaction import Sending, TransactionError, kind_of
-from windrow.ingest.kafka.wire import Wire, WireError, answer_of, refuse
+from windrow.ingest.kafka.wire import Wire, WireError, answer_of, raise_error
 
 Place = tuple[str, int]
 """A topic and a partition."""
 
-_AGAIN = frozenset(
+_NOT_READY = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -48,30 +47,30 @@ _AGAIN = frozenset(
         KafkaError.CONCURRENT_TRANSACTIONS,
     }
 )
-"""What a coordinator says that is not ready yet, or is elsewhere."""
+"""Errors of a coordinator that isn't ready, or is another broker by now."""
 
 _NOT_ATTEMPTED = KafkaError.OPERATION_NOT_ATTEMPTED
 
-_UNHEARD = frozenset(
+_OUTCOME_UNKNOWN = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001
         KafkaError._TIMED_OUT,  # noqa: SLF001
         KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NETWORK_EXCEPTION,  # public
+        KafkaError.NETWORK_EXCEPTION,
     }
 )
-"""Where it isn't known what was done."""
+"""Errors after which it is unknown whether the broker did what it was asked."""
 
-_SOON_SECONDS, _LATER_SECONDS = 0.005, 0.1
-_LEAST_SECONDS = 1.0
-_BESIDE = 4
-"""Requests to a broker that wait for their answers; Kafka keeps the order of five."""
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.1
+_LEAST_WAIT_SECONDS = 1.0
+_IN_FLIGHT = 4
+"""Most requests to a broker without an answer yet; Kafka keeps the order of five."""
 
-_RECORDS_BYTES = 512 * 1024
+_BATCH_BYTES = 512 * 1024
 
 
 class BatchPlace(NamedTuple):
-    """Where the records of one batch are."""
+    """The topic-partition and the offsets of one batch, both inclusive."""
 
     place: Place
     first: int
@@ -79,13 +78,13 @@ class BatchPlace(NamedTuple):
 
 
 class WireTransaction(Sending):
-    """`transaction.Sending` by Kafka's own requests. Used by one thread.
+    """A transaction by Kafka's own requests. Used by one thread.
 
     Args:
-        properties: an AdminClient's; they are `wire.reachable`.
+        properties: an AdminClient's properties, for which `wire.reachable` is true.
         name: the transactional id.
-        timeout_ms: after which the coordinator ends the transaction by itself.
-        patience: for how long a coordinator is asked again that isn't ready, in seconds.
+        timeout_ms: after that the coordinator aborts the transaction by itself.
+        patience: how long a coordinator that isn't ready is asked again, in seconds.
     """
 
     visible_at_once = False
@@ -105,7 +104,7 @@ class WireTransaction(Sending):
         self._leaders: dict[Place, int] = {}
         self._added: set[Place] = set()
         self._sequence: dict[Place, int] = defaultdict(int)
-        self._asked: dict[int, deque[Any]] = defaultdict(deque)
+        self._in_flight: dict[int, deque[Any]] = defaultdict(deque)
         self._written: list[BatchPlace] = []
         self._open = False
 
@@ -116,7 +115,7 @@ class WireTransaction(Sending):
         request = InitProducerIdRequest(
             transactional_id=self._name, transaction_timeout_ms=self._timeout_ms, max_version=1
         )
-        found = self._coordinated(request, lambda answer: [answer.error_code])
+        found = self._ask_coordinator(request, lambda answer: [answer.error_code])
         self._producer = Producer(int(found.producer_id), int(found.producer_epoch))
 
     def begin(self) -> None:
@@ -124,10 +123,10 @@ class WireTransaction(Sending):
         self._open = True
 
     def add(self, places: Sequence[Place]) -> None:
-        """Make topic-partitions part of the transaction, before anything is sent to them.
+        """Adds topic-partitions to the transaction, before anything is sent to them.
 
         Raises:
-            TransactionError: they can't be.
+            TransactionError: they can't be added.
         """
         from kafka.protocol.producer import AddPartitionsToTxnRequest
 
@@ -146,8 +145,8 @@ class WireTransaction(Sending):
                 for t, p in new.items()
             ],
         )
-        self._added |= set(places)  # also if no answer comes: then there may be something to end
-        self._coordinated(
+        self._added |= set(places)  # before the answer: without one they may be added as well
+        self._ask_coordinator(
             request,
             lambda answer: [
                 p.partition_error_code
@@ -157,39 +156,33 @@ class WireTransaction(Sending):
         )
 
     def send(self, place: Place, batch: Batch) -> None:
-        """A batch for a topic-partition that was added; it is on its way when this
-        returns, behind the ones before.
+        """Sends a batch to a topic-partition that was added; doesn't wait for the answer.
+
+        Batches of a topic-partition arrive in the order of these calls.
 
         Raises:
-            TransactionError: an earlier one wasn't taken, or the cluster doesn't answer.
+            TransactionError: an earlier batch was refused, or the cluster doesn't answer.
         """
-        with self._meant():
+        with self._as_transaction_error():
             leader = self._leader(place)
-            asked = self._asked[leader]
-            while len(asked) >= _BESIDE:
-                self._taken(asked)
+            in_flight = self._in_flight[leader]
+            while len(in_flight) >= _IN_FLIGHT:
+                self._take_answer(in_flight)
             first = self._sequence[place]
             self._sequence[place] = (first + batch.records) % (1 << 31)
-            asked.append(
-                (
-                    place,
-                    batch.records,
-                    self._wire.sent(
-                        self._produce(place, batch.sealed(self._producer, first)), leader
-                    ),
-                )
-            )
+            request = self._produce(place, batch.sealed(self._producer, first))
+            in_flight.append((place, batch.records, self._wire.send(request, leader)))
 
     def sent(self) -> list[BatchPlace]:
-        """Where all batches are that were sent since this was asked before, once the brokers have them.
+        """Waits for all answers; returns the places of the batches since the last call.
 
         Raises:
-            TransactionError: one wasn't taken, or there is no answer.
-        """  # noqa: E501
-        with self._meant():
-            for asked in self._asked.values():
-                while asked:
-                    self._taken(asked)
+            TransactionError: a batch was refused, or had no answer.
+        """
+        with self._as_transaction_error():
+            for in_flight in self._in_flight.values():
+                while in_flight:
+                    self._take_answer(in_flight)
         written, self._written = self._written, []
         return written
 
@@ -205,7 +198,7 @@ class WireTransaction(Sending):
         now = np.full(len(records), time.time_ns() // 1_000_000, np.int64)
         place = (topic, 0)
         self.add([place])
-        for batch in Batching(_RECORDS_BYTES, _RECORDS_BYTES).batches(
+        for batch in Batching(_BATCH_BYTES, _BATCH_BYTES).batches(
             Messages(values, keys, (), headers, now), np.arange(len(records))
         ):
             self.send(place, batch)
@@ -218,11 +211,9 @@ class WireTransaction(Sending):
     def leave(self) -> None:
         if self._open and self._added:
             self._patience = LEAVE_SECONDS
-            with suppress(WireError):  # what is on its way is not to arrive behind the end
-                self._wire.wait(
-                    [answer for asked in self._asked.values() for _, _, answer in asked],
-                    LEAVE_SECONDS,
-                )
+            with suppress(WireError):  # no batch shall arrive after the transaction's end
+                in_flight = [future for q in self._in_flight.values() for _, _, future in q]
+                self._wire.wait(in_flight, LEAVE_SECONDS)
             with suppress(TransactionError):
                 self._end(committed=False)
         self._open = False
@@ -239,7 +230,7 @@ class WireTransaction(Sending):
             committed=committed,
             max_version=2,
         )
-        self._coordinated(request, lambda answer: [answer.error_code], sends=committed)
+        self._ask_coordinator(request, lambda answer: [answer.error_code], sends=committed)
 
     def _produce(self, place: Place, octets: memoryview) -> Any:
         from kafka.protocol.producer import ProduceRequest
@@ -254,20 +245,19 @@ class WireTransaction(Sending):
             max_version=7,
         )
 
-    def _taken(self, asked: deque[Any]) -> None:
-        """Wait for the first of a broker's answers.
+    def _take_answer(self, in_flight: deque[Any]) -> None:
+        """Waits for the first of a broker's answers, and notes where its batch is.
 
         Raises:
-            WireError: there is none, or it says no.
+            WireError: no answer, or the batch was refused.
         """
-        place, records, answer = asked.popleft()
-        self._wire.wait([answer], CALL_SECONDS)
-        [topic] = answer_of(answer).responses
-        [told] = topic.partition_responses
-        refuse(told.error_code, f"{place[0]}[{place[1]}]")
-        self._written.append(
-            BatchPlace(place, int(told.base_offset), int(told.base_offset) + records - 1)
-        )
+        place, records, future = in_flight.popleft()
+        self._wire.wait([future], CALL_SECONDS)
+        [topic] = answer_of(future).responses
+        [partition] = topic.partition_responses
+        raise_error(partition.error_code, f"{place[0]}[{place[1]}]")
+        first = int(partition.base_offset)
+        self._written.append(BatchPlace(place, first, first + records - 1))
 
     def _leader(self, place: Place) -> int:
         if place not in self._leaders:
@@ -276,34 +266,36 @@ class WireTransaction(Sending):
             raise WireError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no {place[0]}[{place[1]}]")
         return self._leaders[place]
 
-    def _coordinated(self, request: Any, codes: Any, *, sends: bool = False) -> Any:
-        """What the coordinator answers, asked again while it isn't ready; `codes`: the
-        errors in an answer.
+    def _ask_coordinator(self, request: Any, codes: Any, *, sends: bool = False) -> Any:
+        """Sends a request to the coordinator, again while that isn't ready.
 
-        `sends`: it is the commit.
+        Args:
+            request: kafka-python's request.
+            codes: gives the error codes in an answer.
+            sends: True for the commit.
 
         Raises:
-            TransactionError: it doesn't answer, or says no.
+            TransactionError: the coordinator refuses the request, or doesn't answer.
         """
-        deadline, unheard, wait = time.monotonic() + self._patience, False, _SOON_SECONDS
+        deadline, unknown, wait = time.monotonic() + self._patience, False, _FIRST_PAUSE_SECONDS
         while True:
             try:
-                left = max(_LEAST_SECONDS, deadline - time.monotonic())
+                left = max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())
                 if self._coordinator is None:
                     self._coordinator = self._wire.coordinator(self._name, left)
                 answer = self._wire.ask(request, self._coordinator, seconds=left)
-                # another one says why
+                # the reason is another partition's error
                 for code in sorted(codes(answer), key=lambda code: code == _NOT_ATTEMPTED):
-                    refuse(code, type(request).__name__.removesuffix("Request"))
+                    raise_error(code, type(request).__name__.removesuffix("Request"))
             except WireError as failed:
-                # a coordinator may say so of what it did
-                unheard |= failed.code in _AGAIN | _UNHEARD | {KafkaError.UNKNOWN}
-                if failed.code not in _AGAIN | _UNHEARD or time.monotonic() > deadline:
-                    raise self._error(failed, sent=sends and unheard) from None
+                # also a coordinator that isn't ready may have done what it was asked
+                unknown |= failed.code in _NOT_READY | _OUTCOME_UNKNOWN | {KafkaError.UNKNOWN}
+                if failed.code not in _NOT_READY | _OUTCOME_UNKNOWN or time.monotonic() > deadline:
+                    raise self._error(failed, sent=sends and unknown) from None
                 if failed.code != KafkaError.CONCURRENT_TRANSACTIONS:
                     self._coordinator = None
                 time.sleep(wait)
-                wait = min(2 * wait, _LATER_SECONDS)
+                wait = min(2 * wait, _LONGEST_PAUSE_SECONDS)
             else:
                 return answer
 
@@ -313,8 +305,8 @@ class WireTransaction(Sending):
         )
 
     @contextmanager
-    def _meant(self) -> Iterator[None]:
-        """What fails in it, fails as a step of the transaction."""
+    def _as_transaction_error(self) -> Iterator[None]:
+        """Raises an error of a request as an error of the transaction."""
         try:
             yield
         except WireError as failed:

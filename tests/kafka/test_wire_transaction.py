@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from kafka.net.transport import KafkaSSLTransport
 
 from tests.kafka.listener import TLS
 from tests.kafka.produce import create_topic
@@ -325,6 +326,28 @@ def test_who_may_not_come_in_says_no_secret(secure: SecureBroker, wrong: dict[st
     assert kind == ("denied" if login else "failed")
     assert time.monotonic() - began < 30
     assert "another" not in text
+
+
+def test_a_refused_login_is_seen_where_the_broker_hangs_up(
+    secure: SecureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 The broker refuses the login and closes the connection.  2 The client is slow
+    and receives both at once.  3 It doesn't log in a second time.
+    """
+    connections = set[KafkaSSLTransport]()
+
+    def late(self: KafkaSSLTransport) -> tuple[bytes, Exception | None]:
+        connections.add(self)
+        time.sleep(0.5)
+        received: tuple[bytes, Exception | None] = receive(self)
+        return received
+
+    receive = KafkaSSLTransport._sock_recv
+    monkeypatch.setattr(KafkaSSLTransport, "_sock_recv", late)
+    user = admin_properties(secure.secure, client(password="another"))
+    kind, _ = refusal(WireTransaction(user, "x", TIMEOUT_MS, 20.0))
+    assert kind == "denied"
+    assert len(connections) == 1
 
 
 def test_what_it_does_not_know_is_left_to_librdkafka() -> None:
