@@ -1,1 +1,1 @@
-"""Bytes -> columns, or a reason: one folder a format."""
+"""Formats: bytes to columns, or a reason. Each has a folder."""

@@ -1,5 +1,6 @@
-"""Rows whose columns come from several parts of their messages: from the value, the key
-and headers.
+"""Decoder of rows whose columns come from several parts of a message.
+
+The parts are the value, the key and headers.
 """
 
 from __future__ import annotations
@@ -29,17 +30,20 @@ _VALUE = MESSAGES.get_field_index("value")
 
 @dataclass(frozen=True)
 class ComposedDecoder:
-    """All columns of a model, each from its part of the message.
+    """Decodes all columns of a model, each from its part of the message.
 
-    What becomes of a message is asked of the key, the headers and the value, in this
-    order, and the first that refuses it says why. `key` is given messages whose values
-    are their keys, and makes at most one row of each; its columns are those that
-    `fields` names in the model, in order. Where the value has one of them too, both
-    must be equal. `headers`: pairs of a column and the header it comes from. `part`:
-    which of the model's columns the value has. `primary_key`: the columns by which rows
-    are taken out of the table, none if none are. A message without a value does so,
-    whatever its headers are, where they all come from the key; else it is the value's
-    to judge.
+    The key judges a message first, then the headers, then the value: the first that
+    refuses it gives the reason.
+
+    - `key`: is given messages whose values are their keys, and makes at most one row of
+      each. Its columns are those that `fields` names in the model, in this order. Where
+      the value has one of them too, both must be equal.
+    - `headers`: pairs of a column and the header that it comes from.
+    - `part`: the columns of the model that the value has.
+    - `primary_key`: the columns by which rows are deleted from the table; empty if none
+      are. If all of them come from the key, a message without a value deletes the row
+      of its key, whatever its headers are. Otherwise the value's decoder judges such a
+      message.
     """
 
     model: ModelReference
@@ -52,13 +56,13 @@ class ComposedDecoder:
 
     @property
     def columns(self) -> Columns:
-        """The model's.
+        """The model's columns.
 
         Raises:
-            SpecError: the value doesn't give its part of the model, shares a column
-                with the key that can't be compared, or a header's column is no text and
-                no bytes.
-            BugError: the key's format doesn't give what it was asked for.
+            SpecError: the value's columns aren't its part of the model, the value
+                shares a column with the key that can't be compared, or a header's
+                column is neither String nor Binary.
+            BugError: the key's format gives other columns than it was asked for.
         """
         whole = Columns.of(model_now(self.model)[1])
         kinds = {column.name: column.type for column in whole.columns}
@@ -147,28 +151,30 @@ class ComposedDecoder:
         return self if value is None else replace(self, key=key, value=value)
 
     def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
-        """Each part's own."""
-        of_value = _named(self.value, messages, stages)
+        """The schema id of each message, from the part that its stage names."""
+        of_value = _schema_ids(self.value, messages, stages)
         if self.key is None:
             return of_value
         return pc.if_else(
-            pc.equal(stages, KEY), _named(self.key, _keys(messages), stages), of_value
+            pc.equal(stages, KEY),
+            _schema_ids(self.key, _keys_as_values(messages), stages),
+            of_value,
         )
 
     def open_telling(self, tell: Tell) -> Decode:
         schema = self.columns.arrow_schema
         of_value = self.value.columns.arrow_schema.names
-        key = None if self.key is None else _Keys(_opened(self.key, tell), self.fields)
-        return _Composer(
-            schema, _opened(self.value, tell), of_value, key, self.headers, self.primary_key
+        key = None if self.key is None else _KeyDecoder(_open_part(self.key, tell), self.fields)
+        return _BatchComposer(
+            schema, _open_part(self.value, tell), of_value, key, self.headers, self.primary_key
         ).decode
 
 
-def _opened(part: Decoder, tell: Tell) -> Decode:
+def _open_part(part: Decoder, tell: Tell) -> Decode:
     return part.open_telling(tell) if isinstance(part, UsesSchemas) else part.open()
 
 
-def _named(part: Decoder, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
+def _schema_ids(part: Decoder, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
     return (
         part.schema_ids(messages, stages)
         if isinstance(part, UsesSchemas)
@@ -176,21 +182,24 @@ def _named(part: Decoder, messages: pa.RecordBatch, stages: pa.StringArray) -> p
     )
 
 
-def _keys(messages: pa.RecordBatch) -> pa.RecordBatch:
-    """Messages whose values are their keys, as a key's decoder is given them."""
+def _keys_as_values(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Messages whose values are their keys, as a decoder of keys takes them."""
     return messages.set_column(_VALUE, MESSAGES.field(_VALUE), messages.column("key"))
 
 
 @dataclass(frozen=True)
-class _Keys:
-    """What decodes keys. `fields`: what the model calls its columns."""
+class _KeyDecoder:
+    """Decodes keys.
+
+    `fields`: the names that the model has for its columns.
+    """
 
     decode: Decode
     fields: tuple[str, ...]
 
     def decoded(self, messages: pa.RecordBatch) -> Decoded:
-        """The verdict on each message by its key alone."""
-        found = self.decode(_keys(messages))
+        """The verdict on each message, by its key alone."""
+        found = self.decode(_keys_as_values(messages))
         if found.dropped or found.filtered or found.rows.num_rows != found.valid:
             raise BugError(
                 "A key became no row, or several",
@@ -214,15 +223,18 @@ class _Keys:
         )
 
 
-class _Composer:
-    """What the recipe builds. `of_value`: the columns that the value has."""
+class _BatchComposer:
+    """Decodes batches of messages for a `ComposedDecoder`.
+
+    `of_value`: the columns that the value has.
+    """
 
     def __init__(
         self,
         schema: pa.Schema,
         value: Decode,
         of_value: Sequence[str],
-        key: _Keys | None,
+        key: _KeyDecoder | None,
         headers: Sequence[tuple[str, str]],
         primary_key: Sequence[str],
     ) -> None:
@@ -236,7 +248,7 @@ class _Composer:
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message."""
-        before = _every(messages.num_rows) if self._key is None else self._key.decoded(messages)
+        before = _all_of(messages.num_rows) if self._key is None else self._key.decoded(messages)
         before, tombstones = self._without_tombstones(before, messages)
         before = self._with_headers(before, messages)
         every = len(before.row_index) == messages.num_rows
@@ -244,13 +256,13 @@ class _Composer:
             self._value(messages if every else messages.take(before.row_index)), before.rows
         )
         made_from = after.row_index.to_numpy()
-        beside = (
+        other_columns = (
             before.rows
             if _is_range(made_from, before.rows.num_rows)
             else before.rows.take(after.row_index)
         )
         columns = {
-            **dict(zip(beside.schema.names, beside.columns, strict=True)),
+            **dict(zip(other_columns.schema.names, other_columns.columns, strict=True)),
             **dict(zip(self._of_value, after.rows.columns, strict=True)),
         }
         rows = pa.RecordBatch.from_arrays(
@@ -260,15 +272,16 @@ class _Composer:
         keyless = replace(before, rows=rows.slice(0, 0), row_index=before.row_index.slice(0, 0))
         whole = replace(
             together(self._schema, [replace(refused, rows=rows), keyless]),
-            deletes=_both(tombstones, refused.deletes),
+            deletes=_merged_deletes(tombstones, refused.deletes),
         )
-        return whole.refused(KEY, list(self._disagreeing(beside, after.rows)))
+        return whole.refused(KEY, list(self._disagreeing(other_columns, after.rows)))
 
     def _without_tombstones(
         self, before: Decoded, messages: pa.RecordBatch
     ) -> tuple[Decoded, Deletes | None]:
-        """The messages that have a value, and what those without one delete; None, if
-        that isn't asked for.
+        """Splits off the messages without a value: the others, and what these delete.
+
+        The deletes are None if the key doesn't have the whole primary key.
         """
         if not self._of_key:
             return before, None
@@ -282,15 +295,16 @@ class _Composer:
             deletes,
         )
 
-    def _with_keys(self, after: Decoded, beside: pa.RecordBatch) -> Decoded:
-        """With whole primary keys in the value's deletes: what the value doesn't have
-        of them, its message's key has.
+    def _with_keys(self, after: Decoded, other_columns: pa.RecordBatch) -> Decoded:
+        """Completes the primary keys in the value's deletes.
+
+        Columns that the value doesn't have are taken from the message's key.
         """
         if after.deletes is None or after.deletes.keys.schema.names == self._primary_key:
             return after
         keys, index = after.deletes.keys, after.deletes.index
         columns = [
-            keys.column(n) if n in keys.schema.names else beside.column(n).take(index)
+            keys.column(n) if n in keys.schema.names else other_columns.column(n).take(index)
             for n in self._primary_key
         ]
         return replace(
@@ -298,8 +312,10 @@ class _Composer:
         )
 
     def _with_headers(self, before: Decoded, messages: pa.RecordBatch) -> Decoded:
-        """With a column for each header; without the messages that have none, or one
-        that is no text, where that won't do.
+        """Adds a column for each header.
+
+        Refuses messages that lack a header whose column isn't nullable, and headers
+        that aren't UTF-8 where the column is a String.
         """
         columns, refusals = list(before.rows.columns), []
         headers = messages.column("headers")
@@ -335,10 +351,10 @@ class _Composer:
             HEADER, refusals
         )
 
-    def _disagreeing(self, beside: pa.RecordBatch, of_value: pa.RecordBatch) -> list[Refusal]:
-        """The rows whose key says something else than their value, by the columns that
-        both have.
-        """
+    def _disagreeing(
+        self, other_columns: pa.RecordBatch, of_value: pa.RecordBatch
+    ) -> list[Refusal]:
+        """Rows whose key and value differ in a column that both have."""
         both = (
             []
             if self._key is None
@@ -346,7 +362,7 @@ class _Composer:
         )
         return [
             Refusal(
-                _different(beside.column(name), of_value.column(self._of_value.index(name))),
+                _different(other_columns.column(name), of_value.column(self._of_value.index(name))),
                 "key:differs",
                 f"Expected the same as in the value - at the key's $.{name}",
             )
@@ -354,27 +370,26 @@ class _Composer:
         ]
 
 
-def _every(count: int) -> Decoded:
-    """So many messages without anything wrong, of which nothing is known yet."""
+def _all_of(count: int) -> Decoded:
+    """A verdict that takes each of `count` messages, as rows without columns so far."""
     return replace(nothing(pa.schema([])), row_index=pa.array(np.arange(count, dtype=np.int64)))
 
 
-def _both(tombstones: Deletes | None, of_value: Deletes | None) -> Deletes | None:
+def _merged_deletes(tombstones: Deletes | None, of_value: Deletes | None) -> Deletes | None:
     if tombstones is None or of_value is None:
         return of_value if tombstones is None else tombstones
     return tombstones.with_those(of_value)
 
 
 def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
-    """Whether a row was made from each of so many, in order."""
+    """Returns whether an index is 0, 1, ..., count - 1."""
     return len(index) == count and (
         not count or bool((index[1:] == index[:-1] + 1).all() and index[0] == 0)
     )
 
 
 def _different(one: pa.Array, other: pa.Array) -> npt.NDArray[np.intp]:
-    """Where two columns differ; null is like null alone."""
-    # Arrow's own word
+    """Positions at which two columns differ; null equals only null."""
     unlike = pc.fill_null(pc.not_equal(one, other), False).to_numpy(zero_copy_only=False)
     one_null = pc.not_equal(one.is_null(), other.is_null()).to_numpy(zero_copy_only=False)
     return np.flatnonzero(unlike | one_null)

@@ -1,7 +1,7 @@
-"""What a spec's `decode` section has, whatever its format: columns of the value, of the key
-and of headers.
+"""Settings of a spec's `decode` section that every format has.
 
-Each format adds its own options, and says which decoder they make.
+They say which columns come from the value, the key and headers. Each format adds its
+own options, and makes its decoder.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ KEYS = "What the keys are; the other settings of `decode.key` are the format's."
 
 
 class KeySection(Section):
-    """What the `decode.key` section of every format has; each format says its own name,
-    as a `Literal`, and its own options.
+    """Settings of `decode.key` that every format has.
+
+    Each format gives its name, as a `Literal`, and its own options.
     """
 
     by_schema: ClassVar[bool] = False
-    """See `Part.by_schema`."""
+    """As in `Part.by_schema`."""
 
     format: str = Field(description=KEYS)
     fields: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
@@ -73,7 +74,7 @@ class KeySection(Section):
     )
 
     def encoding(self, folder: Path, setting: str) -> Encoding:
-        """How the keys are written; the arguments are those of `RowSection.encoding`."""
+        """Encoding of the keys; the arguments are those of `RowSection.encoding`."""
         raise NotImplementedError
 
     def decoder(self, model: ModelReference) -> Decoder:
@@ -93,7 +94,7 @@ class KeySection(Section):
 
     @property
     def part(self) -> Part:
-        """The columns of the schema that come from the key."""
+        """Columns of the schema that come from the key."""
         prefix, place = self.fields_prefix or "", "decode.key.fields"
         return Part(
             only=self.fields,
@@ -105,7 +106,7 @@ class KeySection(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """The names under `fields` differ, and all begin with the prefix."""
+        """Finds names twice under `fields`, and names without the prefix."""
         fields, prefix = names_in(written.get("fields")), written.get("fields_prefix")
         twice = [name for name, count in Counter(fields).items() if count > 1]
         if twice:
@@ -138,15 +139,16 @@ SchemaReference = Annotated[
 
 
 class FormatSection(Section):
-    """What the `decode` section of every format has; each format says its own name, as
-    a `Literal`, and its own options.
+    """Settings of `decode` that every format has.
 
-    `schema` is relative to the spec. A format that needs one to decode requires it; one
-    that knows its columns by itself may do without.
+    Each format gives its name, as a `Literal`, and its own options.
+
+    `schema` is relative to the spec. A format that needs a schema to decode requires
+    it; a format that knows its columns by itself does without.
     """
 
     by_schema: ClassVar[bool] = False
-    """See `Part.by_schema`."""
+    """As in `Part.by_schema`."""
 
     format: str = Field(description=VALUES)
     schema_: SchemaReference | None = Field(
@@ -180,9 +182,9 @@ class FormatSection(Section):
     )
 
     def decoder(self, folder: Path) -> Decoder:
-        """Makes the decoder that the section asks for.
+        """Makes the decoder that the section describes.
 
-        `folder`: what its files are relative to.
+        `folder`: what the section's files are relative to.
 
         Raises:
             SpecError: no decoder can be made.
@@ -191,7 +193,7 @@ class FormatSection(Section):
 
     @property
     def part(self) -> Part:
-        """The columns of the schema that come from the value."""
+        """Columns of the schema that come from the value."""
         of_key = (
             self.key.fields if self.key is not None and self.fields_include == "except_key" else ()
         )
@@ -202,8 +204,10 @@ class FormatSection(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Key, value and headers are columns of one schema, and each column comes from
-        one place, or from key and value alike.
+        """Finds settings of key, headers and schema that don't go together.
+
+        Key, value and headers fill columns of one schema. Each column comes from one of
+        them, or from key and value alike.
         """
         key, headers = section_of(written, "key"), section_of(written, "headers")
         for part in ("key", "headers"):
@@ -234,7 +238,7 @@ class FormatSection(Section):
 
 
 class RowSection(FormatSection):
-    """What the sections of formats have whose messages are one row each."""
+    """Settings of formats whose messages are one row each."""
 
     schema_: SchemaReference = Field(
         alias="schema",
@@ -252,7 +256,7 @@ class RowSection(FormatSection):
     )
 
     def encoding(self, folder: Path, setting: str) -> Encoding:
-        """How the values are written.
+        """Encoding of the values.
 
         Args:
             folder: what files are relative to.

@@ -1,6 +1,6 @@
-"""The formats that there are: one line each.
+"""Table of all formats, one line each.
 
-What stands behind a line is loaded when a spec names the format.
+A format's modules are loaded when a spec names it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ FORMATS = {
 }
 
 ASKING = frozenset({"avro-confluent", "protobuf-confluent"})
-"""Those that ask a schema registry."""
+"""Formats that ask a schema registry."""
 
 DecodeSection = Annotated[FormatSection, OfItsKind("format", "json", FORMATS)]
 """A spec's `decode` section."""
 
 
 def asks_registry(written: Mapping[str, Any]) -> bool:
-    """Whether a section, of values or of keys, is of a format that asks a schema registry."""
+    """Returns whether a section, of values or of keys, asks a schema registry."""
     name = written.get("format")
     return isinstance(name, str) and name in ASKING
 
@@ -48,30 +48,29 @@ def asks_registry(written: Mapping[str, Any]) -> bool:
 def make_decoder(
     section: FormatSection, folder: Path, primary_key: tuple[str, ...] = (), *, keeps: bool = False
 ) -> Decoder:
-    """The decoder that a `decode` section asks for.
+    """Makes the decoder that a `decode` section describes.
 
     Args:
-        section: what the spec says.
-        folder: where it lies.
-        primary_key: the columns by which rows are to be taken out of the table; none,
-            if it only grows. Change events take rows out, and so does a message without
-            a value whose key has all of these columns.
-        keeps: whether the row of a key keeps what a change of it leaves alone.
+        section: the section of the spec.
+        folder: the spec's folder.
+        primary_key: the columns by which rows are deleted from the table; empty if the
+            table is append-only. Change events delete rows, and so does a message
+            without a value whose key has all of these columns.
+        keeps: whether the table can keep the values that a change leaves alone.
 
     Raises:
-        SpecError: no decoder can be made of it.
+        SpecError: no decoder can be made of the section.
     """
     value = section.decoder(folder)
     if primary_key:
-        from windrow.ingest.ports.decoder import (
-            TellsDeletes,
-        )  # Arrow is loaded where there is something to decode
+        # loads Arrow, which only decoding needs
+        from windrow.ingest.ports.decoder import TellsDeletes
 
         mine = tuple(name for name in primary_key if name not in section.part.without)
         value = value.with_deletes(mine, keeps=keeps) if isinstance(value, TellsDeletes) else value
     if section.schema_ is None or (section.key is None and not section.headers):
         return value
-    from windrow.ingest.formats.composed import ComposedDecoder  # as above
+    from windrow.ingest.formats.composed import ComposedDecoder  # loads Arrow, too
 
     headers = tuple(section.headers.items())
     model = ModelReference(section.schema_, folder)

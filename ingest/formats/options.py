@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 
 
 TimestampForm = Literal["iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]
-"""ISO 8601 with an offset; the same, in UTC where there is no offset; as numbers since 1970."""
+"""How timestamps are written.
+
+`iso-8601` needs an offset; `sql` is UTC where there is no offset; the others are
+numbers since 1970.
+"""
 
 DateForm = Literal["iso-8601", "epoch_days"]
-"""As in ISO 8601; as whole days since 1970."""
+"""How dates are written: as ISO 8601, or as whole days since 1970."""
 
 DecimalForm = Literal["numeric", "base64"]
-"""By their digits, as a number or a text; by the bytes of the whole number that these
-are without the point, in base64.
+"""How decimals are written.
+
+`numeric`: by their digits, as a number or a text. `base64`: by the bytes of the
+unscaled integer.
 """
 
 
@@ -42,7 +48,7 @@ Zone = Annotated[
 
 
 class FinerOptions(Section):
-    """Of formats whose timestamps may be finer than a column's."""
+    """Option of formats whose timestamps may be finer than a column's."""
 
     finer: Literal["truncate", "dead"] = Field(
         default="truncate",
@@ -55,7 +61,7 @@ class FinerOptions(Section):
 
 
 class TimestampOptions(FinerOptions):
-    """Of formats whose timestamps are written as text or numbers."""
+    """Options of formats whose timestamps are written as text or numbers."""
 
     timestamps: TimestampForm = Field(
         default="iso-8601",
@@ -76,23 +82,22 @@ class TimestampOptions(FinerOptions):
 
     @property
     def reading(self) -> Reading:
-        """How values are read."""
-        from windrow.ingest.formats.json.values import (
-            Reading,
-        )  # Arrow is loaded where there is something to decode
+        """The options as a decoder takes them."""
+        # loads Arrow, which only decoding needs
+        from windrow.ingest.formats.json.values import Reading
 
         return Reading(self.timestamps, zone=self.zone)
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Numbers have no zone."""
+        """Finds a zone for numbers, which have none."""
         yield from super().conflicts(written)
         if written.get("zone") is not None and str(written.get("timestamps")).startswith("epoch_"):
             yield ("zone",), "goes with timestamps that are text: numbers since 1970 have no zone"
 
 
 class ReadingOptions(TimestampOptions):
-    """Of formats whose values may be of another kind than their columns."""
+    """Options of formats whose values may have another type than their columns."""
 
     coerce: Literal["strict", "lenient"] = Field(
         default="strict",
@@ -105,14 +110,14 @@ class ReadingOptions(TimestampOptions):
 
     @property
     def reading(self) -> Reading:
-        """How values are read."""
-        from windrow.ingest.formats.json.values import Reading  # as above
+        """The options as a decoder takes them."""
+        from windrow.ingest.formats.json.values import Reading  # loads Arrow, too
 
         return Reading(self.timestamps, lenient=self.coerce == "lenient", zone=self.zone)
 
 
 class ConnectOptions(Section):
-    """Of formats that Kafka Connect writes: how its values look in JSON."""
+    """Options of formats that Kafka Connect writes: how its values look in JSON."""
 
     dates: DateForm = Field(
         default="iso-8601",

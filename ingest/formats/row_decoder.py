@@ -1,4 +1,4 @@
-"""Decoder of messages that are one row each, whatever they are written in."""
+"""Decoder of messages that are one row each, in any encoding."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ from windrow.ingest.schema.part import WHOLE, Part
 
 OnNull = Literal["dead", "drop"]
 DecodeValues = Callable[[pa.BinaryArray, OnNull], Decoded]
-"""The verdict on each value of a batch."""
+"""Gives the verdict on each value of a batch."""
 
 
 class Encoding(Protocol):
-    """How a row is written in bytes, with all that a spec says about it.
+    """Encoding of rows, with all the options that a spec gives for it.
 
-    Picklable and hashable: tasks get it, and batch decoders are kept by it.
+    Picklable and hashable: tasks are given it, and it is a key of the cache of batch
+    decoders.
     """
 
     def now(self) -> Self:
-        """The same encoding with the content that its files have now.
+        """Returns the same encoding with the present content of its files.
 
         Raises:
             SpecError: a file can't be read.
         """
 
     def check(self, columns: Columns) -> None:
-        """Refuses columns that can't come from it.
+        """Refuses columns for which the encoding has no values.
 
         Raises:
-            SpecError: with each such column.
+            SpecError: names each such column.
         """
 
     def open(self, columns: Columns) -> DecodeValues:
-        """What decodes values to columns that were checked, for the thread that asks."""
+        """Makes a function that decodes values to checked columns, for one thread."""
 
 
 @dataclass(frozen=True)
 class RowDecoder:
-    """Messages in one encoding to the columns of a pandera model, one row a message.
+    """Decodes messages of one encoding to columns of a pandera model: a row a message.
 
-    `on_null`: what a message without a value becomes; `part`: the columns of the model
-    that the messages hold.
+    `on_null`: what becomes of a message without a value. `part`: the columns of the
+    model that the messages hold.
     """
 
     model: ModelReference
@@ -61,7 +62,10 @@ class RowDecoder:
         return replace(self, encoding=self.encoding.now()).checked(model_now(self.model)[1])
 
     def open(self) -> Decode:
-        """What it opens is kept for the thread until one of the files changes."""
+        """Opens the decoder for this thread.
+
+        What was opened is kept until one of the files changes.
+        """
         fixed = replace(self, encoding=self.encoding.now())
         decode = built_of_model(
             fixed, self.model, lambda model: fixed.encoding.open(fixed.checked(model))
@@ -69,10 +73,10 @@ class RowDecoder:
         return lambda messages: decode(messages.column("value"), self.on_null)
 
     def checked(self, model: type[Any]) -> Columns:
-        """The columns of a model that the messages hold.
+        """Columns of a model that the messages hold.
 
         Raises:
-            SpecError: they can't come from the encoding.
+            SpecError: the encoding has no values for one of them.
         """
         columns = self.part.of(Columns.of(model))
         self.encoding.check(columns)
@@ -80,10 +84,10 @@ class RowDecoder:
 
 
 def refuse_columns(names: Collection[str], encoding: str, do: str) -> None:
-    """Refuses a schema for the columns that an encoding has no values for, if there are any.
+    """Refuses a schema if an encoding has no values for some of its columns.
 
     Raises:
-        SpecError: with each column.
+        SpecError: names each of these columns, if there are any.
     """
     if names:
         what = f"The schema can't be used for {encoding}: {', '.join(names)}"

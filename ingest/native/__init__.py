@@ -1,3 +1,5 @@
-"""Functions that numba compiles to machine code: made once for a machine and a version,
-and loaded by everybody else without numba.
+"""Functions that numba compiles to machine code.
+
+The code is made once for a machine and a version; everybody else loads it without
+numba.
 """

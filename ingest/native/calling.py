@@ -1,7 +1,7 @@
-"""Compiled functions as others call them: loaded from where they are kept, without
-numba, which is imported only to make them.
+"""Compiled functions as other modules call them.
 
-What that saves a worker is in this folder's README.md.
+They are loaded from where they are kept, without numba, which is imported only to make
+them. This folder's README.md says what that saves a worker.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ _SOURCES: set[str] = set()
 
 
 class Compiled:
-    """The compiled functions of a module, by their names.
+    """Compiled functions of a module, as attributes.
 
-    Asked for the first one, it loads all of them, or makes them first.
+    The first access loads all of them, or makes them first.
 
-    They are kept in a folder of their sources: so nothing stale is ever loaded, and two
-    processes that begin at once write the same, each in one step. What lies there
-    damaged is made anew; if there is no such place, they are made for this process
-    alone.
+    They are kept in a folder that is named by their sources: so stale code is never
+    loaded, and two processes that begin at once write the same, each in one step.
+    Damaged files are made anew. If no such folder can be written to, each process makes
+    them for itself.
     """
 
     def __init__(self, module: str) -> None:
-        """`module`: its name. It is imported only to make code."""
+        """Names the functions' module.
+
+        `module`: its name. It is imported only to make code.
+        """
         self._module = module
         self._loading = threading.Lock()
 
     def __getattr__(self, name: str) -> Function:
-        """A function."""
+        """The function of this name."""
         if name.startswith("_"):
             raise AttributeError(name)
         with self._loading:
@@ -55,7 +58,7 @@ class Compiled:
         return loaded(self._image())
 
     def _source(self) -> Path:
-        """The module's file, without importing it."""
+        """The module's file, without importing the module."""
         spec = find_spec(self._module)
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(self._module)
@@ -64,44 +67,43 @@ class Compiled:
         return source
 
     def _image(self) -> Image:
-        """What is kept, or is made and kept."""
+        """The code that is kept; otherwise it is made, and kept."""
         source, file = self._source(), self._module.rpartition(".")[2] + ".code"
         made = None
         for folder in folders(source):
             try:
                 return unpacked((folder / file).read_bytes())
             except DamagedCodeError:
-                _LOG.warning("compiled code in %s is damaged, and made anew", folder)
+                _LOG.warning("Compiled code in %s is damaged, and is made anew.", folder)
             except FileNotFoundError:
                 pass
             except OSError as error:
-                _LOG.warning("compiled code can't be read in %s: %s", folder, type(error).__name__)
+                _LOG.warning("Compiled code in %s can't be read: %s", folder, type(error).__name__)
                 continue
             made = made or self._made()
             try:
                 _keep(folder / file, made.packed())
             except OSError as error:
-                _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
+                _LOG.warning("Compiled code can't be kept in %s: %s", folder, type(error).__name__)
             else:
                 return made
         return made or self._made()
 
     def _made(self) -> Image:
         with waiting_for(f"machine code of {self._module}, which is made once and kept"):
-            from windrow.ingest.native.making import (
-                image_of,
-            )  # numba is loaded only where code is made
+            # loads numba
+            from windrow.ingest.native.making import image_of
 
             return image_of(self._module)
 
 
 def loaded_sources() -> set[str]:
-    """The files of which this process has compiled code, whether it has imported them or not."""
+    """Files of the compiled code in this process, even if it hasn't imported them."""
     return set(_SOURCES)
 
 
 def _keep(file: Path, data: bytes) -> None:
-    """Under its name only when it is whole."""
+    """Writes a file, which has its name only when it is whole."""
     handle, name = tempfile.mkstemp(dir=file.parent)
     try:
         with os.fdopen(handle, "wb") as out:

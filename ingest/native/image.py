@@ -1,5 +1,6 @@
-"""Machine code as it is kept and called: an object file, and how Python calls the
-functions in it.
+"""Machine code as it is kept and called.
+
+It is an object file, and a description of how Python calls the functions in it.
 """
 
 from __future__ import annotations
@@ -16,23 +17,28 @@ import msgspec
 import numpy as np
 
 Function = Callable[..., Any]
-"""As Python sees it. What machine code makes of its arguments, Python's types have no words for."""
+"""A function as Python sees it.
+
+Python's types can't describe what machine code makes of its arguments.
+"""
 
 _LOADED: list[object] = []
 """Keeps what LLVM has loaded: it unloads what nobody refers to."""
 
 
 _MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (r-(?:.*\n(?![0-9a-f]+-))*)", re.MULTILINE)
-"""Memory in Linux's smaps that nobody can write to: where it begins and ends, and the rest."""
+"""Memory in Linux's smaps that nobody can write to: begin, end, and the rest."""
 
 
 class DamagedCodeError(ValueError):
-    """These bytes are not what was kept."""
+    """The bytes are not those that were kept."""
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """A number of 64 bits, or a contiguous array of numbers: of which type, and of how
-    many dimensions (0: a number).
+    """A parameter: a number, or a contiguous array of numbers.
+
+    `type`: of the number or numbers; `dimensions`: of the array, 0 for a number;
+    `written`: whether the function writes to the array.
     """
 
     type: Literal["int64", "int32", "uint64", "uint8"]
@@ -40,7 +46,9 @@ class Parameter(msgspec.Struct, frozen=True):
     written: bool = False
 
     def words(self, argument: Any) -> Iterator[int]:
-        """What the machine code is given for an argument: the number, or address and lengths.
+        """Words that the machine code gets for an argument.
+
+        The number itself, or an array's address and lengths.
 
         Raises:
             TypeError: it is another array than the code was made for.
@@ -59,7 +67,7 @@ class Parameter(msgspec.Struct, frozen=True):
             or (self.written and not argument.flags.writeable)
         ):
             msg = (
-                f"compiled code wants a contiguous array of {self.type} with {self.dimensions}"
+                f"compiled code needs a contiguous array of {self.type} with {self.dimensions}"
                 " dimensions"
             )
             raise TypeError(msg)
@@ -68,7 +76,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
     @property
     def types(self) -> list[Any]:
-        """Those of the words, for C."""
+        """Types of the words, for C."""
         return (
             [ctypes.c_void_p, *[ctypes.c_int64] * self.dimensions]
             if self.dimensions
@@ -77,7 +85,10 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class EntryPoint(msgspec.Struct, frozen=True):
-    """A function: its name in the object file, what it takes, and whether it gives a number."""
+    """A function in the object file.
+
+    `symbol`: its name there; `gives`: whether it returns a number.
+    """
 
     symbol: str
     parameters: tuple[Parameter, ...]
@@ -85,32 +96,32 @@ class EntryPoint(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """Machine code: an object file of LLVM's, and what in it is called from outside."""
+    """Machine code: LLVM's object file, and its functions that are called from outside."""
 
     code: bytes
     entries: dict[str, EntryPoint]
 
     def packed(self) -> bytes:
-        """As it is kept: with a digest, by which a file that was cut off is known."""
+        """Bytes to keep, with a digest that tells a file that was cut off."""
         data = msgspec.msgpack.encode(self)
         return hashlib.sha256(data).digest() + data
 
 
 def unpacked(data: bytes) -> Image:
-    """What was `packed`.
+    """The image in bytes from `packed`.
 
     Raises:
-        DamagedCodeError: it isn't.
+        DamagedCodeError: the digest doesn't match.
     """
     size = hashlib.sha256().digest_size
     if hashlib.sha256(data[size:]).digest() != data[:size]:
-        msg = "the digest is another"
+        msg = "the digest doesn't match"
         raise DamagedCodeError(msg)
     return msgspec.msgpack.decode(data[size:], type=Image)
 
 
 def loaded(image: Image) -> dict[str, Function]:
-    """Loads an object file with LLVM, for as long as the process lives; its functions.
+    """Loads an object file with LLVM, until the process ends; returns its functions.
 
     Raises:
         RuntimeError: they call a function of C that this process doesn't have.
@@ -130,10 +141,10 @@ def loaded(image: Image) -> dict[str, Function]:
 
 
 def _function(address: int, entry: EntryPoint) -> Function:
-    """As numba calls it: places for what it gives and for why it failed, then the
-    words; 0 if it went well.
+    """Makes a Python function of the code at an address.
 
-    Python's lock is let go of.
+    It is called as numba calls it: with places for the result and for an error, then
+    the words; it returns 0 if it succeeded. Python's lock is released meanwhile.
     """
     types = [kind for parameter in entry.parameters for kind in parameter.types]
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *types)(address)
@@ -154,16 +165,17 @@ def _function(address: int, entry: EntryPoint) -> Function:
 
 
 def _forget_pages_of(library: str) -> None:
-    """Takes a library's pages out of this process's memory; they are read again where needed.
+    """Takes a library's pages out of this process's memory.
 
-    LLVM runs once through forty megabytes of them, which a worker would hold to its end.
+    They are read again when needed. LLVM runs once through forty megabytes of them,
+    which a worker would hold to its end.
     """
     try:
         maps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return  # another system than Linux
     for begin, end, about in _MAPPING.findall(maps):
-        # what was never written to, and isn't in swap, is the file's: nothing is lost
+        # pages that were never written to, and aren't in swap, are in the file: nothing is lost
         if library in about and all(
             re.search(rf"^{kind}: +0 kB$", about, re.MULTILINE)
             for kind in ("Private_Dirty", "Swap")

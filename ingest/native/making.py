@@ -1,10 +1,10 @@
-"""Making machine code of functions: numba compiles them, and LLVM writes an object file
-for each module.
+"""Making machine code of functions.
 
-What loops over every byte of the messages is written in the part of Python that numba
-compiles. A module that has such functions imports this one, and numba with it: so both
-are imported only where code is made. Who calls the functions does it by
-`calling.Compiled`.
+numba compiles them, and LLVM writes an object file for each module.
+
+Loops over every byte of the messages are written in the part of Python that numba
+compiles. A module with such functions imports this one, and numba with it: so both are
+imported only to make code. Other modules call the functions through `calling.Compiled`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ __all__ = [
 """All that modules with compiled functions need; nothing else imports numba."""
 
 _FLAGS = {"nogil": True, "error_model": "numpy", "_nrt": False}
-"""Without Python's lock, a look for zero before each division, and memory management.
+"""Options of numba.
 
-Bounds are looked at where NUMBA_BOUNDSCHECK=1 is.
+Python's lock is released; divisions don't check for zero; numba's memory management is
+left out. Bounds are checked only with NUMBA_BOUNDSCHECK=1.
 """
 _njit: Any = numba.njit  # numba's types don't know these flags
 _settings: Any = numba.config
@@ -64,7 +65,10 @@ _signatures: Any = sigutils
 _populate: Any = populate_array
 
 intrinsic: Callable[[Function], Function] = numba.extending.intrinsic
-"""Makes a function of LLVM's instructions; its first argument is numba's, not the caller's."""
+"""Makes a function of LLVM's instructions.
+
+Its first argument is numba's, not the caller's.
+"""
 
 
 @dataclass(frozen=True)
@@ -76,22 +80,25 @@ class Compilable:
 
 
 def compiled(signature: object) -> Callable[[Function], Compilable]:
-    """A function that Python calls, for one signature: a text, or numba's types of its
-    arguments.
+    """Marks a function that Python calls.
+
+    `signature`: a text, or numba's types of its arguments.
     """
     return lambda function: Compilable(function, signature)
 
 
 def part(function: Function) -> Function:
-    """A piece of compiled functions: it becomes part of each that calls it, and is
-    never called from Python.
+    """Marks a part of compiled functions.
+
+    It becomes part of each function that calls it, and is never called from Python.
     """
     return _njit(**_FLAGS)(function)  # type: ignore[no-any-return]
 
 
 def inlined(function: Function) -> Function:
-    """A part that is written out wherever it is called: for what is called for every
-    value, and has many arguments.
+    """Marks a part that is inlined wherever it is called.
+
+    For parts that are called for every value, and have many arguments.
     """
     return _njit(forceinline=True, **_FLAGS)(function)  # type: ignore[no-any-return]
 
@@ -99,15 +106,15 @@ def inlined(function: Function) -> Function:
 # --------------------------------------------------------------------------------------------------
 
 OCTETS = types.Array(types.uint8, 1, "C", readonly=True)
-"""Bytes that are only read: those of messages lie in Arrow's memory."""
+"""Type of bytes that are only read: those of messages are in Arrow's memory."""
 
 CHECKED = bool(_settings.BOUNDSCHECK)
-"""Whether all bounds are checked, which is for tests."""
+"""True if all bounds are checked, which is for tests."""
 
 
 @intrinsic
 def _memory(_: Any, array: Any) -> Any:
-    """The address of a contiguous array's first element, as something that can be indexed."""
+    """Address of a contiguous array's first element, which can be indexed."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -121,11 +128,11 @@ def _itself(array: Any) -> Any:
 
 
 memory = _itself if CHECKED else _memory
-"""A contiguous array's memory, for functions that are called often: an array is many
-words, which numba hands on at each call.
+"""A contiguous array's memory, for functions that are called often.
 
-It is indexed like the array, and lives no longer than it. Its bounds can't be checked:
-so where they shall be, it is the array.
+An array is many words, which numba passes on at each call; its memory is one. It is
+indexed like the array, and lives no longer than it. Its bounds can't be checked: where
+they have to be, it is the array itself.
 """
 
 
@@ -149,8 +156,9 @@ def _put_together(data: Any, at: Any) -> Any:
 
 
 word_at = _put_together if CHECKED else _loaded
-"""Eight bytes of `memory`, from a place on, as one number whose lowest byte comes
-first; they must all be there.
+"""Eight bytes of `memory` from an index on, as one number, the lowest byte first.
+
+The caller makes sure that all eight exist.
 """
 
 
@@ -193,12 +201,15 @@ def _taken_apart(data: Any, at: Any, word: Any) -> None:
 
 
 put_word = _taken_apart if CHECKED else _stored
-"""Eight bytes to a place, where there must be room for all of them."""
+"""Writes eight bytes at an index.
+
+The caller makes sure that there is room for all eight.
+"""
 
 
 @inlined
 def below(n: Any) -> Any:
-    """A mask of the first n bytes of such a number, 1 to 8."""
+    """Mask of the first n bytes of a number from `word_at`; n is 1 to 8."""
     return ~np.uint64(0) >> np.uint64(64 - 8 * n)
 
 
@@ -206,7 +217,7 @@ def below(n: Any) -> Any:
 
 
 def image_of(module: str) -> Image:
-    """A module's compilable functions as machine code, for this processor."""
+    """Compiles a module's functions to machine code for this processor."""
     triple, processor, features = cpu_target.target_context.codegen().magic_tuple()
     target = llvm.Target.from_triple(triple)
     machine = target.create_target_machine(
@@ -232,8 +243,9 @@ def _compilables(module: ModuleType) -> dict[str, Compilable]:
 
 @intrinsic
 def _array(_: Any, data: Any, shape: Any) -> Any:
-    """The contiguous array at an address. numba's own `carray` needs its memory
-    management, which is left out.
+    """The contiguous array at an address.
+
+    numba's own `carray` needs its memory management, which is left out.
     """
     kind = types.Array(data.dtype, len(shape), "C")
 
@@ -249,13 +261,16 @@ def _array(_: Any, data: Any, shape: Any) -> Any:
         _populate(
             array, data=arguments[0], shape=lengths, strides=strides, itemsize=size, meminfo=None
         )
-        return array._getvalue()  # numba's own way to say it  # noqa: SLF001
+        return array._getvalue()  # numba has no public way  # noqa: SLF001
 
     return kind(data, shape), code
 
 
 def _compile(made: Compilable) -> tuple[Any, EntryPoint]:
-    """The function for one that has words only: numba's library, and its entry there."""
+    """Compiles a function that takes words only, and calls the given one.
+
+    Returns numba's library and the function's entry in it.
+    """
     kinds, _ = _signatures.normalize_signature(made.signature)
     names, words, values, parameters = [], [], [], []
     for i, kind in enumerate(kinds):
@@ -275,13 +290,13 @@ def _compile(made: Compilable) -> tuple[Any, EntryPoint]:
             values.append(f"a{i}")
             parameters.append(Parameter(str(kind)))  # type: ignore[arg-type]
     scope = {"function": part(made.function), "array": _array}
-    exec(  # noqa: S102
-        f"def entry({', '.join(names)}):\n    return function({', '.join(values)})", scope
-    )  # text of our own making
+    # the text is made of names from above
+    entry = f"def entry({', '.join(names)}):\n    return function({', '.join(values)})"
+    exec(entry, scope)  # noqa: S102
     done = _njit(tuple(words), **_FLAGS)(scope["entry"]).overloads[tuple(words)]
     given = done.signature.return_type
     if given not in {types.int64, types.none}:
-        msg = f"a compiled function gives int64 or nothing, not {given}"
+        msg = f"a compiled function returns int64 or nothing, not {given}"
         raise TypeError(msg)
     return done.library, EntryPoint(
         done.fndesc.llvm_func_name, tuple(parameters), gives=given == types.int64

@@ -1,5 +1,7 @@
-"""Where compiled code is kept: in a folder named by all that it depends on, which
-nobody but who runs it may write to.
+"""Folders in which compiled code is kept.
+
+A folder is named by everything that the code depends on. Nobody but the user who runs
+it may write to it.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "
 
 
 def folders(source: Path) -> Iterator[Path]:
-    """Where code compiled from a module may be kept, best first: beside Python's own
-    compiled modules, else in the user's cache.
+    """Folders for the code compiled from a module, best first.
+
+    The first is next to Python's own compiled modules, the second in the user's cache.
+    A folder is left out if it can't be written to, or if others could write to it.
     """
     name = fingerprint(source)
     beside = Path(cache_from_source(str(source))).parent / "compiled" / name
@@ -38,15 +42,16 @@ def folders(source: Path) -> Iterator[Path]:
 
 
 def sources(source: Path) -> list[Path]:
-    """All that becomes part of code compiled from a module: what is beside it, in
-    `shared` beside its folder, and what compiles.
+    """Files that become part of the code compiled from a module.
+
+    Those of its own folder, of the folder `shared` next to that, and of this folder.
     """
     places = Path(__file__).parent, source.parent, source.parent.parent / "shared"
     return list(dict.fromkeys(path for folder in places for path in sorted(folder.glob("*.py"))))
 
 
 def fingerprint(source: Path) -> str:
-    """Changes with whatever the code compiled from a module depends on."""
+    """A digest that changes with everything that a module's compiled code depends on."""
     digest = hashlib.sha256()
     settings = sorted(
         (name, value) for name, value in os.environ.items() if name.startswith("NUMBA_")
@@ -67,9 +72,9 @@ def fingerprint(source: Path) -> str:
 
 @cache
 def _processor() -> list[str]:
-    """What Linux says of the first processor that tells what it can run.
+    """What Linux says of the first processor that describes its abilities.
 
-    What numba keeps itself, it holds against its processor, too.
+    numba checks its own cache against the processor, too.
     """
     try:
         first = (
@@ -83,9 +88,9 @@ def _processor() -> list[str]:
 
 
 def _writable(*folders: Path) -> bool:
-    """Whether the last one can be written to.
+    """Returns whether the last folder can be written to.
 
-    Those that aren't there are made, in their order, for this user alone.
+    Missing folders are made, in their order, for this user alone.
     """
     try:
         for folder in folders:
@@ -97,7 +102,10 @@ def _writable(*folders: Path) -> bool:
 
 
 def _private(folder: Path) -> bool:
-    """Whether it is this user's own folder, not a link to one, and nobody else may write to it."""
+    """Returns whether a folder is this user's own.
+
+    It may not be a link, and nobody else may write to it.
+    """
     about = folder.lstat()
     return (
         stat.S_ISDIR(about.st_mode)
@@ -107,6 +115,6 @@ def _private(folder: Path) -> bool:
 
 
 def _anybodys(folder: Path) -> bool:
-    """Whether anybody may put something else in the place of what lies in a folder."""
+    """Returns whether anybody may replace what is in a folder."""
     mode = folder.stat().st_mode
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX

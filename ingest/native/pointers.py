@@ -1,4 +1,4 @@
-"""What compiled code does with addresses: it calls C functions, and reads and writes words there.
+"""Use of addresses in compiled code: calls of C functions, reads and writes of words.
 
 Parts of other modules' functions.
 """
@@ -33,13 +33,13 @@ def _call_to(result: types.Type) -> Callable[..., Any]:
 
 
 call_at = intrinsic(_call_to(types.int64))
-"""The C function at an address, with a tuple of words.
+"""Calls the C function at an address, with a tuple of words.
 
-Also for one that gives nothing: what is in the place of its answer is not used.
+Also a function that returns nothing: its result is then not used.
 """
 
 call32_at = intrinsic(_call_to(types.int32))
-"""For one that gives an int, of whose word only one half says something."""
+"""Calls a C function that returns an int, of 32 bits."""
 
 
 def _at(kind: types.Type) -> Callable[..., Any]:
@@ -79,7 +79,10 @@ put_byte_at = intrinsic(_put(types.uint8))
 
 @part
 def copy_bytes(source: Any, length: Any, target: Any) -> None:
-    """Bytes from one address to another, eight at a time, and never one more than there are."""
+    """Copies bytes from one address to another, eight at a time.
+
+    It never touches a byte beyond them.
+    """
     while length >= 8:
         put_int64_at(target, int64_at(source))
         source, target, length = source + 8, target + 8, length - 8

@@ -1,1 +1,1 @@
-"""What a message looks like when it comes in, a row when it goes out, and the columns beside it."""
+"""Schemas of messages, of rows, and of the metadata columns of a row."""

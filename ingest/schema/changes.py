@@ -1,5 +1,6 @@
-"""The shape of what is staged for a table with a primary key: rows, and between them
-what takes a row out, in the order of the log.
+"""Schema of what is staged for a table with a primary key.
+
+These are changes, in the order of the log: rows, and between them deletes.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ import numpy as np
 import pyarrow as pa
 
 DELETED = "_deleted"
-"""A column of each change: whether it takes the row of its key out.
+"""Column of each change: true if it deletes the row of its key.
 
-Then it has the columns of the primary key, and nulls.
+Then it has only the columns of the primary key; the others are null.
 """
 
 UNAVAILABLE = pa.field("_unavailable", pa.list_(pa.string()))
-"""The last column of a change, where a table keeps what changes leave alone, in no row
-of it: which columns are null because the change left them alone.
+"""Last column of a change, for tables that keep the values that changes leave alone.
 
-Null or empty: none.
+It names the columns that are null because the change left them alone; null or empty:
+none. The table itself doesn't have it.
 """
 
 
 def change_schema(rows: pa.Schema, primary_key: Collection[str]) -> pa.Schema:
-    """The columns of changes of such rows."""
+    """Schema of changes of rows with this schema."""
     return pa.schema(
         [
             *(f if f.name in primary_key else f.with_nullable(True) for f in rows),
@@ -40,13 +41,17 @@ def changes(
     key_index: pa.Int64Array,
     unavailable: pa.ListArray | None = None,
 ) -> tuple[pa.RecordBatch, pa.Int64Array]:
-    """Rows, and the keys of those to be taken out, as changes in the order of their
-    messages; and the message of each.
+    """Changes in the order of their messages, and the message of each.
 
-    `unavailable`: of each row; None where none leaves a column alone, and the changes
-    have no column for it.
+    In one message deletes come first.
 
-    In one message what takes out comes first.
+    Args:
+        rows: the rows.
+        row_index: the message of each row.
+        keys: the keys of the rows to delete.
+        key_index: the message of each key.
+        unavailable: the columns that each row leaves alone; None if the changes have no
+            column for it.
     """
     index = pa.concat_arrays([key_index, row_index])
     order = pa.array(np.argsort(index.to_numpy(), kind="stable"))
@@ -64,15 +69,17 @@ def changes(
         unavailable = pa.concat_arrays(
             [pa.nulls(len(key_index), UNAVAILABLE.type), unavailable]
         ).take(order)
-    return _with(rows.schema.names, columns, deleted, unavailable), index.take(order)
+    return _change_batch(rows.schema.names, columns, deleted, unavailable), index.take(order)
 
 
 def only_rows(rows: pa.RecordBatch, unavailable: pa.ListArray | None = None) -> pa.RecordBatch:
-    """The same of messages that take nothing out."""
-    return _with(rows.schema.names, rows.columns, pa.repeat(False, rows.num_rows), unavailable)
+    """Rows as changes, of messages without deletes."""
+    return _change_batch(
+        rows.schema.names, rows.columns, pa.repeat(False, rows.num_rows), unavailable
+    )
 
 
-def _with(
+def _change_batch(
     names: Sequence[str],
     columns: Sequence[pa.Array],
     deleted: pa.Array,

@@ -1,40 +1,42 @@
-"""A checksum over rows that doesn't depend on their order: kept in receipts for ever,
-so defined here down to the bit.
+"""A checksum over rows that doesn't depend on their order.
 
-Against accidents and ordinary tampering, not against somebody who computes a collision:
-there is no secret in it. All numbers are unsigned, of 64 bits, and wrap around.
+Receipts keep it for ever, so it is defined here down to the bit. It protects against
+accidents and ordinary tampering, not against somebody who computes a collision: it has
+no secret. All numbers are unsigned, of 64 bits, and wrap around.
 
-    G = 0x9E3779B97F4A7C15   A = 0xBF58476D1CE4E5B9   B = 0x94D049BB133111EB   L =
-                            0xD6E8FEB86659FD93   H = 0xA0761D6478BD642F
+    G = 0x9E3779B97F4A7C15   A = 0xBF58476D1CE4E5B9   B = 0x94D049BB133111EB
+    L = 0xD6E8FEB86659FD93   H = 0xA0761D6478BD642F
 
     stir(x)         x *= A;  x ^= x >> 32;  x *= B
-    mix(x)          x ^= x >> 30;  x *= A;  x ^= x >> 27;  x *= B;  x ^= x >> 31            (the
-                    finalizer of splitmix64)
+    mix(x)          x ^= x >> 30;  x *= A;  x ^= x >> 27;  x *= B;  x ^= x >> 31
+                    (the finalizer of splitmix64)
     key(name)       mix(hash of the name's UTF-8 bytes + G)
     cell(name, v)   0 if v is null, else stir(hash(v) + key(name))
-    checksum        the sum over rows of mix(the sum over columns of cell(column's name, value))
+    checksum        the sum over rows of mix(the sum over columns of
+                    cell(column's name, value))
 
     hash of ...
-    an integer, a boolean, a date (days), a timestamp (microseconds)     itself, extended with its
-                            sign
-    a float         its 64 bits as a double; every NaN is 0x7FF8000000000000, -0.0 is not 0.0
-    a decimal       of the unscaled integer's 128 bits: low half + H * (high half - the sign of the
-                    low half extended)
-    text, bytes     L * length in bytes + the sum over their 8-byte words, little-endian, the last
-                    one filled up with zeros, of
+    an integer, a boolean, a date (days), a timestamp (microseconds)
+                    itself, extended with its sign
+    a float         its 64 bits as a double; every NaN is 0x7FF8000000000000,
+                    -0.0 is not 0.0
+    a decimal       of the unscaled integer's 128 bits: low half + H * (high half -
+                    the sign of the low half extended)
+    text, bytes     L * length in bytes + the sum over their 8-byte words,
+                    little-endian, the last one filled up with zeros, of
                     stir(word + (i + 1) * G), i = 0, 1, ...
-    a list          L * length + the sum over its elements, i = 0, 1, ..., of 0 if null, else
-                    stir(hash(element) + (i + 1) * G)
-    a map           L * length + the sum over its entries of mix(cell("key", key) + cell("value",
-                    value)): their order means nothing
+    a list          L * length + the sum over its elements, i = 0, 1, ..., of 0 if
+                    null, else stir(hash(element) + (i + 1) * G)
+    a map           L * length + the sum over its entries of mix(cell("key", key) +
+                    cell("value", value)): their order means nothing
     a struct        the sum over its fields of cell(field's name, value)
 
-What follows from it: a null adds nothing, so a nullable column that came later changes
-no checksum of before; null, empty and a struct of nulls differ; the order of rows,
-columns and batches means nothing, nor does how Arrow or Parquet lay values out
-(dictionaries, widths, slices). `stir` and `mix` are one to one: a single number that
-changes, an offset among them, changes the checksum for certain, all else but for one
-time in 2**64.
+It follows: a null adds nothing, so a nullable column that is added later changes no
+earlier checksum. Null, empty and a struct of nulls differ. The order of rows, columns
+and batches means nothing, and neither does how Arrow or Parquet store values
+(dictionaries, widths, slices). `stir` and `mix` are one to one: if a single number
+changes, for instance an offset, the checksum certainly changes; any other change goes
+unnoticed once in 2**64 times.
 """
 
 from __future__ import annotations
@@ -59,40 +61,43 @@ _HIGH, _NAN = np.uint64(0xA0761D6478BD642F), np.uint64(0x7FF8000000000000)
 
 
 def text(checksum: int) -> str:
-    """The one text form: 16 hexadecimal digits, for JSON's numbers end at 2**53."""
+    """A checksum as 16 hexadecimal digits, since JSON's numbers end at 2**53."""
     return f"{checksum & _ALL:016x}"
 
 
 def checksum(batch: pa.RecordBatch) -> int:
-    """Of all rows of a batch and all its columns; that of several batches is their sum, modulo 2**64.
+    """Checksum of a batch, over all rows and all columns.
+
+    That of several batches is their sum, modulo 2**64.
 
     Raises:
-        TypeError: for a column of a type that has no definition here, and that no table
-            of windrow holds.
-    """  # noqa: E501
+        TypeError: a column has a type that no table of windrow holds.
+    """
     return total(row_hashes(batch))
 
 
 def total(hashes: Hashes) -> int:
-    """The checksum of rows whose hashes these are."""
+    """Checksum of rows with these hashes."""
     return int(hashes.sum(dtype=np.uint64))
 
 
 def row_hashes(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> Hashes:
-    """One number per row, whose sum is the checksum; some columns may be left out.
+    """One number for each row; their sum is the checksum.
+
+    `leave_out`: columns that don't count.
 
     Raises:
         TypeError: as `checksum`.
     """
     names = [n for n in batch.schema.names if n not in leave_out]
-    return _mixed(_fields(names, [batch.column(n) for n in names], batch.num_rows))
+    return _mixed(_sums_of_cells(names, [batch.column(n) for n in names], batch.num_rows))
 
 
 # --------------------------------------------------------------------------------------------------
 
 
 def _mixed(hashes: Hashes) -> Hashes:
-    """In place."""
+    """Mixes each hash, in place."""
     _PASSES.mix(hashes)
     return hashes
 
@@ -102,8 +107,8 @@ def _key(name: str) -> np.uint64:
     return np.uint64(_mixed(_hashes(pa.array([name], pa.string())) + np.uint64(GOLDEN))[0])
 
 
-def _fields(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Hashes:
-    """The sum over columns of their cells."""
+def _sums_of_cells(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Hashes:
+    """For each row, the sum of its columns' cells."""
     sums = np.zeros(rows, np.uint64)
     for name, column in zip(names, columns, strict=True):
         if column.null_count < rows:
@@ -112,7 +117,7 @@ def _fields(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Has
 
 
 def _present(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """0 where there is a null; empty, if there is none."""
+    """0 for each null, else 1; empty if there is no null."""
     return (
         column.is_valid().cast(pa.uint8()).to_numpy()
         if column.null_count
@@ -121,19 +126,22 @@ def _present(column: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _hashes(column: pa.Array) -> Hashes:
-    """Each value's hash, which may be the column's own memory; anything where there is a null."""
+    """Hash of each value; anything where there is a null.
+
+    The array may be the column's own memory.
+    """
     hashed = _HASHED.get(column.type.id)
     if hashed is None:
         raise TypeError(f"no checksum is defined for {column.type}")
     return hashed(column)
 
 
-def _nothing(column: pa.Array) -> Hashes:
+def _nulls(column: pa.Array) -> Hashes:
     return np.zeros(len(column), np.uint64)
 
 
 def _buffer(column: pa.Array, dtype: type[np.generic], width: int = 1) -> npt.NDArray[Any]:
-    """The numbers of an array with a buffer of numbers, `width` of them per value."""
+    """Numbers in an array's buffer, `width` of them for each value."""
     size = np.dtype(dtype).itemsize
     return np.frombuffer(
         column.buffers()[1], dtype, len(column) * width, column.offset * width * size
@@ -179,17 +187,17 @@ def _decimals(column: pa.Array) -> Hashes:
     return low
 
 
-def _viewed(column: pa.Array) -> Hashes:
+def _views(column: pa.Array) -> Hashes:
     return _texts(column.cast(pa.large_binary()))
 
 
-def _decoded(column: pa.Array) -> Hashes:
+def _dictionaries(column: pa.Array) -> Hashes:
     return _hashes(column.cast(column.type.value_type))
 
 
 def _structs(column: pa.Array) -> Hashes:
     names = [column.type.field(i).name for i in range(column.type.num_fields)]
-    return _fields(names, [column.field(i) for i in range(len(names))], len(column))
+    return _sums_of_cells(names, [column.field(i) for i in range(len(names))], len(column))
 
 
 def _lists(column: pa.Array) -> Hashes:
@@ -231,7 +239,7 @@ def _texts(column: pa.Array) -> Hashes:
 
 
 _SAMPLES: dict[Callable[[pa.Array], Hashes], tuple[pa.DataType, ...]] = {
-    _nothing: (pa.null(),),
+    _nulls: (pa.null(),),
     _booleans: (pa.bool_(),),
     _integers: (
         pa.int8(),
@@ -248,10 +256,10 @@ _SAMPLES: dict[Callable[[pa.Array], Hashes], tuple[pa.DataType, ...]] = {
     _timestamps: (pa.timestamp("us"),),
     _decimals: (pa.decimal32(1), pa.decimal64(1), pa.decimal128(1), pa.decimal256(1)),
     _texts: (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary(1)),
-    _viewed: (pa.string_view(), pa.binary_view()),
+    _views: (pa.string_view(), pa.binary_view()),
     _lists: (pa.list_(pa.null()), pa.large_list(pa.null())),
     _maps: (pa.map_(pa.string(), pa.null()),),
     _structs: (pa.struct([]),),
-    _decoded: (pa.dictionary(pa.int8(), pa.string()),),
+    _dictionaries: (pa.dictionary(pa.int8(), pa.string()),),
 }
 _HASHED = {kind.id: hashed for hashed, kinds in _SAMPLES.items() for kind in kinds}

@@ -1,20 +1,22 @@
-"""The columns of a table, read from one pandera.polars DataFrameModel.
+"""Columns of a table, read from a pandera.polars DataFrameModel.
 
 It is the only source for decoding, Arrow, the table and Dagster's view of it.
 
-What the model may say: supported types, `nullable`, `alias`, checks, descriptions, and
-in a field's metadata
+The model may give supported types, `nullable`, `alias`, checks, descriptions, and in a
+field's metadata
 
-    {"epoch": "s" | "ms" | "us" | "ns"}   a Datetime column arrives as a number, in that unit, and
-                            not as text
-    {"zone": "Europe/Berlin"}      a Datetime column arrives as text, and is in that zone where no
-                            offset stands behind it
-    {"map": True}                  a List(Struct({"key": String, "value": T})) column arrives as a
-                            JSON object and becomes an Arrow map
-    {"aliases": ["amt"]}           other names that a writer's schema may have for the field
-    {"default": "EUR"}             the value where the writer's schema has no such field
+    {"epoch": "s" | "ms" | "us" | "ns"}
+                    a Datetime column arrives as a number in that unit, not as text
+    {"zone": "Europe/Berlin"}
+                    a Datetime column arrives as text, in that zone if it has no offset
+    {"map": True}   a List(Struct({"key": String, "value": T})) column arrives as a
+                    JSON object and becomes an Arrow map
+    {"aliases": ["amt"]}
+                    other names that a writer's schema may have for the field
+    {"default": "EUR"}
+                    the value if the writer's schema has no such field
 
-(pandera can't hold polars' own Map type.) Whatever else would be accepted and then
+(pandera can't hold polars' own Map type.) Anything else that would be accepted and then
 change data silently, or hold per batch only, is refused.
 """
 
@@ -44,8 +46,9 @@ from windrow.ingest.schema.dtypes import (
 _EPOCH, _ZONE = b"epoch", b"zone"
 
 Finer = Literal["truncate", "dead"]
-"""What becomes of timestamps finer than a microsecond: they are cut to the one before,
-and counted, or their messages are dead letters.
+"""What becomes of timestamps finer than a microsecond.
+
+They are cut to the microsecond before, and counted; or their messages are dead letters.
 """
 
 
@@ -53,11 +56,11 @@ and counted, or their messages are dead letters.
 class Column:
     """One column.
 
-    `epoch`: the unit of a timestamp that is a number; `zone`: of one that is text,
-    where no offset stands behind it.
-
-    `constraints`: its checks, for people. `aliases`: other names that a writer's schema
-    may have for it; `default`: its value where such a schema has none of them.
+    - `epoch`: the unit of a timestamp that is a number; `zone`: the zone of one that is
+      a text without an offset.
+    - `constraints`: its checks, for people.
+    - `aliases`: other names that a writer's schema may have for it; `default`: its
+      value if such a schema has none of these names.
     """
 
     name: str
@@ -72,8 +75,10 @@ class Column:
 
 
 class AsWritten(NamedTuple):
-    """The columns that a writer's schema has fields for, or none that would do, by
-    their names there; and the values of the others.
+    """Columns as a writer's schema has them.
+
+    `columns`: those with a field in that schema, by its name there, and those without a
+    default. `defaults`: the values of the others.
     """
 
     columns: Columns
@@ -81,12 +86,15 @@ class AsWritten(NamedTuple):
 
 
 def epoch_of(field: pa.Field) -> str | None:
-    """`Column.epoch` of a struct's field. No model says one; what is made of its columns can."""
+    """`Column.epoch` of a struct's field.
+
+    A model can't give one; columns that are made of a model's columns can.
+    """
     return _stated(field, _EPOCH)
 
 
 def zone_of(field: pa.Field) -> str | None:
-    """`Column.zone` of a struct's field, as `epoch_of`."""
+    """`Column.zone` of a struct's field; see `epoch_of`."""
     return _stated(field, _ZONE)
 
 
@@ -96,7 +104,7 @@ def _stated(field: pa.Field, name: bytes) -> str | None:
 
 
 def field_of(column: Column) -> pa.Field:
-    """The column as a field of a struct, nullable, which keeps its epoch and its zone."""
+    """A column as a nullable field of a struct, which keeps its epoch and its zone."""
     said = {
         name: text.encode()
         for name, text in ((_EPOCH, column.epoch), (_ZONE, column.zone))
@@ -107,7 +115,10 @@ def field_of(column: Column) -> pa.Field:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns in their order. Immutable and picklable. `finer`: as their decoder is told."""
+    """Columns in their order. Immutable and picklable.
+
+    `finer`: the rule that their decoder follows.
+    """
 
     columns: tuple[Column, ...]
     constraints: tuple[str, ...] = ()  # of whole rows
@@ -118,12 +129,13 @@ class Columns:
         """The columns of a pandera.polars DataFrameModel.
 
         Raises:
-            SpecError: with everything that is wrong with it, at once.
+            SpecError: with everything that is wrong with the model, at once.
         """
         try:
             written = _written(model)
             schema = model.to_schema()
-        except Exception as error:  # whatever pandera, polars or the model's own code raises, it is the model that must be fixed  # noqa: E501
+        # whatever pandera, polars or the model's own code raises, the model has to be fixed
+        except Exception as error:
             raise _refusal(
                 model, [f"pandera can't read it: {type(error).__name__}: {error}"]
             ) from error
@@ -160,8 +172,9 @@ class Columns:
         return cls(tuple(columns), tuple(_text(c) for c in schema.checks))
 
     def as_written(self, fields: Collection[str]) -> AsWritten:
-        """The columns for messages whose writer's schema has these fields, as Avro's
-        schema resolution finds them.
+        """The columns for messages whose writer's schema has these fields.
+
+        They are found as Avro's schema resolution finds them.
         """
         named = [
             next((name for name in (c.name, *c.aliases) if name in fields), c.name)
@@ -183,7 +196,7 @@ class Columns:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The Arrow schema of rows, with nullability."""
+        """Arrow schema of rows, with nullability."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
 
     def described(self) -> tuple[tuple[str, str], ...]:
@@ -202,22 +215,25 @@ def _refusal(model: type[Any], wrong: list[str]) -> SpecError:
 
 
 def _written(model: type[Any]) -> dict[str, object]:
-    """The annotation of each column as it was written: of a Decimal without digits
-    pandera makes one with 28.
+    """The annotation of each column as the model has it.
+
+    pandera makes a Decimal with 28 digits of one without digits.
     """
     return {
         str(field.name): annotation.raw_annotation
+        # pandera has no public way to ask
         for annotation, field in model._collect_fields().values()  # noqa: SLF001
-    }  # no public way
+    }
 
 
 def _left_out(model: type[Any]) -> Iterator[str]:
-    """The fields that pandera passes over: it takes names with an underscore in front,
-    and one that its own class has, for none.
+    """Fields that pandera leaves out, with a way out for each.
+
+    It takes names with a leading underscore, and a name that its own class has, for no
+    fields.
     """
-    from pandera.api.dataframe.model_components import (
-        FieldInfo,
-    )  # loaded by now, by the model
+    # the model has loaded it
+    from pandera.api.dataframe.model_components import FieldInfo
 
     for base in model.__mro__:
         if base.__module__.partition(".")[0] in {"pandera", "builtins"}:
@@ -231,7 +247,7 @@ def _left_out(model: type[Any]) -> Iterator[str]:
         }
         for name in sorted(fields):
             if name.startswith("_") or name == "Config":
-                # as it stands in the class
+                # the name in the class, before Python mangled it
                 written = name[len(mangled) - 2 :] if name.startswith(mangled) else name
                 yield (
                     f"{written}: pandera leaves out a field that is called so: call it otherwise,"
@@ -240,7 +256,7 @@ def _left_out(model: type[Any]) -> Iterator[str]:
 
 
 def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]:
-    """The Arrow type of a pandera column, or what is wrong with its type and metadata."""
+    """Arrow type of a pandera column, or what is wrong with its type and metadata."""
     if column.dtype is None:
         return None, ["it has no type"]
     try:
@@ -279,7 +295,10 @@ def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]
 
 
 def _default(value: object, kind: pa.DataType) -> tuple[pa.Scalar | None, list[str]]:
-    """A default as a value of a column's, or what is wrong with it. None is none."""
+    """A default as a value of the column, or what is wrong with it.
+
+    None is no default.
+    """
     if pa.types.is_integer(kind) and isinstance(value, float):  # Arrow would cut off its fraction
         return None, [f"metadata default is no value of {kind}: it is a float"]
     try:
@@ -358,5 +377,5 @@ def _check_problems(checks: list[Any]) -> Iterator[str]:
 
 
 def _text(check: Any) -> str:
-    """A check in words: `in_range(1, 100)`, or the name of a user's own."""
+    """A check in words: `in_range(1, 100)`, or the name of a user's own check."""
     return str(check.error or check.name or "check")

@@ -1,6 +1,6 @@
-"""Which polars types a column may have, and the Arrow types they become.
+"""Types of columns: the polars types that are supported, and their Arrow types.
 
-Everything else is refused with a way out.
+Any other type is refused, with a hint what to take instead.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 EPOCH_UNITS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
-"""The units in which a schema may state an epoch, `Field(metadata={"epoch": "ms"})`:
-each as the power of ten of its microseconds.
+"""Units in which a schema may give an epoch, `Field(metadata={"epoch": "ms"})`.
+
+Each with the power of ten that makes microseconds of it.
 """
 
 
 def epoch_ratio(unit: str) -> tuple[int, int]:
-    """What a whole number of a unit is multiplied with, and divided by, to be microseconds."""
+    """Factor and divisor that make microseconds of a whole number of a unit."""
     power = EPOCH_UNITS[unit]
     return 10 ** max(power, 0), 10 ** max(-power, 0)
 
@@ -64,14 +65,14 @@ class UnsupportedTypeError(ValueError):
 
 
 def arrow_type(dtype: object) -> pa.DataType:
-    """The Arrow type of a polars type.
+    """Arrow type of a polars type.
 
     Inside lists and structs every value may be null: polars can't say otherwise.
 
     Raises:
-        UnsupportedTypeError: names the type and what to take instead.
+        UnsupportedTypeError: names the type, and what to take instead.
     """
-    # without its parameters
+    # a type that needs parameters, without them
     if isinstance(dtype, type) and issubclass(
         dtype, (pl.Decimal, pl.List, pl.Struct, pl.Array, pl.Enum)
     ):
@@ -120,7 +121,7 @@ def _struct(kind: pl.Struct) -> pa.DataType:
 
 
 def name_problems(names: list[str]) -> Iterator[str]:
-    """What is wrong with names that stand beside each other."""
+    """Finds what is wrong with the names of one level."""
     seen: dict[str, str] = {}
     for name in names:
         if not name or not name.isprintable():
@@ -131,8 +132,9 @@ def name_problems(names: list[str]) -> Iterator[str]:
 
 
 def map_type(kind: pa.DataType) -> pa.DataType | None:
-    """The map that a list of key/value structs with string keys stands for, or None if
-    it is no such list.
+    """Map type of a list of key/value structs with string keys.
+
+    None if the type is no such list.
     """
     if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
         return None
@@ -143,7 +145,7 @@ def map_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Whether values of a type are bytes, or have some in them."""
+    """Returns whether values of a type are bytes, or have bytes inside."""
     return bool(pa.types.is_binary(kind)) or any(
         holds_bytes(kind.field(i).type) for i in range(kind.num_fields)
     )

@@ -1,7 +1,6 @@
-"""The loops of the checksum over numbers, bytes and elements; what they compute is
-defined in `checksum`.
+"""Loops of the checksum over numbers, bytes and elements.
 
-Compiled.
+Compiled. `checksum` defines what they compute.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ def _mix(x):
 
 @compiled(void(uint64[::1], _HASHES, uint64, OCTETS))
 def add_cells(sums, hashes, key, present):
-    """Add a column's cells to the sums of its rows.
+    """Adds a column's cells to the sums of the rows.
 
-    `present`: 0 where there is a null; empty, if there is none.
+    `present`: 0 for each null; empty if there is no null.
     """
     for i in range(len(sums)):
         if len(present) == 0 or present[i]:
@@ -59,14 +58,14 @@ def add_cells(sums, hashes, key, present):
 
 @compiled(void(uint64[::1]))
 def mix(hashes):
-    """Mix each number, in place."""
+    """Mixes each number, in place."""
     for i in range(len(hashes)):
         hashes[i] = _mix(hashes[i])
 
 
 @compiled(void(OCTETS, _LENGTHS, uint64[::1]))
 def hash_texts(data, ends, hashes):
-    """The hashes of texts: text `i` are the bytes from `ends[i]` to `ends[i + 1]`."""
+    """Hashes of texts: text `i` has the bytes from `ends[i]` to `ends[i + 1]`."""
     octets, size = memory(data), len(data)
     for i in range(len(hashes)):
         at, end = ends[i], ends[i + 1]
@@ -87,9 +86,9 @@ def hash_texts(data, ends, hashes):
 
 @compiled(void(_LENGTHS, _HASHES, OCTETS, uint64[::1]))
 def hash_lists(lengths, elements, present, hashes):
-    """The hashes of lists of so many elements, which lie one list behind the other.
+    """Hashes of lists with these lengths, whose elements lie behind each other.
 
-    `present`: as in `add_cells`, of the elements.
+    `present`: as in `add_cells`, for the elements.
     """
     at = 0
     for i in range(len(hashes)):
@@ -103,7 +102,7 @@ def hash_lists(lengths, elements, present, hashes):
 
 @compiled(void(_LENGTHS, _HASHES, uint64[::1]))
 def hash_maps(lengths, entries, hashes):
-    """The hashes of maps of so many entries, which lie one map behind the other."""
+    """Hashes of maps with these lengths, whose entries lie behind each other."""
     at = 0
     for i in range(len(hashes)):
         found = _LENGTH * _U(lengths[i])

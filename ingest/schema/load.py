@@ -1,7 +1,7 @@
-"""A reference to a user's code -> what it names: `file.py:Name`, relative to the spec's
-folder, or `package.module:Name`.
+"""Loading of a user's code by a reference to it.
 
-Such code is a schema's DataFrameModel, or a function.
+A reference is `FILE.py:Name`, relative to the spec's folder, or `package.module:Name`.
+It names a schema's DataFrameModel, or a function.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ _THREAD = threading.local()
 
 @dataclass(frozen=True)
 class CodeReference:
-    """Which code: `FILE.py:Name`, relative to `folder`, or `package.module:Name`.
+    """Reference to code: `FILE.py:Name` in `folder`, or `package.module:Name`.
 
-    Pickled, it takes the file's text along as it is then: a worker may be on a machine
-    that has no such file, and all tasks of a run go by one text. A module isn't taken
-    along: it must be installed where the tasks run.
+    Pickled, it contains the file's present text: a worker may be on a machine without
+    the file, and all tasks of a run go by one text. A module isn't contained: it must
+    be installed where the tasks run.
     """
 
     kind: ClassVar[str]
-    """What the code is to windrow, for errors."""
+    """Kind of the code for windrow, for errors."""
 
     named: ClassVar[str]
-    """What a reference names in Python's words."""
+    """Kind of the code for Python, for errors."""
 
     do: ClassVar[str]
-    """How a reference to it is written."""
+    """How to write such a reference, for errors."""
 
     reference: str
     folder: Path
     text: bytes | None = field(default=None, compare=False, repr=False)
-    """The file's, as it was taken along; None: it is read when it is asked for."""
+    """The file's text, if it was pickled; None: it is read when needed."""
 
     def __str__(self) -> str:
         """The reference as it is written."""
         return self.reference
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """With its text.
+        """Pickles the reference with the file's text.
 
         Raises:
             SpecError: the file can't be read.
@@ -72,12 +72,12 @@ class CodeReference:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file, and no module."""
+        """Returns whether it refers to a file, not to a module."""
         return self.place.endswith(".py")
 
     @property
     def path(self) -> Path:
-        """The file, where the spec is."""
+        """Path of the file, relative to the spec's folder."""
         return self.folder / self.place
 
     def content(self) -> bytes:
@@ -98,7 +98,7 @@ class CodeReference:
 
 @dataclass(frozen=True)
 class ModelReference(CodeReference):
-    """Which pandera.polars DataFrameModel a table's rows have."""
+    """Reference to the pandera.polars DataFrameModel of a table's rows."""
 
     kind, named = "schema", "class"
     do = (
@@ -109,17 +109,17 @@ class ModelReference(CodeReference):
 
 @dataclass(frozen=True)
 class FunctionReference(CodeReference):
-    """Which function of a user's."""
+    """Reference to a user's function."""
 
     kind, named = "function", "function"
     do = "Give FILE.py:function, relative to the spec, or package.module:function."
 
 
 def load_model(model: ModelReference) -> type[Any]:
-    """The model.
+    """Loads a model.
 
     A file is read anew at each call, so that a corrected schema counts; a module is
-    imported as Python does it, once.
+    imported once, as by Python.
 
     Raises:
         SpecError: no such file, module or class; it isn't a pandera.polars
@@ -142,7 +142,9 @@ def load_model(model: ModelReference) -> type[Any]:
 
 
 def function_now(function: FunctionReference) -> Callable[..., Any]:
-    """The function as it is now: loaded once per process, and again when its text changed.
+    """The function as it is now.
+
+    It is loaded once per process, and again when its text changed.
 
     Raises:
         SpecError: no such file, module or function; or importing it failed, with the
@@ -164,8 +166,9 @@ def function_now(function: FunctionReference) -> Callable[..., Any]:
 
 
 def model_now(model: ModelReference) -> tuple[str, type[Any]]:
-    """The model as it is now, and the digest of its source: loaded once per process,
-    and again when its text changed.
+    """The digest of the model's source, and the model as it is now.
+
+    It is loaded once per process, and again when its text changed.
 
     Raises:
         SpecError: as `load_model`.
@@ -179,11 +182,11 @@ def model_now(model: ModelReference) -> tuple[str, type[Any]]:
 
 
 def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[type[Any]], T]) -> T:
-    """What `build` makes of the model, for this thread: once for equal recipes, and
-    again when the model's text changed.
+    """What `build` makes of the model, cached for this thread.
 
-    Workers live on between runs: without the first, each split would build it anew;
-    without the second, a corrected schema wouldn't count.
+    It is built once for equal recipes, and again when the model's text changed. Workers
+    live on between runs: without the first, each split would build it anew; without the
+    second, a corrected schema wouldn't count.
 
     Raises:
         SpecError: as `load_model`.
@@ -197,12 +200,12 @@ def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[typ
 
 
 def import_pandera() -> ModuleType:
-    """`pandera.polars`, without what its first import does besides, where pyspark is installed.
+    """Imports `pandera.polars`, without side effects where pyspark is installed.
 
-    It sets two environment variables: SPARK_LOCAL_IP=127.0.0.1 would bind a cluster's
-    driver to loopback, PYARROW_IGNORE_TIMEZONE changes what pyspark does with
-    timestamps. And it imports pyspark.pandas, which no worker of Spark's needs: that
-    takes a quarter of a second and nine megabytes.
+    Its first import sets two environment variables: SPARK_LOCAL_IP=127.0.0.1 would bind
+    a cluster's driver to loopback, and PYARROW_IGNORE_TIMEZONE changes what pyspark
+    does with timestamps. It also imports pyspark.pandas, which no worker of Spark
+    needs: that takes a quarter of a second and nine megabytes.
     """
     names = ("SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE")
     before = {name: os.environ.get(name) for name in names}
@@ -223,20 +226,21 @@ def import_pandera() -> ModuleType:
 
 
 def source_digest(code: CodeReference) -> str:
-    """What a cache of things made from the code must be keyed by: the file's content,
-    or the module's name.
+    """Key for caches of things that are made of the code.
+
+    The digest of the file's content, or the module's name.
 
     Raises:
-        SpecError: if the file can't be read.
+        SpecError: the file can't be read.
     """
     return hashlib.sha256(code.content()).hexdigest() if code.is_file else code.place
 
 
 def _named(code: CodeReference) -> Any:
-    """What the reference names, loaded anew from a file.
+    """The object that the reference names; a file is loaded anew.
 
     Raises:
-        SpecError: it isn't there, or its import failed.
+        SpecError: it doesn't exist, or its import failed.
     """
     place, _, name = code.reference.rpartition(":")
     if not place or not name:
@@ -257,9 +261,8 @@ def _from_file(reference: CodeReference) -> ModuleType:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # annotations are resolved through it
     try:
-        exec(  # noqa: S102
-            compile(code, str(path), "exec"), module.__dict__
-        )  # the user's own code: loading it is the point
+        # the user's own code: loading it is the point
+        exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         raise _failed(reference, str(path), error) from error
@@ -274,7 +277,7 @@ def _from_module(reference: CodeReference) -> ModuleType:
 
 
 def _other_pandera(model: object) -> str | None:
-    """The flavour of pandera that a model or schema is of, where it isn't polars'."""
+    """Flavour of pandera of a model or schema, if it isn't polars'."""
     kind = model if isinstance(model, type) else type(model)
     names = [base.__module__.split(".") for base in kind.__mro__]
     flavour = next(
@@ -301,7 +304,10 @@ def _failed(reference: CodeReference, place: str, error: BaseException) -> SpecE
 
 
 def _line(place: str, error: BaseException) -> str | None:
-    """FILE:LINE in the code itself, where the error came through it; else in what it imports."""
+    """FILE:LINE of an error.
+
+    In the code itself, if the error came through it; else in what it imports.
+    """
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     frames = [

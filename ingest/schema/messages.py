@@ -1,5 +1,6 @@
-"""The shape of what a reader gives: one Arrow record batch of messages of one
-topic-partition, in offset order.
+"""Arrow schema of a reader's batches.
+
+A batch has messages of one topic-partition, in offset order.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 HEADERS = pa.list_(
     pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 )
-"""In order and with duplicates; an empty list where a message has none."""
+"""Headers in order and with duplicates; an empty list if a message has none."""
 
 MESSAGES = pa.schema(
     [
@@ -18,9 +19,9 @@ MESSAGES = pa.schema(
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("timestamp", pa.timestamp("ms", tz="UTC")),  # null where the message has none
-        # Kafka's names, below
+        # one of `TIMESTAMP_TYPES`
         pa.field("timestamp_type", pa.dictionary(pa.int8(), pa.string()), nullable=False),
-        pa.field("key", pa.binary()),  # null is not empty
+        pa.field("key", pa.binary()),  # null and empty differ
         pa.field("value", pa.binary()),  # null is a tombstone
         pa.field("headers", HEADERS, nullable=False),
         pa.field("leader_epoch", pa.int32()),
@@ -28,18 +29,19 @@ MESSAGES = pa.schema(
 )
 
 TIMESTAMP_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
-"""By librdkafka's number."""
+"""Kafka's names of timestamp types, by librdkafka's number."""
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999Z. Integers: pyarrow would load
-pandas to make scalars of its own at import.
+"""0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999Z.
+
+As integers: pyarrow would load pandas at import to make scalars of them.
 """
 
 
 def for_rows(messages: pa.RecordBatch, index: pa.Int64Array) -> pa.RecordBatch:
-    """The message that each row came from, for what stands beside rows.
+    """The message of each row, for the columns that a row has of its message.
 
-    A value that became many rows is there once, in a dictionary.
+    The values are a dictionary: one that became many rows is kept once.
     """
     value = messages.schema.get_field_index("value")
     columns = [
@@ -50,10 +52,9 @@ def for_rows(messages: pa.RecordBatch, index: pa.Int64Array) -> pa.RecordBatch:
 
 
 def in_calendar(stamps: pa.Array) -> pa.Array:
-    """Which timestamps (ms) a datetime and a table can hold, the years 1 to 9999: Kafka
-    takes any 64-bit one.
+    """Mask of timestamps (ms) that a datetime and a table hold: the years 1 to 9999.
 
-    Null where there is none.
+    Kafka takes any 64-bit timestamp. Null where there is none.
     """
     millis = stamps.cast(pa.int64())
     return pc.and_(pc.greater_equal(millis, _FIRST_MS), pc.less_equal(millis, _LAST_MS))

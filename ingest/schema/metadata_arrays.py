@@ -1,4 +1,7 @@
-"""The metadata columns of a batch of messages, whole columns at a time. The same for every sink."""
+"""Metadata columns of a batch of messages, whole columns at a time.
+
+They are the same for every sink.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from windrow.ingest.schema.messages import HEADERS, MESSAGES, in_calendar
 from windrow.ingest.schema.metadata_fields import TYPES
 
 _OF_RUNS = ("attempt", "window")
-"""Names that say which run wrote a row, and nothing of its message."""
+"""Names that say which run wrote a row, and nothing about its message."""
 
 _OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "topic": lambda m: m["topic"],
@@ -31,21 +34,23 @@ _OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
 
 
 def in_files(names: Iterable[str]) -> list[str]:
-    """Those of some names whose columns are in a staged file, in their order: the
-    window is its folder's, not its rows'.
+    """Names whose columns are in a staged file, in their order.
+
+    The window isn't: it is in the path of the file's folder.
     """
     asked = set(names) - {"window"}
     return [name for name in TYPES if name in asked]
 
 
 def of_message(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Those that are known before a run writes a row, in their order."""
+    """The columns that are known before a run writes a row, in their order."""
     return {name: metadata[name] for name in TYPES if name in metadata and name not in _OF_RUNS}
 
 
 def columns(names: Iterable[str], messages: pa.RecordBatch, attempt: str) -> list[pa.Array]:
-    """One array per name, in the order given, as long as the batch; of the type in
-    `TYPES` or one that casts to it.
+    """One array for each name, in this order, as long as the batch.
+
+    Each is of the type in `TYPES`, or of one that casts to it.
     """
     return [
         pa.repeat(attempt, messages.num_rows) if name == "attempt" else _OF_MESSAGES[name](messages)
@@ -54,16 +59,17 @@ def columns(names: Iterable[str], messages: pa.RecordBatch, attempt: str) -> lis
 
 
 UNTOLD = ("ordinal", "value-size")
-"""Names that say of a message, or of its rows, what the other columns don't:
-`messages_of` can't bring it back.
+"""Names of metadata columns that `messages_of` can't bring back.
+
+They are computed from a message or its rows, and no other column has what they need.
 """
 
 
 def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """The messages of some rows, as far as their metadata columns tell of them, by
-    name: `columns` gives those again, but for `UNTOLD`.
+    """Messages of some rows, as far as the rows' metadata columns, by name, have them.
 
-    The rest is null.
+    `columns` gives the same metadata columns again, except `UNTOLD`. Whatever isn't in
+    them is null.
     """
     found = {
         **stated,
@@ -82,7 +88,7 @@ def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
 
 
 def _listed(headers: pa.MapArray | None) -> pa.Array | None:
-    """Maps of headers as lists of them."""
+    """Maps of headers as lists of headers."""
     return None if headers is None else pa.ListArray.from_arrays(headers.offsets, _entries(headers))
 
 
@@ -95,8 +101,10 @@ def _entries(headers: pa.MapArray) -> pa.StructArray:
 def dead_columns(
     messages: pa.RecordBatch, why: Iterable[pa.Array], attempt: str, generation: int, pipeline: str
 ) -> list[pa.Array]:
-    """The columns of dead letters: whole messages, then why (the columns of `REASONS`),
-    then whose they are.
+    """Columns of dead letters.
+
+    First the whole messages, then the reasons (the columns of `REASONS`), then attempt,
+    generation and pipeline.
     """
     whole = [messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch")]
     same = [
@@ -107,8 +115,9 @@ def dead_columns(
 
 
 def _ordinals(offsets: pa.Array) -> pa.Int32Array:
-    """The number of each row among those of its message, which stand together: a
-    message's rows are never in two batches.
+    """Number of each row among those of its message.
+
+    Relies on the rows of a message standing together: they are never in two batches.
     """
     found = offsets.to_numpy()
     first = np.flatnonzero(np.diff(found, prepend=found[:1] - 1))
@@ -117,7 +126,10 @@ def _ordinals(offsets: pa.Array) -> pa.Int32Array:
 
 
 def _sizes(values: pa.Array) -> pa.Array:
-    """The lengths of values, which may lie in a dictionary (`ingest.schema.messages.for_rows`)."""
+    """Lengths of values.
+
+    They may be in a dictionary (`ingest.schema.messages.for_rows`).
+    """
     whole = isinstance(values, pa.DictionaryArray)
     return (
         pc.binary_length(values.dictionary).take(values.indices)
@@ -127,22 +139,23 @@ def _sizes(values: pa.Array) -> pa.Array:
 
 
 def _timestamps(stamps: pa.Array) -> pa.Array:
-    """Kafka takes any 64-bit timestamp, a table the years 1 to 9999: what lies outside
-    becomes null, it must not block its window.
+    """Timestamps, null if they are outside the years 1 to 9999.
+
+    Kafka takes any 64-bit timestamp, which must not block its window.
     """
     return pc.if_else(in_calendar(stamps), stamps, pa.scalar(None, stamps.type))
 
 
 def last_headers(headers: pa.Array) -> pa.MapArray:
-    """Lists of headers as maps: of equal keys in one message the last counts.
+    """Lists of headers as maps; of equal keys in one message the last one counts.
 
-    An empty map where there are none.
+    An empty map if a message has no headers.
     """
     entries, lists = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     keys = entries.field("key")
     codes = keys.dictionary_encode()
     pairs = lists.astype(np.int64) * max(len(codes.dictionary), 1) + codes.indices.to_numpy()
-    if not np.diff(np.sort(pairs)).all():  # some pair of message and key is there twice
+    if not np.diff(np.sort(pairs)).all():  # some message has a key twice
         kept = np.sort(len(pairs) - 1 - np.unique(pairs[::-1], return_index=True)[1])
         entries, lists = entries.take(pa.array(kept)), lists[kept]
     ends = np.cumsum(np.bincount(lists, minlength=len(headers)))

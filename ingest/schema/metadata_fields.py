@@ -1,7 +1,6 @@
-"""The metadata columns (`ingest.model.metadata_columns`) as Arrow has them, and held against a
-schema's own columns.
+"""Arrow fields of the metadata columns (`ingest.model.metadata_columns`).
 
-Pure.
+They are also checked against a schema's own columns. Pure.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _ARROW = {
 }
 
 TYPES: dict[str, pa.DataType] = {name: _ARROW[column.type] for name, column in METADATA.items()}
-"""The type of each metadata column, in the order in which they stand in a table."""
+"""Type of each metadata column, in the order that they have in a table."""
 
 
 def fields(metadata: Mapping[str, str]) -> list[pa.Field]:
-    """The columns of a mapping as they stand in the table, in order, the window's last."""
+    """Fields of the metadata columns of a mapping, in the table's order."""
     return [
         pa.field(metadata[name], kind, nullable=name not in ALWAYS)
         for name, kind in TYPES.items()
@@ -38,8 +37,9 @@ def fields(metadata: Mapping[str, str]) -> list[pa.Field]:
 
 
 def mistakes(metadata: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with a mapping: unknown names, missing ones, columns without a name
-    or with the same.
+    """Finds what is wrong with a mapping.
+
+    Unknown names, missing ones, columns without a name or with equal names.
     """
     yield from (
         f"metadata {name}: there is no such name; there are {', '.join(TYPES)}"
@@ -64,7 +64,7 @@ def mistakes(metadata: Mapping[str, str]) -> Iterator[str]:
 
 
 def clashes(columns: Iterable[str], metadata: Mapping[str, str]) -> Iterator[str]:
-    """Which of the schema's columns have a metadata column's name."""
+    """Finds columns of the schema that have a metadata column's name."""
     taken = {column.casefold(): name for name, column in metadata.items()}
     for column in columns:
         name = taken.get(column.casefold())
@@ -75,7 +75,7 @@ def clashes(columns: Iterable[str], metadata: Mapping[str, str]) -> Iterator[str
 
 
 def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
-    """Hold a mapping against itself and against the schema's columns.
+    """Checks a mapping, also against the schema's columns.
 
     Raises:
         SpecError: with everything that is wrong, at once.
@@ -92,8 +92,9 @@ def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
 
 
 def names_beyond_spark(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
-    """The names that Spark can't read in a Delta table without column mapping, with
-    those that they lie in.
+    """Names that Spark can't read in a Delta table without column mapping.
+
+    Each with the names of the fields that it is nested in.
     """
     for field in fields:
         name, kind = f"{above}{field.name}", field.type

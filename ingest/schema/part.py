@@ -1,6 +1,4 @@
-"""Which columns of a schema come from one part of the messages, their key or their
-value, and what that part calls them.
-"""
+"""Parts of a schema: the columns that come from a message's key, or from its value."""
 
 from __future__ import annotations
 
@@ -15,13 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """Some columns of a schema.
+    """Some columns of a schema, as one part of the messages has them.
 
-    `only`: these, in this order; None: all of the schema's but `without`. `prefix`:
-    what the schema puts before the names that they have in the messages. `place`: the
-    setting that chose them, for people. `finer`: what becomes of their timestamps finer
-    than a microsecond. `by_schema`: whether a writer's schema says which fields
-    messages have: only then columns have aliases and defaults.
+    - `only`: these columns, in this order; None: all of the schema's except `without`.
+    - `prefix`: what the schema puts before the names that they have in the messages.
+    - `place`: the setting that chose them, for errors.
+    - `finer`: what becomes of their timestamps finer than a microsecond.
+    - `by_schema`: whether a writer's schema says which fields messages have: only then
+      may columns have aliases and defaults.
     """
 
     only: tuple[str, ...] | None = None
@@ -32,11 +31,11 @@ class Part:
     by_schema: bool = False
 
     def of(self, whole: Columns) -> Columns:
-        """These columns by the names that they have in the messages.
+        """The part's columns, by the names that they have in the messages.
 
         Raises:
-            SpecError: the schema doesn't have them, none is left, or aliases and
-                defaults would be passed over.
+            SpecError: the schema lacks a column, none is left, or aliases and defaults
+                would be ignored.
         """
         found = self._chosen(whole)
         resolved = [c.name for c in found.columns if c.aliases or c.default is not None]

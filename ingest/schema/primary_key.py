@@ -1,5 +1,6 @@
-"""The primary key of a table in which the rows of one key replace each other, and what
-becomes of a row that is taken out.
+"""Primary key of a table in which a row replaces the one before with the same key.
+
+It also says what becomes of a deleted row.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BUCKET = "_bucket"
-"""The partition column of such a table: rows of one key are in one bucket, which a
-commit reads and writes as a whole.
+"""Partition column of such a table.
+
+Rows of one key are in one bucket, which a commit reads and writes as a whole.
 """
 
 BUCKETS = 16
@@ -25,12 +27,15 @@ BUCKETS = 16
 
 @dataclass(frozen=True)
 class PrimaryKey:
-    """Of each key the table holds the last row.
+    """Primary key of a table, which holds the last row of each key.
 
-    `columns`: the key, in this order. `marks`: a row that is taken out stays as its
-    key, and says so (`schema.changes.DELETED`), the other columns null; else it goes.
-    `version`: the column whose greatest value is the last row, before the order of the
-    log; null is the least. `buckets`: into how many parts the keys are divided.
+    - `columns`: the key, in this order.
+    - `marks`: whether a deleted row stays, with its key, a mark
+      (`schema.changes.DELETED`) and nulls; else it is removed.
+    - `version`: the column whose greatest value makes the last row; null is the least,
+      and among equal values the order of the log counts. None: the order of the log
+      alone.
+    - `buckets`: into how many buckets the keys are divided.
     """
 
     columns: tuple[str, ...]
@@ -40,25 +45,28 @@ class PrimaryKey:
 
     @property
     def deletes(self) -> tuple[str, ...]:
-        """The columns by which rows are taken out.
+        """Columns by which rows are deleted.
 
-        None where rows have versions: what takes a row out has none, and so no place in
-        their order.
+        Empty if rows have versions: a delete has none, and so no place in their order.
         """
         return self.columns if self.version is None else ()
 
     def bucket_of(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """The bucket of each row, for ever: by the hash of its key that checksums are made of."""
-        import numpy as np  # a spec that names a key loads neither
+        """Bucket of each row, which never changes.
 
-        from windrow.ingest.schema.checksum import row_hashes  # as above
+        It is the hash of its key, as checksums have it, modulo the buckets.
+        """
+        # checking a spec needs neither
+        import numpy as np
+
+        from windrow.ingest.schema.checksum import row_hashes
 
         return (row_hashes(rows.select(list(self.columns))) % np.uint64(self.buckets)).astype(
             np.int64
         )
 
     def refuse_unfit(self, rows: pa.Schema) -> None:
-        """Hold the key against the columns of the table's rows.
+        """Checks the key against the columns of the table's rows.
 
         Raises:
             SpecError: with everything that is wrong.
@@ -72,7 +80,7 @@ class PrimaryKey:
             )
 
     def _mistakes(self, rows: pa.Schema) -> Iterator[str]:
-        from windrow.ingest.schema.changes import DELETED, UNAVAILABLE  # as above
+        from windrow.ingest.schema.changes import DELETED, UNAVAILABLE  # loads Arrow
 
         for name in self.columns:
             if name not in rows.names:

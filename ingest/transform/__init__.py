@@ -1,4 +1,4 @@
-"""Columns -> columns, one transform after the other.
+"""Transforms: columns to columns, one after the other.
 
-The rules of the schema are one of them, the last.
+The rules of the schema are the last of them.
 """

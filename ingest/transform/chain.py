@@ -1,4 +1,4 @@
-"""Transforms one after the other, as one."""
+"""Several transforms as one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from windrow.ingest.schema.columns import Columns
 
 @dataclass(frozen=True)
 class Chain:
-    """Transforms in the order in which they are applied. None: rows stay as they were decoded."""
+    """Transforms in the order in which they are applied.
+
+    Without any, rows stay as they were decoded.
+    """
 
     transforms: tuple[Transform, ...] = ()
 
     def columns(self, before: Columns) -> Columns:
-        """The columns of the last one; each works on those of the one before it.
+        """Columns of the last transform; each works on those of the one before it.
 
         Raises:
             SpecError: one of them can't.

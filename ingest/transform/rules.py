@@ -1,9 +1,9 @@
-"""The checks of a pandera model, on rows whose types are right already.
+"""Checks of a pandera model, on rows whose types are right already.
 
-A built-in check of a column is a selection of one expression, always the same one. So
-pandera is asked for it once, and each batch is only given to polars, with the columns
-that such expressions read and no others. Whatever else a check is, it may look at all
-of the frame, and is asked anew for each batch.
+A built-in check of a column selects one expression, always the same one. So pandera is
+asked for it once, and each batch only goes to polars, with just the columns that such
+expressions read. Any other check may look at the whole frame, and pandera is asked for
+it anew with each batch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from windrow.ingest.ports.decoder import Refusal
 from windrow.ingest.schema.load import import_pandera
 
 ROW = "*"
-"""Stands for the column of a check over whole rows."""
+"""Name of the column for checks of whole rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Rule:
     """One check of a model.
 
-    `column`: the one that it checks; `key`: its name in polars, None for whole rows.
+    `column`: the column that it checks; `key`: that column's name in polars, None for
+    whole rows.
     """
 
     check: Any
@@ -44,16 +45,18 @@ class _Rule:
 
     @property
     def text(self) -> str:
-        """The check's demand; quotes no value."""
+        """The check's demand, without any value."""
         return f"Failed {self.check.error or self.name} - at $" + (
             "" if self.key is None else f".{self.column}"
         )
 
     def verdicts(self, frame: pl.LazyFrame) -> pl.LazyFrame | bool:
-        """pandera's lazy result: one column, or anything from a check of the whole frame."""
-        from pandera.api.polars.types import (
-            PolarsData,
-        )  # only ever after import_pandera
+        """Runs the check; returns pandera's lazy result.
+
+        That is one column, or anything if the check is of the whole frame.
+        """
+        # after import_pandera only
+        from pandera.api.polars.types import PolarsData
 
         found: pl.LazyFrame | bool = self.check.get_backend(frame)(self.check).apply(
             PolarsData(frame, self.key or ROW)
@@ -61,7 +64,7 @@ class _Rule:
         return found
 
     def passed(self, verdicts: pl.Series) -> pl.Series:
-        """A null verdict passes unless the check has `ignore_na=False`, as in pandera."""
+        """Fills null verdicts: they pass, unless the check has `ignore_na=False`."""
         return (
             verdicts.fill_null(value=bool(self.check.ignore_na))
             if verdicts.null_count()
@@ -70,34 +73,35 @@ class _Rule:
 
 
 class _Recorder:
-    """A stand-in for a frame that records the expressions a built-in check selects."""
+    """Stands in for a frame, and records the expressions that a built-in check selects."""
 
     def __init__(self) -> None:
         self.selected: list[Any] = []
 
     def select(self, *exprs: Any) -> Self:
-        """Record the expressions."""
+        """Records the expressions."""
         self.selected += exprs
         return self
 
 
 def _expression(rule: _Rule, empty: pl.DataFrame) -> pl.Expr | None:
-    """The one expression that a built-in check of a column selects, if it judges each row
-    by itself; else None.
+    """The one expression that a built-in check of a column selects.
+
+    None if it doesn't judge each row by itself.
 
     Args:
         rule: the check, which pandera has bound to polars.
-        empty: the columns without rows: an aggregation gives a row even of none, which
-            is how it is recognised.
+        empty: the columns without rows. An aggregation gives a row even for none, so it
+            can be told apart.
     """
-    from pandera.api.function_dispatch import Dispatcher  # as above
+    # after import_pandera only
+    from pandera.api.function_dispatch import Dispatcher
     from pandera.api.polars.types import PolarsData
 
-    if (
-        rule.key is None
-        or rule.check.element_wise
-        or not isinstance(rule.check._check_fn, Dispatcher)  # noqa: SLF001
-    ):  # pandera has no public question for it
+    if rule.key is None or rule.check.element_wise:
+        return None
+    # pandera has no public way to ask
+    if not isinstance(rule.check._check_fn, Dispatcher):  # noqa: SLF001
         return None
     recorder = _Recorder()
     try:
@@ -105,7 +109,8 @@ def _expression(rule: _Rule, empty: pl.DataFrame) -> pl.Expr | None:
         found = rule.check.get_backend(empty.lazy())(rule.check).check_fn(data)
         (asked,) = recorder.selected
         judged = empty.select(asked).to_series()
-    except Exception:  # it did something else with the frame: then it is given a real one  # noqa: BLE001
+    # it did something else with the frame, so it needs a real one
+    except Exception:  # noqa: BLE001
         return None
     return (
         asked
@@ -115,12 +120,12 @@ def _expression(rule: _Rule, empty: pl.DataFrame) -> pl.Expr | None:
 
 
 class Rules:
-    """All checks of a model, in its order. pandera says what each means, polars works
-    all of them out at once.
+    """All checks of a model, in its order.
 
-    (pandera's own `validate` goes through them one after the other, with bookkeeping
-    that costs several times what the checks do.) Types and nulls are not looked at
-    here. A check with `raise_warning` refuses nothing, so it isn't asked.
+    pandera says what each means, and polars computes all of them at once. (pandera's
+    own `validate` runs one after the other, with bookkeeping that costs several times
+    what the checks do.) Types and nulls are not checked here. A check with
+    `raise_warning` refuses nothing, so it isn't run.
     """
 
     def __init__(self, model: type[Any]) -> None:
@@ -139,15 +144,15 @@ class Rules:
         ]
         rules += [_Rule(check, i, ROW, None) for i, check in enumerate(schema.checks)]
         self._rules = [rule for rule in rules if not rule.check.raise_warning]
-        self._known: dict[_Rule, pl.Expr] = {}  # what those select that always select the same
-        self._reads: list[str] = []  # the columns that any rule may look at
+        self._known: dict[_Rule, pl.Expr] = {}  # expressions of built-in checks
+        self._reads: list[str] = []  # columns that a rule may read
         self._bound = False
 
     def failures(self, rows: pa.RecordBatch) -> list[Refusal]:
-        """Each failing row once, under the first check that it fails.
+        """Refusals of rows, each failing row once, by the first check that it fails.
 
         Raises:
-            SpecError: if a check fails as a whole: it raised an exception, or gave
+            SpecError: a check failed as a whole: it raised an exception, or gave
                 something else than one verdict per row.
         """
         if not self._rules or not rows.num_rows:
@@ -167,16 +172,20 @@ class Rules:
                     )
         return found
 
-    def _asked(self, frame: pl.DataFrame) -> Iterator[tuple[_Rule, pl.LazyFrame]]:
-        """Each rule with the frame that it judges: a check of whole rows knows the
-        columns by the names that the model gives.
+    def _with_frames(self, frame: pl.DataFrame) -> Iterator[tuple[_Rule, pl.LazyFrame]]:
+        """Each rule with the frame that it judges.
+
+        A check of whole rows sees the columns by the model's names.
         """
         lazy, renamed = frame.lazy(), self._renamed(frame).lazy()
         for rule in self._rules:
             yield rule, lazy if rule.key is None else renamed
 
     def _verdicts(self, rows: pa.RecordBatch) -> Sequence[pl.Series]:
-        """One series per rule. If that fails, each rule by itself, to say which it was."""
+        """One series per rule.
+
+        If that fails, each rule is run by itself, to say which one it was.
+        """
         if not self._bound:
             self._bind(_frame(rows.slice(0, 0)))
         try:
@@ -185,12 +194,17 @@ class Rules:
             found = []
         if found and all(_is_one_each(verdicts, rows.num_rows) for verdicts in found):
             return found
-        return [self._alone(rule, lazy, rows.num_rows) for rule, lazy in self._asked(_frame(rows))]
+        return [
+            self._alone(rule, lazy, rows.num_rows) for rule, lazy in self._with_frames(_frame(rows))
+        ]
 
     def _at_once(self, rows: pa.RecordBatch) -> Sequence[pl.Series]:
-        """All verdicts in one go."""
+        """All verdicts, in two queries.
+
+        One is for the expressions of built-in checks, the other for all other checks.
+        """
         frame = _frame(rows.select(self._reads))
-        asked = [(rule, lazy) for rule, lazy in self._asked(frame) if rule not in self._known]
+        asked = [(rule, lazy) for rule, lazy in self._with_frames(frame) if rule not in self._known]
         verdicts = _together([rule.verdicts(lazy) for rule, lazy in asked]) if asked else []
         found = dict(zip([rule for rule, _ in asked], verdicts, strict=True))
         if self._known:
@@ -201,15 +215,17 @@ class Rules:
         return [found[rule] for rule in self._rules]
 
     def _renamed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The frame under the names that checks of columns use."""
+        """The frame with the names that checks of columns use."""
         aliases = {name: alias for name, alias in self._aliases.items() if name in frame.columns}
         return frame.rename(aliases) if aliases else frame
 
     def _bind(self, empty: pl.DataFrame) -> None:
-        """Call each check once: pandera binds a built-in check to polars at its first call,
-        whose result is of no use.
+        """Calls each check once, and finds the expressions of built-in ones.
+
+        pandera binds a built-in check to polars at its first call, whose result is
+        useless.
         """
-        for rule, lazy in self._asked(empty):
+        for rule, lazy in self._with_frames(empty):
             with suppress(Exception):
                 rule.check(lazy, rule.key)
         renamed = self._renamed(empty)
@@ -227,7 +243,8 @@ class Rules:
         why = "it must give one verdict per row, whatever the other rows of the batch are"
         try:
             (verdicts,) = _together([rule.verdicts(frame)]) or [pl.Series()]
-        except Exception as error:  # as above; its text may hold values  # noqa: BLE001
+        # the user's own code again; the error's text may hold values
+        except Exception as error:  # noqa: BLE001
             why = f"it raised {type(error.__cause__ or error).__name__}"
         else:
             if _is_one_each(verdicts, rows):
@@ -240,7 +257,7 @@ class Rules:
 
 
 def _together(found: Sequence[pl.LazyFrame | bool]) -> list[pl.Series]:
-    """Collect frames of one column each; empty if one isn't a frame."""
+    """Collects frames of one column each; empty if one isn't a frame."""
     frames = [
         frame.select(pl.all().alias(str(n)))
         for n, frame in enumerate(found)
@@ -258,8 +275,9 @@ def _is_one_each(verdicts: pl.Series, rows: int) -> bool:
 
 
 def _aliases(names: list[str]) -> dict[str, str]:
-    """Other names, in checks of columns, for those that polars takes for a pattern: a
-    check of `*` would judge every column.
+    """Names for checks, for those columns whose names polars takes for a pattern.
+
+    A check of `*` would judge every column.
     """
     patterns = [
         name for name in names if name == "*" or (name.startswith("^") and name.endswith("$"))
@@ -269,8 +287,9 @@ def _aliases(names: list[str]) -> dict[str, str]:
 
 
 def _frame(rows: pa.RecordBatch) -> pl.DataFrame:
-    """The rows as polars sees them, maps as the lists of key/value structs that the
-    model declares.
+    """Rows as polars has them.
+
+    Maps become lists of key/value structs, as the model declares them.
     """
     arrays = [a.cast(_as_list(a.type)) if pa.types.is_map(a.type) else a for a in rows.columns]
     frame = pl.from_arrow(pa.Table.from_arrays(arrays, names=rows.schema.names))

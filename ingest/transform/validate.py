@@ -1,5 +1,6 @@
-"""The rules of the schema on rows that are already of their types: the last transform
-of a chain.
+"""The last transform of a chain: the rules of the schema.
+
+The rows already have the schema's types.
 """
 
 from __future__ import annotations
@@ -20,32 +21,33 @@ from windrow.ingest.transform.rules import Rules
 
 @dataclass(frozen=True)
 class Validate:
-    """Checks columns and rows against a pandera model: a row that breaks a rule makes its
-    message a dead letter.
+    """Checks columns and rows against a pandera model.
+
+    A row that breaks a rule makes its message a dead letter.
     """
 
     model: ModelReference
 
     def columns(self, before: Columns) -> Columns:
-        """The model's, with its descriptions and checks.
+        """The model's columns, with descriptions and checks.
 
         Raises:
-            SpecError: other columns come in; says how they differ.
+            SpecError: the columns that come in are others; says how they differ.
         """
         wanted = Columns.of(model_now(self.model)[1])
-        there, names = {c.name: c for c in before.columns}, [c.name for c in wanted.columns]
-        wrong = [f"{name}: missing" for name in names if name not in there]
+        given, names = {c.name: c for c in before.columns}, [c.name for c in wanted.columns]
+        wrong = [f"{name}: missing" for name in names if name not in given]
         wrong += [
-            f"{name}: {there[name].type}, not in the schema" for name in there if name not in names
+            f"{name}: {given[name].type}, not in the schema" for name in given if name not in names
         ]
         wrong += [
             f"{c.name}: {t.type}, by the schema {c.type}"
             for c in wanted.columns
-            if (t := there.get(c.name)) and t.type != c.type
+            if (t := given.get(c.name)) and t.type != c.type
         ]
-        if not wrong and list(there) != names:
+        if not wrong and list(given) != names:
             wrong.append(
-                f"they come in the order {', '.join(there)}, in the schema they are"
+                f"they come in the order {', '.join(given)}, in the schema they are"
                 f" {', '.join(names)}"
             )
         if wrong:
@@ -61,12 +63,15 @@ class Validate:
         return wanted
 
     def open(self) -> Callable[[Decoded], Decoded]:
-        """A thread's rules are kept until the schema's file changes."""
+        """Makes the rules for this thread.
+
+        They are kept until the schema's file changes.
+        """
         return built_of_model(self, self.model, _Validator)
 
 
 class _Validator:
-    """The rules, built in a worker."""
+    """Checks batches in a worker."""
 
     def __init__(self, model: type[Any]) -> None:
         self._rules = Rules(model)
@@ -84,7 +89,7 @@ class _Validator:
 
 
 def _nulls(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[Refusal]:
-    """Nulls in columns that the model says have none.
+    """Finds nulls in columns that aren't nullable in the model.
 
     A decoder of the same model gives none, but a transform may.
     """

@@ -1,3 +1,4 @@
-"""Change data: messages that say what became of the rows of a database's table, in an
-envelope around them.
+"""Change data: messages that say what happened to rows of a database's table.
+
+Each has an envelope around the row.
 """

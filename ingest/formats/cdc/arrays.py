@@ -1,4 +1,4 @@
-"""Columns that lie in one another, as an envelope holds them."""
+"""Columns that are nested in an envelope."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from windrow.ingest.schema.columns import Column, Columns, epoch_of, field_of, z
 
 
 def nested(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
-    """The columns of an envelope, each at its path; no path is another one's beginning."""
+    """Columns of an envelope that has each leaf at its path.
+
+    No path may be the beginning of another.
+    """
     fields = _fields([(path, field_of(column)) for path, column in leaves])
     return Columns(
         tuple(
@@ -26,7 +29,7 @@ def nested(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
 
 
 def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
-    """The fields of one level, each with all that lies below it."""
+    """Fields of one level, each with all fields below it."""
     below: dict[str, list[tuple[FieldPath, pa.Field]]] = {}
     for (name, *rest), leaf in leaves:
         below.setdefault(name, []).append((tuple(rest), leaf))
@@ -41,19 +44,19 @@ def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
 
 
 def picked(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:
-    """What lies at a path; null where something on the way to it is."""
+    """The column at a path; null where a struct on the way is null."""
     name, *rest = path
     column = rows.column(name)
     return pc.struct_field(column, rest) if rest else column
 
 
 def path_text(path: FieldPath) -> str:
-    """A path, for people."""
+    """A path as error messages have it: `$.source.ts_ms`."""
     return ".".join(("$", *path))
 
 
 def missing(values: pa.Array, place: str) -> Refusal:
-    """Those that are null, and must not be."""
+    """Refuses rows that are null in a column that isn't nullable."""
     return Refusal(
         np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)),
         "missing",
@@ -62,18 +65,18 @@ def missing(values: pa.Array, place: str) -> Refusal:
 
 
 def chosen(decoded: Decoded, kept: npt.NDArray[np.bool_]) -> Decoded:
-    """The same with some of the rows; the messages of the others are filtered."""
+    """Keeps some of the rows; messages without any row left are filtered."""
     if kept.all():
         return decoded
     rows = np.flatnonzero(kept)
     return decoded.with_rows(decoded.rows.take(pa.array(rows)), rows)
 
 
-def beside_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:
-    """For each item of some lists the item at its place in another list beside; null
-    where that is null.
+def matching_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:
+    """For each item of some lists, the item at the same place of another list.
 
-    Both have the same length.
+    Null where the other list is null or empty. Otherwise both lists have the same
+    length.
     """
     parents = pc.list_parent_indices(lists).to_numpy()
     lengths = np.where(others.is_valid(), pc.fill_null(pc.list_value_length(others), 0), 0)
@@ -82,7 +85,7 @@ def beside_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:
     within = np.arange(len(parents)) - np.repeat(
         np.concatenate([[0], np.cumsum(counts)])[:-1], counts
     )
-    there = lengths[parents] > 0
+    present = lengths[parents] > 0
     return others.flatten().take(
-        pa.array(np.where(there, begins[parents] + within, 0), mask=~there)
+        pa.array(np.where(present, begins[parents] + within, 0), mask=~present)
     )

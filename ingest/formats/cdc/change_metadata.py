@@ -1,4 +1,4 @@
-"""What a message says before its rows are looked at: whose row it is of, and what became of it."""
+"""What a message says besides its rows: which table changed, and how."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ from windrow.ingest.schema.columns import Column, Columns
 
 @dataclass(frozen=True)
 class Included:
-    """Whose rows are asked for: regular expressions, which the whole name has to match;
-    None: whatever its name.
+    """Regular expressions for the databases and tables whose rows are wanted.
 
-    A table's is held against its name with its schema's before it, too, where an
-    envelope tells one.
+    Each has to match the whole name; None matches every name. The one for tables may
+    also match the name with its schema's before it, if the envelope has a schema.
     """
 
     database: str | None = None
@@ -42,17 +41,17 @@ class Included:
 
     @property
     def patterns(self) -> dict[str, str]:
-        """The field of each name, and what it has to match."""
+        """The field of each name, and the expression that it has to match."""
         both = {DATABASE: self.database, TABLE: self.table}
         return {
             name: rf"\A(?:{pattern})\z" for name, pattern in both.items() if pattern is not None
         }
 
     def check(self) -> None:
-        """That each is an expression that takes linear time, whatever the name.
+        """Checks that each expression takes linear time for any name (RE2).
 
         Raises:
-            SpecError: one isn't.
+            SpecError: one doesn't.
         """
         for name, pattern in self.patterns.items():
             try:
@@ -70,10 +69,10 @@ EVERYTHING = Included()
 
 
 class ChangeMetadata:
-    """Asks messages for their heads.
+    """Decodes the metadata of change messages.
 
-    `root`: what the envelope itself lies in; `names`: where it says whose row it is, as
-    far as its messages do.
+    `root`: path of the envelope in the message. `names`: paths of the names of
+    database, schema and table, as far as the messages have them.
     """
 
     def __init__(
@@ -87,17 +86,17 @@ class ChangeMetadata:
         self._root = root
         self._included = included
         self._by_topic = envelope.names_topics and included.table is None and TABLE in names
-        asked = {
+        wanted = {
             *included.patterns,
             *([SCHEMA] if included.table is not None else []),
             *([TABLE] if self._by_topic else []),
         }
-        self._names = {name: (*root, *path) for name, path in names.items() if name in asked}
+        self._names = {name: (*root, *path) for name, path in names.items() if name in wanted}
         self._kind = (*root, envelope.kind)
 
     @property
     def columns(self) -> Columns:
-        """What has to be decoded for it."""
+        """Columns that have to be decoded for it."""
         leaves = [
             (path, Column(path[-1], pa.string(), nullable=True))
             for path in (self._kind, *self._names.values())
@@ -107,51 +106,57 @@ class ChangeMetadata:
             leaves.append(((*self._root, name), Column(name, pa.bool_(), nullable=True)))
         return nested(leaves)
 
-    def asked(
+    def judged(
         self, decode: Decode, messages: pa.RecordBatch
     ) -> tuple[Decoded, npt.NDArray[np.int8]]:
-        """What is wrong with the messages by their heads, or counted only; and of each
-        that is left its change, which is of a row.
+        """Judges messages by their metadata.
+
+        Returns the verdict, whose rows are those messages that change rows, and the
+        kind of change of each of these. The others are refused, filtered or dropped.
         """
         found = decode(messages)
         found = chosen(
             found,
-            (self._changes(found.rows) != ChangeKind.OTHER) & ~self._are_marks(found, messages),
+            (self._changes(found.rows) != ChangeKind.OTHER) & ~self._marks(found, messages),
         )
-        found = self._of_topic(self._of_included(found), messages)
+        found = self._without_other_tables(self._with_included(found), messages)
         found = found.refused(STAGE, self._refusals(found.rows, self._changes(found.rows)))
         return found, self._changes(found.rows)
 
-    def _are_marks(self, found: Decoded, messages: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which messages are the tool's own; looked for among those alone that tell no change."""
+    def _marks(self, found: Decoded, messages: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which messages are marks of the tool itself.
+
+        Only messages that name no change are looked at.
+        """
         marks = np.zeros(found.rows.num_rows, np.bool_)
         if self._envelope.marks:
-            told_nothing = np.flatnonzero(
+            unnamed = np.flatnonzero(
                 picked(found.rows, self._kind).is_null().to_numpy(zero_copy_only=False)
             )
-            values = messages.column("value").take(found.row_index.take(pa.array(told_nothing)))
-            marks[told_nothing] = [
-                self._envelope.is_mark(_fields(value.as_py(), self._root)) for value in values
+            values = messages.column("value").take(found.row_index.take(pa.array(unnamed)))
+            marks[unnamed] = [
+                self._envelope.is_mark(_field_names(value.as_py(), self._root)) for value in values
             ]
         return marks
 
-    def _of_topic(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
-        """Without the rows of another table than the topic is called after: somebody
-        routes several tables there, or chose its name.
+    def _without_other_tables(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
+        """Refuses rows of another table than the one that the topic is named after.
+
+        Somebody routes several tables to the topic, or has chosen its name.
         """
         if not self._by_topic:
             return found
         topics, tables = messages.column("topic"), picked(found.rows, self._names[TABLE])
         other = np.zeros(len(tables), np.bool_)
         for topic in pc.unique(topics).to_pylist():
-            strange = [
+            others = [
                 table
                 for table in pc.unique(tables).to_pylist()
                 if table is not None and not is_called_after(topic, table)
             ]
-            if strange:
+            if others:
                 here = pc.equal(topics.take(found.row_index), topic)
-                other |= pc.and_(here, pc.is_in(tables, pa.array(strange))).to_numpy(
+                other |= pc.and_(here, pc.is_in(tables, pa.array(others))).to_numpy(
                     zero_copy_only=False
                 )
         what = (
@@ -169,9 +174,10 @@ class ChangeMetadata:
             ],
         )
 
-    def _of_included(self, found: Decoded) -> Decoded:
-        """Without the messages of tables that aren't asked for, and those that don't
-        say whose they are.
+    def _with_included(self, found: Decoded) -> Decoded:
+        """Filters messages of tables that aren't wanted.
+
+        Messages that don't name their table are refused.
         """
         patterns = self._included.patterns
         found = found.refused(
@@ -196,7 +202,7 @@ class ChangeMetadata:
         return chosen(found, kept)
 
     def _changes(self, heads: pa.RecordBatch) -> npt.NDArray[np.int8]:
-        """What each row's word stands for; -1: nothing."""
+        """Kind of change of each row; -1: the word is unknown."""
         words = pa.array([word for word, _ in self._envelope.words])
         stand_for = np.array([-1, *(change for _, change in self._envelope.words)], np.int8)
         numbers = pc.fill_null(pc.index_in(picked(heads, self._kind), words), -1)
@@ -231,8 +237,9 @@ class ChangeMetadata:
 
 
 def is_called_after(topic: str, table: str) -> bool:
-    """Whether the last part of a topic's name is a table's, in which a tool may have
-    replaced what topics can't have in their names.
+    """Returns whether the last part of a topic's name is a table's name.
+
+    A tool may have replaced characters there that a topic's name can't have.
     """
     name, of_table = (
         re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (topic, table)
@@ -240,8 +247,8 @@ def is_called_after(topic: str, table: str) -> bool:
     return f"_{name}".endswith(f"_{of_table}") or not of_table
 
 
-def _fields(value: bytes, root: FieldPath) -> AbstractSet[str]:
-    """The names of a JSON object's fields; none, if there is no object at the root."""
+def _field_names(value: bytes, root: FieldPath) -> AbstractSet[str]:
+    """Names of a JSON object's fields; empty if no object is at the root."""
     try:
         fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
         for name in root:

@@ -1,5 +1,6 @@
-"""Kafka Connect's schemas, which its JsonConverter writes beside each message: how the
-values are to be read.
+"""Kafka Connect's schemas, which its JsonConverter writes into each message.
+
+They say how the values are written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SCHEMA, PAYLOAD = "schema", "payload"
 """The two fields of such a message."""
 
 _KEPT = 64
-"""Schemas that are kept, and decoders for them: a topic has a few at a time."""
+"""Schemas that are cached, and decoders for them: a topic has a few at a time."""
 
 _SCALE = re.compile(r"-?[0-9]{1,9}")
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
@@ -45,24 +46,24 @@ _FORMS: dict[str, dict[str, Any]] = {
         for name in ("ZonedTimestamp", "IsoTimestamp", "IsoDate", "IsoTime")
     },
 }
-"""What the name of a schema says of a date or a timestamp that isn't a text.
+"""Forms of dates and timestamps that aren't texts, by the name of their schema.
 
-Numbers of the others fit neither.
+Names with no form are of texts, or of numbers that are neither dates nor timestamps.
 """
 
 
 @dataclass(frozen=True)
 class ConnectEncoding(JsonEncoding):
-    """One JSON document with its schema beside it, which says how values are written."""
+    """Encoding as one JSON document, with the schema that says how values are written."""
 
     def open(self, columns: Columns) -> DecodeValues:
-        if any(_may_be_stated(column.type) for column in columns.columns):
-            return _BySchema(columns, self.reading).decode
+        if any(_may_have_form(column.type) for column in columns.columns):
+            return _DecoderBySchema(columns, self.reading).decode
         return super().open(columns)
 
 
-class _BySchema:
-    """Decodes each message by the schema beside it. Not for several threads at once."""
+class _DecoderBySchema:
+    """Decodes each message by its own schema. Not for several threads at once."""
 
     def __init__(self, columns: Columns, reading: Reading) -> None:
         self._schema, self._reading = columns.arrow_schema, reading
@@ -74,7 +75,10 @@ class _BySchema:
         )
 
     def decode(self, values: pa.BinaryArray, on_null: OnNull) -> Decoded:
-        """The verdict on each value; what isn't even JSON is refused by any of the decoders."""
+        """The verdict on each value.
+
+        A value that isn't JSON has no schema; any of the decoders refuses it.
+        """
         found = self._texts.decode(values, "dead")
         texts, places = pc.dictionary_encode(found.rows.column(SCHEMA)), np.full(len(values), -1)
         places[found.row_index.to_numpy()] = pc.fill_null(texts.indices, -1).to_numpy()
@@ -91,53 +95,59 @@ class _BySchema:
         return together(self._schema, parts)
 
 
-def _may_be_stated(kind: pa.DataType) -> bool:
-    """Whether values of a type may be written in a form that a schema states."""
+def _may_have_form(kind: pa.DataType) -> bool:
+    """Returns whether a schema may give the form of a type's values."""
     if pa.types.is_nested(kind):
-        return any(_may_be_stated(kind.field(i).type) for i in range(kind.num_fields))
+        return any(_may_have_form(kind.field(i).type) for i in range(kind.num_fields))
     return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
 
 
 @lru_cache(_KEPT)
 def reading_by(schema: str | None, reading: Reading) -> Reading:
-    """How messages are read that have this schema, a JSON text, beside them.
+    """How messages with this schema, a JSON text, are read.
 
-    `reading`: where it says nothing.
+    `reading`: how they are read where the schema says nothing.
     """
     try:
-        stated = _read_by(json.loads(schema or "null"), reading)
-    except (ValueError, RecursionError):  # a text that is no schema, or one without end
+        stated = _reading_of(json.loads(schema or "null"), reading)
+    except (ValueError, RecursionError):  # not a schema, or nested too deep
         stated = reading
     return replace(reading, fields=((PAYLOAD, stated),))
 
 
-def _read_by(schema: object, reading: Reading) -> Reading:
-    """How a value of a schema is read, with all inside."""
+def _reading_of(schema: object, reading: Reading) -> Reading:
+    """How a value with this schema is read, and all values inside."""
     if not isinstance(schema, dict):
         return reading
-    own = _by_name(schema, reading)
+    own = _reading_by_name(schema, reading)
     inside = schema.get("fields")
     fields = tuple(_fields(inside, reading)) if isinstance(inside, list) else ()
     if schema.get("type") == "map":
         return replace(
             own,
-            items=replace(reading, fields=(("value", _read_by(schema.get("values"), reading)),)),
+            items=replace(reading, fields=(("value", _reading_of(schema.get("values"), reading)),)),
         )
     return replace(
-        own, fields=fields, items=_read_by(schema["items"], reading) if "items" in schema else None
+        own,
+        fields=fields,
+        items=_reading_of(schema["items"], reading) if "items" in schema else None,
     )
 
 
 def _fields(schemas: list[object], reading: Reading) -> Iterator[tuple[str, Reading]]:
     for schema in schemas:
         if isinstance(schema, dict) and isinstance(schema.get("field"), str):
-            read = _read_by(schema, reading)
-            if read != reading:  # schemas that differ in nothing else are read alike
+            read = _reading_of(schema, reading)
+            # without fields that say nothing, more schemas share a decoder
+            if read != reading:
                 yield schema["field"], read
 
 
-def _by_name(schema: dict[str, Any], reading: Reading) -> Reading:
-    """How a value itself is read. Bytes are base64; what is a text or a number has its digits."""
+def _reading_by_name(schema: dict[str, Any], reading: Reading) -> Reading:
+    """How a value itself is read, by its schema's type and name.
+
+    Bytes are base64; a text or a number has its digits.
+    """
     kind, name = str(schema.get("type")), schema.get("name")
     if name == f"{_CONNECT}Decimal":
         parameters = schema.get("parameters")

@@ -1,4 +1,4 @@
-"""Changes of a database's table -> rows and dead letters."""
+"""Decoder of change messages: rows, deletes and dead letters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.ingest.formats.cdc.arrays import nested, path_text
 from windrow.ingest.formats.cdc.change_metadata import EVERYTHING, ChangeMetadata, Included
 from windrow.ingest.formats.cdc.envelope import ChangeKind, Envelope, FieldPath
 from windrow.ingest.formats.cdc.row_images import RowImage
-from windrow.ingest.formats.cdc.unavailable import UNTOLD, Unavailable
+from windrow.ingest.formats.cdc.unavailable import NOT_SENT, Unavailable
 from windrow.ingest.formats.row_decoder import Encoding, OnNull
 from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
@@ -26,16 +26,19 @@ from windrow.ingest.schema.part import WHOLE, Part
 
 @dataclass(frozen=True)
 class ChangeDecoder:
-    """Messages in an envelope to the columns of a pandera model, a row for each change of a row.
+    """Decodes messages with an envelope to the columns of a pandera model.
 
-    `inner`: what the envelope is written in; `root`: what it lies in there; `on_null`:
-    what a message without a value becomes; `part`: which of the model's columns the
-    messages hold; `beside`: those that the envelope has itself, each with its path
-    there; `included`: whose rows are asked for. `primary_key`: the columns by which
-    rows are taken out of the table; None, if it only grows: then a deletion is a row,
-    too, as it was. `unavailable`: what becomes of values that a change left alone;
-    None: they are kept where the table can (`keeps`), or else their changes are
-    refused.
+    Each change of a row becomes a row, or a delete.
+
+    - `inner`: the encoding of the envelope; `root`: the path of the envelope in it.
+    - `on_null`: what becomes of a message without a value.
+    - `part`: the columns of the model that the messages hold; `beside`: those of them
+      that the envelope has itself, each with its path there.
+    - `included`: the tables whose rows are wanted.
+    - `primary_key`: the columns by which rows are deleted from the table; None if the
+      table is append-only: then a deletion is a row, too, as it was before.
+    - `unavailable`: what becomes of values that a change left alone; None: they are
+      kept if the table can (`keeps`), or else their changes are refused.
     """
 
     model: ModelReference
@@ -65,28 +68,31 @@ class ChangeDecoder:
             )
             raise SpecError(what, "spec", do)
         inner = self.inner.now()
-        heads = replace(self, inner=inner).heads()
+        metadata = replace(self, inner=inner).metadata()
         images = [
-            image.asked
+            image.wanted_columns
             for image in (self.written(columns), self.removed(columns))
             if image is not None
         ]
-        for asked in [heads.columns, *images]:
-            inner.check(asked)
+        for wanted_columns in [metadata.columns, *images]:
+            inner.check(wanted_columns)
         return columns
 
     def open(self) -> Decode:
-        """A thread's machine is kept until the model's file, or one of the format's, changes."""
-        recipe = replace(self, inner=self.inner.now())
+        """Opens the decoder for this thread.
+
+        What was opened is kept until a file of the model or of the encoding changes.
+        """
+        decoder = replace(self, inner=self.inner.now())
         return built_of_model(
-            recipe, self.model, lambda model: _BatchDecoder(recipe, recipe.columns_of(model))
+            decoder, self.model, lambda model: _BatchDecoder(decoder, decoder.columns_of(model))
         ).decode
 
     def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> ChangeDecoder:
         return replace(self, primary_key=primary_key, keeps=keeps)
 
-    def heads(self) -> ChangeMetadata:
-        """What is asked of a message first."""
+    def metadata(self) -> ChangeMetadata:
+        """Decoder of the messages' metadata."""
         wanted = self.included.patterns
         names = {
             name: path
@@ -96,7 +102,7 @@ class ChangeDecoder:
         return ChangeMetadata(self.envelope, self.root, self.included, names)
 
     def _may_have(self, path: FieldPath) -> bool:
-        """Whether messages may have a text at a path."""
+        """Returns whether messages may have a text at a path."""
         try:
             self.inner.check(nested([(path, Column("", pa.string(), nullable=True))]))
         except SpecError:
@@ -104,7 +110,7 @@ class ChangeDecoder:
         return True
 
     def written(self, columns: Columns) -> RowImage:
-        """Where the row of an insert or an update is."""
+        """Row image of an insert or an update."""
         former = (*self.root, self.envelope.former)
         path, beside, key = (
             (*self.root, self.envelope.written),
@@ -114,8 +120,9 @@ class ChangeDecoder:
         return RowImage(path, columns, self.envelope.many, beside, former, key, self._unavailable)
 
     def removed(self, columns: Columns) -> RowImage | None:
-        """Where the row of a deletion is, of which its key is enough where it is taken
-        out; None if the message's key says all of it.
+        """Row image of a deletion; None if the message's key has all of it.
+
+        Where a deletion deletes a row, its primary key is enough.
         """
         if self.primary_key is not None:
             by_name = {column.name: column for column in columns.columns}
@@ -130,8 +137,9 @@ class ChangeDecoder:
 
     @property
     def _unavailable(self) -> Unavailable | None:
-        """What becomes of values that a change left alone; None where the tool has no
-        mark for them.
+        """What becomes of values that a change left alone.
+
+        None if the tool doesn't mark them.
         """
         return (
             None
@@ -140,10 +148,11 @@ class ChangeDecoder:
         )
 
     def columns_of(self, model: type[Any]) -> Columns:
-        """The columns that a model says.
+        """The columns of a model, checked against the spec.
 
         Raises:
-            SpecError: it doesn't have those that the spec names, or not where it says.
+            SpecError: the model lacks a column that the spec names, or the primary key
+                has no column of the row.
         """
         columns = self.part.of(Columns.of(model))
         of_row = Part(without=tuple(name for name, _ in self.beside), place="decode.envelope").of(
@@ -160,51 +169,58 @@ class ChangeDecoder:
         return columns
 
     def _beside(self, columns: Columns) -> tuple[tuple[str, FieldPath], ...]:
-        """The columns that the envelope has, each with its whole path."""
+        """The columns that the envelope has, each with its path from the message on."""
         names = {column.name for column in columns.columns}
         return tuple((name, (*self.root, *path)) for name, path in self.beside if name in names)
 
 
 class _BatchDecoder:
-    """What the recipe builds. Not for several threads at once."""
+    """Decodes batches for a `ChangeDecoder`. Not for several threads at once."""
 
-    def __init__(self, recipe: ChangeDecoder, columns: Columns) -> None:
+    def __init__(self, decoder: ChangeDecoder, columns: Columns) -> None:
         self._schema, self._key, self._text_row = (
             columns.arrow_schema,
-            recipe.primary_key,
-            recipe.envelope.text_row,
+            decoder.primary_key,
+            decoder.envelope.text_row,
         )
-        self._heads, self._written, self._removed = (
-            recipe.heads(),
-            recipe.written(columns),
-            recipe.removed(columns),
+        self._metadata, self._written, self._removed = (
+            decoder.metadata(),
+            decoder.written(columns),
+            decoder.removed(columns),
         )
-        self._head = _opened(recipe.inner, self._heads.columns, recipe.on_null)
-        self._write = _opened(recipe.inner, self._written.asked)
-        self._remove = None if self._removed is None else _opened(recipe.inner, self._removed.asked)
+        self._decode_metadata = _opened_for(decoder.inner, self._metadata.columns, decoder.on_null)
+        self._decode_written = _opened_for(decoder.inner, self._written.wanted_columns)
+        self._decode_removed = (
+            None
+            if self._removed is None
+            else _opened_for(decoder.inner, self._removed.wanted_columns)
+        )
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message."""
-        heads, changes = self._heads.asked(self._head, messages)
-        index = heads.row_index.to_numpy()
-        counted = replace(heads, rows=heads.rows.slice(0, 0), row_index=heads.row_index.slice(0, 0))
-        written = _of_some(
+        metadata, changes = self._metadata.judged(self._decode_metadata, messages)
+        index = metadata.row_index.to_numpy()
+        counted = replace(
+            metadata, rows=metadata.rows.slice(0, 0), row_index=metadata.row_index.slice(0, 0)
+        )
+        written = _decoded_part(
             messages,
             index[changes != ChangeKind.REMOVED],
-            lambda some: self._written.rows(self._write, some),
+            lambda some: self._written.rows(self._decode_written, some),
         )
         written = self._without_new(written, index[changes == ChangeKind.UPDATED])
-        removed = _of_some(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
+        removed = _decoded_part(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
         found = together(self._schema, [counted, written, removed], self._key)
         return (
             found
             if self._text_row is None or not len(found.dead_index)
-            else replace(found, dead_detail=self._told(found.dead_detail))
+            else replace(found, dead_detail=self._explained(found.dead_detail))
         )
 
     def _without_new(self, written: Decoded, updated: npt.NDArray[np.int64]) -> Decoded:
-        """Without the messages that leave values alone though their row is new: it has
-        another key now, and the one before kept them.
+        """Refuses messages that leave values alone although their row is new.
+
+        The row has another key now, and the row of the key before kept the values.
         """
         if written.unavailable is None:
             return written
@@ -220,11 +236,11 @@ class _BatchDecoder:
             zero_copy_only=False
         )
         new = np.flatnonzero(left & (~np.isin(index, updated) | np.isin(index, moved)))
-        what = f"{UNTOLD}, and the row is new by its key - at {path_text(self._written.path)}"
+        what = f"{NOT_SENT}, and the row is new by its key - at {path_text(self._written.path)}"
         return written.refused(SCHEMA, [Refusal(new, "unavailable", what)])
 
-    def _told(self, details: pa.StringArray) -> pa.StringArray:
-        """Why messages were refused; where rows are texts, with what that means."""
+    def _explained(self, details: pa.StringArray) -> pa.StringArray:
+        """Details of dead letters; where rows are texts, with what that means."""
         for image in (self._written, self._removed):
             if image is not None:
                 at = path_text(image.path)
@@ -236,10 +252,10 @@ class _BatchDecoder:
         return details
 
     def _rows_removed(self, messages: pa.RecordBatch) -> Decoded:
-        """What deletions are: rows, where the table only grows; else deletes."""
-        if self._removed is None or self._remove is None:
+        """Rows of deletions if the table is append-only, else deletes."""
+        if self._removed is None or self._decode_removed is None:
             return _only_deletes(messages.num_rows)
-        rows = self._removed.rows(self._remove, messages)
+        rows = self._removed.rows(self._decode_removed, messages)
         if self._key is None:
             return rows
         return replace(
@@ -250,13 +266,15 @@ class _BatchDecoder:
         )
 
 
-def _opened(encoding: Encoding, columns: Columns, on_null: OnNull = "dead") -> Decode:
+def _opened_for(encoding: Encoding, columns: Columns, on_null: OnNull = "dead") -> Decode:
     decode = encoding.open(columns)
     return lambda messages: decode(messages.column("value"), on_null)
 
 
-def _of_some(messages: pa.RecordBatch, index: npt.NDArray[np.int64], decode: Decode) -> Decoded:
-    """The verdict on some of the messages, by their numbers."""
+def _decoded_part(
+    messages: pa.RecordBatch, index: npt.NDArray[np.int64], decode: Decode
+) -> Decoded:
+    """The verdict on some of the messages, by their positions."""
     if len(index) == messages.num_rows:
         return decode(messages)
     numbers = pa.array(index, pa.int64())
@@ -264,6 +282,6 @@ def _of_some(messages: pa.RecordBatch, index: npt.NDArray[np.int64], decode: Dec
 
 
 def _only_deletes(count: int) -> Decoded:
-    """So many messages, each of which deletes what its key says."""
+    """A verdict by which each of `count` messages deletes the row of its own key."""
     none = nothing(pa.schema([]))
     return replace(none, deletes=Deletes(none.rows, pa.array(np.arange(count, dtype=np.int64))))

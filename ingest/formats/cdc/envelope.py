@@ -1,6 +1,6 @@
-"""The envelopes that there are: where each of them says what happened, and where it has the row.
+"""Envelopes of the supported tools, as data.
 
-Pure data.
+Each says where a message has what happened, and where it has the row.
 """
 
 from __future__ import annotations
@@ -10,40 +10,46 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 FieldPath = tuple[str, ...]
-"""Names of fields in one another, from the envelope on."""
+"""Names of nested fields, from the envelope on."""
 
 
 class ChangeKind(IntEnum):
-    """What a message says of a table."""
+    """What a message says about a table."""
 
     WRITTEN = 0
-    """A row is there now: it was inserted or updated, or a snapshot has read it."""
+    """A row exists now: it was inserted or updated, or a snapshot has read it."""
     REMOVED = 1
     """A row was deleted."""
     OTHER = 2
-    """Nothing of the table's rows: a mark of the tool's own, or another shape of the table."""
+    """Nothing about rows: a mark of the tool itself, or a change of a table's columns."""
     TRUNCATED = 3
-    """All rows were deleted at once, which no row says."""
+    """All rows were deleted at once, without a message for each."""
     UPDATED = 4
-    """A row is there now and was before, by a tool whose updates may leave values
-    alone; of the others it is written.
+    """A row existed before and exists now.
+
+    Only of tools whose updates may leave values alone; an update of another tool is
+    `WRITTEN`.
     """
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """One tool's envelope.
+    """Envelope of one tool.
 
-    `tool`: its name, for people; `kind`: the field that says the change, in one of
-    `words`; `written`: the field with the row that is there after the change;
-    `removed`: the one with the row that was deleted; `former`: what an update's row was
-    before, or what of it. `names`: where it says whose row it is. `many`: these three
-    are lists, item by item; `schema_change`: the field that is true where the message
-    is of the table's shape; `marks`: messages without `kind` that say nothing of rows,
-    each by the fields that it has and those that it may have; `names_topics`: whether a
-    topic is called after the table whose rows it has, unless somebody says otherwise;
-    `text_row`: what it means, for people, that a row is a text; `leaves_alone`: whether
-    it has a mark for a value that a change left alone.
+    - `tool`: its name, for people.
+    - `kind`: the field that says what happened, in one of `words`.
+    - `written`: the field with the row after the change; `removed`: the one with the
+      row that was deleted; `former`: the one with the row, or a part of it, before an
+      update. `many`: these three are lists, with one item a row.
+    - `names`: the paths of the names of database, schema and table.
+    - `schema_change`: the field that is true if the message is about the table's
+      columns.
+    - `marks`: messages without `kind` that say nothing about rows, each by the fields
+      that it has and those that it may have.
+    - `names_topics`: whether the tool names a topic after the table whose rows it has,
+      unless it is configured otherwise.
+    - `text_row`: for people, what it means that a row is a text.
+    - `leaves_alone`: whether the tool marks values that a change left alone.
     """
 
     tool: str
@@ -61,12 +67,12 @@ class Envelope:
     leaves_alone: bool = False
 
     def is_mark(self, fields: AbstractSet[str]) -> bool:
-        """Whether a message of these fields says nothing of rows."""
+        """Returns whether a message of these fields says nothing about rows."""
         return any(has <= fields <= has | may for has, may in self.marks)
 
 
 DATABASE, SCHEMA, TABLE = "database", "schema", "table"
-"""What says whose row it is."""
+"""Names of the database, schema and table that a row is of."""
 _AT_TOP = ((DATABASE, (DATABASE,)), (TABLE, (TABLE,)))
 
 DEBEZIUM = Envelope(

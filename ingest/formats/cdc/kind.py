@@ -1,4 +1,4 @@
-"""Change data as formats of specs: Debezium's, Canal's and Maxwell's."""
+"""Settings of the formats of change data: Debezium's, Canal's and Maxwell's."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ Pattern = Annotated[
 ]
 
 
-class NamedOptions(Section):
-    """Whose rows are wanted, where a topic may have those of several tables."""
+class TableOptions(Section):
+    """Options for topics that may have rows of several tables."""
 
     database_include: Pattern = Field(
         default=None,
@@ -73,18 +73,18 @@ class NamedOptions(Section):
 
     @property
     def included(self) -> Included:
-        """The same for the decoder."""
+        """The options as a decoder takes them."""
         # Arrow is loaded where there is something to decode
         from windrow.ingest.formats.cdc.change_metadata import Included
 
         return Included(self.database_include, self.table_include)
 
 
-class ChangeSection(NamedOptions, RowSection):
-    """What the `decode` section of every format of changes has."""
+class ChangeSection(TableOptions, RowSection):
+    """Settings of `decode` that every format of change data has."""
 
     tool: ClassVar[Envelope]
-    """The envelope around the rows."""
+    """Envelope around the rows."""
 
     envelope: Annotated[
         Mapping[Text, Annotated[Text, AfterValidator(_path)]],
@@ -107,7 +107,7 @@ class ChangeSection(NamedOptions, RowSection):
 
     @property
     def root(self) -> FieldPath:
-        """What the envelope itself lies in."""
+        """Path of the envelope in the message."""
         return ()
 
     def decoder(self, folder: Path) -> ChangeDecoder:
@@ -127,7 +127,7 @@ class ChangeSection(NamedOptions, RowSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Each column comes from one place, and each field becomes one column."""
+        """Finds columns that come from two places, and fields that become two columns."""
         yield from super().conflicts(written)
         envelope = section_of(written, "envelope")
         elsewhere = {
@@ -155,9 +155,11 @@ class ChangeSection(NamedOptions, RowSection):
                 )
 
 
-class RoutedOptions(NamedOptions):
-    """The same of Debezium, which tells a schema, too, and by its own choice writes the
-    rows of one table into a topic.
+class DebeziumTableOptions(TableOptions):
+    """Options of Debezium for topics that may have rows of several tables.
+
+    Debezium names a schema, too, and by default it writes the rows of one table to a
+    topic.
     """
 
     table_include: Annotated[
@@ -171,8 +173,8 @@ class RoutedOptions(NamedOptions):
     )
 
 
-class DebeziumOptions(RoutedOptions, ChangeSection):
-    """What the sections of Debezium's events have, whatever they are written in."""
+class DebeziumOptions(DebeziumTableOptions, ChangeSection):
+    """Settings of Debezium's events in any encoding."""
 
     tool = DEBEZIUM
 
@@ -220,8 +222,9 @@ class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
 
 
 class DebeziumAvroSection(FinerOptions, DebeziumOptions):
-    """Debezium's change events in Avro's binary encoding, one a message, without a
-    file's header.
+    """Debezium's change events in Avro's binary encoding, one a message.
+
+    Without a file's header.
     """
 
     format: Literal["debezium-avro"] = Field(default="debezium-avro", description=VALUES)
@@ -242,7 +245,7 @@ class DebeziumAvroSection(FinerOptions, DebeziumOptions):
 
 
 class PlainJsonSection(ReadingOptions, ChangeSection):
-    """Of tools whose JSON is like any other."""
+    """Settings of tools whose JSON needs no options of Kafka Connect."""
 
     def encoding(self, _folder: Path, _setting: str) -> JsonEncoding:
         from windrow.ingest.formats.json.decoder import JsonEncoding

@@ -1,4 +1,4 @@
-"""Rows as a field of the envelope holds them: one, or a list of them."""
+"""Rows in a field of the envelope: one, or a list of them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.formats.cdc.arrays import beside_items, missing, nested, path_text, picked
+from windrow.ingest.formats.cdc.arrays import matching_items, missing, nested, path_text, picked
 from windrow.ingest.formats.cdc.envelope import FieldPath
-from windrow.ingest.formats.cdc.unavailable import UNTOLD, Unavailable, unavailable
+from windrow.ingest.formats.cdc.unavailable import NOT_SENT, Unavailable, unavailable
 from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
 from windrow.ingest.schema.columns import Column, Columns, field_of
 
 FREE, SHARE, MOST = 1 << 16, 32, 1 << 28
-"""How many bytes may stand beside the rows of any message but its first one, how many
-more for each of its bytes, and how many at most.
+"""Bounds of the memory that the rows of one message take beyond its own.
 
-A batch is 16 MB and a message: of messages that are made for it, of some 900 bytes,
-that is 1.7 GB. An array of texts holds 2 GB.
+Key, headers and envelope are repeated for each row but the first. In all, that may take
+`FREE` bytes, and `SHARE` for each byte of the message, but at most `MOST`.
+
+A batch has 16 MB and a message. For messages of some 900 bytes that are made to be as
+costly as possible, that is 1.7 GB; an array of texts holds 2 GB.
 """
 
 
@@ -30,13 +32,16 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RowImage:
-    """What a field of the envelope holds of the table's rows.
+    """Rows of the table in a field of the envelope.
 
-    `path`: where the row is, or the list of them where there are `many`; `columns`: of
-    the table; `beside`: those of them that the envelope has itself, each with its path;
-    `former`: where the row is as it was before, of which the columns in `key` are
-    looked at: where they differ, the former row is deleted; `unavailable`: what becomes
-    of values that a change left alone, where the tool marks them.
+    - `path`: the path of the row, or of the list of rows if there are `many`.
+    - `columns`: those of the table; `beside`: those of them that the envelope has
+      itself, each with its path.
+    - `former`: the path of the row as it was before. If it differs in a column of
+      `key`, the former row is deleted.
+    - `key`: the primary key; empty if no rows are deleted.
+    - `unavailable`: what becomes of values that a change left alone; None if the tool
+      doesn't mark them.
     """
 
     path: FieldPath
@@ -48,8 +53,8 @@ class RowImage:
     unavailable: Unavailable | None = None
 
     @property
-    def asked(self) -> Columns:
-        """What has to be decoded for it."""
+    def wanted_columns(self) -> Columns:
+        """Columns that have to be decoded for it."""
         beside, by_name = (
             dict(self.beside),
             {column.name: column for column in self.columns.columns},
@@ -67,15 +72,16 @@ class RowImage:
         return replace(nested(leaves), finer=self.columns.finer)
 
     def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
-        """The rows that messages hold; those that hold none where one should be, or one
-        that doesn't fit, are refused.
+        """Rows of some messages.
+
+        Messages without a row, or with one that doesn't fit the columns, are refused.
         """
         found = decode(messages)
         found = found.refused(
             SCHEMA, [missing(picked(found.rows, self.path), path_text(self.path))]
         )
         if self.many:
-            found = self._within_bounds(self._unequal(found), messages)
+            found = self._within_bounds(self._with_equal_counts(found), messages)
         own, beside = (
             picked(found.rows, self.path),
             [picked(found.rows, path) for _, path in self.beside],
@@ -83,22 +89,23 @@ class RowImage:
         former = picked(found.rows, self.former) if self._former_key else None
         if self.many:
             parents = pc.list_parent_indices(own)
-            former = None if former is None else beside_items(own, former)
+            former = None if former is None else matching_items(own, former)
             own, beside = own.flatten(), [values.take(parents) for values in beside]
             found = found.with_rows(found.rows, parents.to_numpy())
         values, refusals, alone = self._values(own, beside)
         rows = pa.RecordBatch.from_arrays(values, self.columns.arrow_schema.names)
-        found = replace(found, unavailable=_named(alone))
+        found = replace(found, unavailable=_left_alone(alone))
         if not self.key:
             return replace(found, rows=rows).refused(SCHEMA, refusals)
-        deletes = self._moved(rows, former)
+        deletes = self._former_keys(rows, former)
         moved = Deletes(deletes.keys, found.row_index.take(deletes.index))
         return replace(found, rows=rows, deletes=moved).refused(SCHEMA, refusals)
 
     @property
     def _former_key(self) -> list[str]:
-        """The columns of the key that the former row may have: those that the envelope
-        itself has are the message's.
+        """Columns of the key that the former row may have.
+
+        Those of the envelope are the message's, and don't change.
         """
         return [name for name in self.key if name not in dict(self.beside)]
 
@@ -106,9 +113,10 @@ class RowImage:
     def _at(self) -> str:
         return path_text(self.path) + ("[...]" if self.many else "")
 
-    def _unequal(self, found: Decoded) -> Decoded:
-        """Without the messages that have another number of former rows than of rows;
-        one that has none says that nothing was before.
+    def _with_equal_counts(self, found: Decoded) -> Decoded:
+        """Refuses messages with another number of former rows than of rows.
+
+        A message without former rows says that no row was before.
         """
         if not self._former_key:
             return found
@@ -122,8 +130,9 @@ class RowImage:
         return found.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", what)])
 
     def _within_bounds(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
-        """Without the messages that would take much more memory than they have bytes:
-        what stands beside rows is there once for each.
+        """Refuses messages whose rows would take much more memory than they have bytes.
+
+        What is beside the rows is repeated for each row.
         """
         rows, index = (
             pc.list_value_length(picked(found.rows, self.path)).to_numpy(zero_copy_only=False),
@@ -149,8 +158,9 @@ class RowImage:
     def _values(
         self, own: pa.StructArray, of_envelope: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], list[Refusal], dict[str, Mask]]:
-        """The columns of the rows, what doesn't fit, and of the columns that are kept,
-        in which rows.
+        """The columns of the rows, refusals, and masks of values that were left alone.
+
+        A mask is returned for each column in which such values are kept.
         """
         beside = {
             name: (path, values)
@@ -174,15 +184,16 @@ class RowImage:
                         alone[column.name] = mask
                     elif self.unavailable != "null":
                         refusals.append(
-                            Refusal(np.flatnonzero(mask), "unavailable", f"{UNTOLD} - at {place}")
+                            Refusal(np.flatnonzero(mask), "unavailable", f"{NOT_SENT} - at {place}")
                         )
             refusals += [] if column.nullable else [missing(raw, place)]
             values.append(raw)
         return values, refusals, alone
 
-    def _moved(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> Deletes:
-        """The keys that rows had before, where they have others now, with the rows'
-        numbers; a column that isn't there has not changed.
+    def _former_keys(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> Deletes:
+        """The former keys of rows whose key has changed, with the rows' numbers.
+
+        A column that the former row doesn't have has not changed.
         """
         keys, moved = [], np.zeros(rows.num_rows, np.bool_)
         for name in self.key:
@@ -197,8 +208,8 @@ class RowImage:
         return Deletes(pa.RecordBatch.from_arrays(keys, list(self.key)).take(at), at)
 
 
-def _named(alone: Mapping[str, Mask]) -> pa.ListArray | None:
-    """The names of the columns that each row leaves alone; None where none does."""
+def _left_alone(alone: Mapping[str, Mask]) -> pa.ListArray | None:
+    """Names of the columns that each row leaves alone; None if no row does."""
     if not alone:
         return None
     names = pa.array(list(alone), pa.string())
@@ -210,7 +221,7 @@ def _named(alone: Mapping[str, Mask]) -> pa.ListArray | None:
 
 
 def _sizes_beside(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """How many bytes the key and the headers of each message have."""
+    """Bytes of the key and the headers of each message."""
     headers = messages.column("headers")
     entries, parents = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     of_headers = _sizes(entries.field("key")) + _sizes(entries.field("value"))
@@ -220,7 +231,7 @@ def _sizes_beside(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _sizes(values: pa.Array) -> npt.NDArray[np.int64]:
-    """How many bytes each value has; one that is no text, as a number."""
+    """Bytes of each value; a value that is neither text nor bytes counts as a number."""
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         return np.full(len(values), 8, np.int64)
     lengths: npt.NDArray[np.int64] = (

@@ -1,8 +1,7 @@
-"""What Debezium writes in the place of a value that a change left alone and that the
-database didn't send: it is none.
+"""Debezium's mark for values that a change left alone and the database didn't send.
 
-PostgreSQL does so with large values (TOAST), Oracle with LOBs. The mark is a text, in
-whatever a column of the database's type becomes.
+PostgreSQL leaves out large values (TOAST), Oracle LOBs. The mark is a text, written as
+the column's type is written.
 """
 
 from __future__ import annotations
@@ -20,14 +19,18 @@ import pyarrow.compute as pc
 from windrow.ingest.schema.dtypes import map_type
 
 Unavailable = Literal["keep", "dead", "null"]
+"""What becomes of such a value: the row keeps its own, a dead letter, or null."""
 
-UNTOLD = (
+NOT_SENT = (
     "Expected a value, got Debezium's mark for one that the change left alone (decode.unavailable)"
 )
 MARK = "__debezium_unavailable_value"
 _BYTES = MARK.encode()
 _TEXTS = pa.array([MARK, base64.b64encode(_BYTES).decode(), _BYTES.hex(), f'{{"{MARK}":"{MARK}"}}'])
-"""As a text, as bytes in a text (`binary.handling.mode`), and as the JSON of an hstore."""
+"""The mark in a text.
+
+As it is, as bytes in a text (`binary.handling.mode`), and as the JSON of an hstore.
+"""
 _ITEMS = pa.concat_arrays(
     [
         _TEXTS,
@@ -36,13 +39,14 @@ _ITEMS = pa.concat_arrays(
         ),
     ]
 )
-"""In a list of texts also as the UUID that Java makes of the mark's bytes, which stands
-for an array of UUIDs.
+"""The mark in a list of texts.
+
+Also as the UUID that Java makes of the mark's bytes: it marks an array of UUIDs.
 """
 
 
 def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """Which values of a column are none; None if none is."""
+    """Mask of a column's values that are the mark; None if none is."""
     kind = values.type
     if pa.types.is_string(kind):
         return _marked(pc.is_in(values, _TEXTS))
@@ -76,7 +80,7 @@ def _marked(found: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
 
 
 def _of_numbers(values: pa.ListArray) -> npt.NDArray[np.bool_] | None:
-    """Which lists are the mark's bytes, a number each."""
+    """Mask of lists that are the mark's bytes, one number each."""
     mask = (
         pc.fill_null(pc.equal(pc.list_value_length(values), len(_BYTES)), False)
         .to_numpy(zero_copy_only=False)

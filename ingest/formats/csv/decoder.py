@@ -1,4 +1,4 @@
-"""Lines of fields: most messages in one compiled pass, every other one strictly."""
+"""CSV decoder: most lines in one compiled pass, every other one strictly."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
 
 PASS = Compiled("windrow.ingest.formats.csv.scan")
-"""The compiled functions."""
+"""Compiled functions of CSV."""
 
 WIDTH = 4
 KIND, LOW, HIGH, REQUIRED = range(WIDTH)
-"""What stands at which place of a column: see `shared.nodes` and
-`shared.nodes.bounds_of`; 1 where null won't do.
+"""Places of a column's numbers.
+
+`KIND`: see `shared.nodes`. `LOW`, `HIGH`: see `shared.nodes.bounds_of`. `REQUIRED`: 1
+if null is refused.
 """
 ROWS = 2
-"""Where the pass's state counts rows."""
+"""Place in the pass's state where rows are counted."""
 
 
 @dataclass(frozen=True)
 class CsvEncoding:
-    """One line, whose fields are the columns, in their order.
+    """Encoding of a row as one line, whose fields are the columns in their order.
 
     `reading`: how timestamps are written.
     """
@@ -61,13 +63,13 @@ class CsvEncoding:
 
 
 def csv_batch_decoder(columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> BatchDecoder:
-    """Decoder of batches of lines."""
+    """Makes a decoder for batches of lines."""
     fast, strict = CsvPass(columns, dialect, reading), StrictLine(columns, dialect, reading)
     return BatchDecoder(columns.arrow_schema, fast, strict)
 
 
 class CsvPass(OnePass):
-    """The compiled pass for some columns and a dialect, whose characters are ASCII."""
+    """Compiled pass for some columns and a dialect, whose characters are ASCII."""
 
     def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
         nodes = nodes_of(columns, reading.unit(None), reading.clock())
@@ -96,7 +98,7 @@ class CsvPass(OnePass):
 
 
 def _bare_null(dialect: Dialect) -> bytes | None:
-    """What a field that is null looks like in a message; None where no bare field can."""
+    """Bytes of a field that is null; None if no bare field can be null."""
     if dialect.null_literal is None:
         return None
     try:

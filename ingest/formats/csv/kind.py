@@ -1,4 +1,4 @@
-"""CSV as a format of specs."""
+"""Settings of the format `csv`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Character = Annotated[Written | None, OrNone, AfterValidator(_character), _NONE]
 
 
 class CsvOptions(TimestampOptions):
-    """What keys and values may say alike."""
+    """Options of keys and values alike."""
 
     delimiter: Annotated[Written, AfterValidator(_character), Values("a character")] = Field(
         default=",", description='What stands between fields; a tab is written `"\\t"`.'
@@ -54,7 +54,7 @@ class CsvOptions(TimestampOptions):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """The characters differ."""
+        """Finds equal special characters, and a null that no field can be."""
         yield from super().conflicts(written)
         seen: dict[str, str] = {}
         for name, default in (("delimiter", ","), ("quote", '"'), ("escape", "none")):

@@ -1,16 +1,16 @@
-"""The grammar of a line: the texts of its fields.
+"""Grammar of a line: takes it apart into the texts of its fields.
 
     line    = field *(delimiter field) [LF | CR LF]
     field   = quoted | bare
     quoted  = quote *(any but quote and escape | quote quote | escape any) quote
-    bare    = *(any but delimiter, CR, LF and escape | escape any but CR and LF), not beginning with
-            a quote
+    bare    = *(any but delimiter, CR, LF and escape | escape any but CR and LF),
+              not beginning with a quote
 
-What it takes, the standard library's `csv` takes too where it is strict, as the same
-fields, but for an empty line, which is one empty field here, and fields beyond the
-library's limit of 131,072 characters. The library takes besides any number of line
-breaks at the end, and most that are escaped outside quotes, and it makes up a line
-break behind an escape that ends the line.
+The standard library's `csv`, where it is strict, takes all lines of this grammar, with
+the same fields. There are two exceptions: an empty line, which is one empty field here,
+and fields beyond the library's limit of 131,072 characters. The library also takes any
+number of line breaks at the end, and most that are escaped outside quotes. And it makes
+up a line break behind an escape that ends the line.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from windrow.ingest.formats.shared.refusal import RefusedValueError
 
 @dataclass(frozen=True)
 class Dialect:
-    """The characters that mean something, one each, and the bare field that stands for
-    null; None: none does.
+    """Characters with a meaning, one each, and the bare field that is null.
+
+    None: there is no such character, or no field is null.
     """
 
     delimiter: str = ","
@@ -40,7 +41,8 @@ COMMAS = Dialect()
 class Piece(NamedTuple):
     """One field of a line.
 
-    `bare`: how it stands in the message, its escapes with it; None where it is in quotes.
+    `bare`: the field as it is in the message, with its escapes; None if it is in
+    quotes.
     """
 
     text: str
@@ -50,7 +52,8 @@ class Piece(NamedTuple):
 class Lines:
     """Takes lines apart.
 
-    Each character is looked at a bounded number of times: no pattern goes back for another try.
+    Each character is read a bounded number of times: no pattern goes back for another
+    try.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -72,10 +75,10 @@ class Lines:
         self._in_bare = re.compile(rf"{escape}(.)" if escape else "(?!)(.)", re.DOTALL)
 
     def pieces(self, text: str, most: int) -> list[Piece]:
-        """The fields of a line that may have so many.
+        """Fields of a line, which may have at most `most`.
 
         Raises:
-            RefusedValueError: it isn't by the grammar, or has more.
+            RefusedValueError: the line isn't by the grammar, or it has more fields.
         """
         found: list[Piece] = []
         at = 0
@@ -90,8 +93,9 @@ class Lines:
         raise RefusedValueError("field_count", f"Expected {counted(most)}, got more", "")
 
     def _piece(self, field: re.Match[str]) -> Piece:
-        """A doubled quote and an escape stand for the character behind them; in a bare
-        field a quote is a quote.
+        """Replaces doubled quotes and escapes by the characters that they mean.
+
+        In a bare field a quote is a character like any other.
         """
         quoted = None if self._quoted is None else field["quoted"]
         if quoted is None:

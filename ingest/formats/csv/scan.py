@@ -1,11 +1,21 @@
-"""One pass over the bytes of all lines: what is certainly a row is written down, all
-else is left alone.
+"""One pass over the bytes of all lines: writes certain rows, and leaves the rest.
 
 Compiled.
 
-A line is taken apart by the grammar in `lines.py`, but for escapes. What it finds it
-writes to a tape (shared/gather.py), where the next line takes the place of one that
-isn't taken. Each byte is looked at a bounded number of times.
+A line is taken apart by the grammar in `lines.py`, without escapes: a line with one
+isn't taken. Its values are written to a tape (`shared/gather.py`). If a line isn't
+taken, the next one writes over its entries. Each byte is read a bounded number of
+times.
+
+State, which only a whole row changes:
+
+- `state[ENTRIES]`: entries on the tape, all of them of taken lines.
+- `state[ROWS]`: rows so far, which is the index of the row that is being read.
+
+What the functions share: `data` are the bytes of all lines, `at` and `end` are indexes
+in them, and `end` is the end of the line or field: no byte from there on is read.
+`entry` is where the next entry of the tape goes. A line that isn't taken gives False,
+or the index -1.
 """
 
 from __future__ import annotations
@@ -16,7 +26,14 @@ from windrow.ingest.formats.csv.decoder import HIGH, KIND, LOW, REQUIRED, ROWS, 
 from windrow.ingest.formats.shared.instants import day, epoch, instant
 from windrow.ingest.formats.shared.nodes import BOOL, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
 from windrow.ingest.formats.shared.numbers import decimal, numeric
-from windrow.ingest.formats.shared.octets import EDGES, byte, is_utf8
+from windrow.ingest.formats.shared.octets import (
+    EDGES,
+    FALSE,
+    TRUE,
+    byte,
+    is_utf8,
+    letters_end,
+)
 from windrow.ingest.formats.shared.onepass import ENTRIES
 from windrow.ingest.formats.shared.spread import copy_octets, put
 from windrow.ingest.native.making import (
@@ -32,24 +49,12 @@ from windrow.ingest.native.making import (
 )
 
 _LF, _CR = 10, 13
-_TRUE, _FALSE = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false"))
 _BOM = np.frombuffer(b"\xef\xbb\xbf", np.uint8)
-
-
-@part
-def begins_with(data, at, end, letters):
-    """Whether these letters stand there."""
-    if len(letters) > end - at:
-        return False
-    for i in range(len(letters)):  # numba has no generators here  # noqa: SIM110
-        if byte(data, at + i) != letters[i]:
-            return False
-    return True
 
 
 @inlined
 def without_line_end(data, at, end):
-    """Where the line's last field ends."""
+    """End of the line's last field, before the line break if there is one."""
     if end > at and byte(data, end - 1) == _LF:
         end -= 1
         if end > at and byte(data, end - 1) == _CR:
@@ -59,7 +64,10 @@ def without_line_end(data, at, end):
 
 @inlined
 def bare_end(data, at, end, delimiter, escape):
-    """Where a bare field ends, or -1."""
+    """End of the bare field at `at`: its delimiter, or the end of the line.
+
+    -1 if a line break or an escape is in it.
+    """
     while at < end:
         c = byte(data, at)
         if c == delimiter:
@@ -72,8 +80,10 @@ def bare_end(data, at, end, delimiter, escape):
 
 @inlined
 def quoted_end(data, at, end, quote, escape):
-    """Where the quote is that closes a field whose first character is at `at`, or -1;
-    and how many doubled ones are in between.
+    """Closing quote of a field, and the number of doubled quotes before it.
+
+    `at` is behind the opening quote. The quote's index is -1 if nothing closes the
+    field, or an escape is in it.
     """
     doubled = 0
     while at < end:
@@ -90,8 +100,10 @@ def quoted_end(data, at, end, quote, escape):
 
 @inlined
 def value(data, at, end, doubled, node, index, fields, tape, entry):
-    """Whether a field's text, from `at` to `end`, is certainly a value of its column,
-    which is written down; where the next entry goes.
+    """Reads the field from `at` to `end` as a value of its column, and writes it.
+
+    Returns whether it certainly is one, and where the next entry goes. A text's value
+    is its place, its length without doubled quotes, and whether it has any.
     """
     row = (node - 1) * WIDTH
     kind = fields[np.uintp(row + KIND)]
@@ -110,18 +122,14 @@ def value(data, at, end, doubled, node, index, fields, tape, entry):
 
 @part
 def rare_value(data, at, end, node, index, kind, low, high, tape, entry):
-    """The same of a decimal, a boolean, a date or a timestamp."""
+    """Reads a decimal, a boolean, a date or a timestamp, as `value` does."""
     if kind <= WIDE:
         at, upper, lower = decimal(data, at, end, low, high)
         entry = put(tape, entry, node, index, np.int64(lower))
         return at == end, put(tape, entry, node, index, np.int64(upper)) if kind == WIDE else entry
     if kind == BOOL:
-        right = begins_with(data, at, end, _TRUE)
-        sure = (
-            end - at == len(_TRUE)
-            if right
-            else end - at == len(_FALSE) and begins_with(data, at, end, _FALSE)
-        )
+        right = letters_end(data, at, end, TRUE) == end
+        sure = right or letters_end(data, at, end, FALSE) == end
         return sure, put(tape, entry, node, index, np.int64(right))
     cut = False
     if kind == EPOCH:
@@ -137,17 +145,18 @@ def rare_value(data, at, end, node, index, kind, low, high, tape, entry):
 
 @inlined
 def line(data, at, end, delimiter, quote, escape, null, has_null, fields, count, state, tape):
-    """Whether the line is a row."""
-    if end < at or begins_with(data, at, end, _BOM):
+    """Takes the line from `at` to `end`; returns whether it is a row.
+
+    Each step reads one field. It may assume that `at` is the first byte of the field,
+    or `end` for an empty last one, and that all fields before are written behind
+    `state[ENTRIES]`. Only a whole row moves `state[ENTRIES]` and `state[ROWS]`.
+    """
+    if end < at or letters_end(data, at, end, _BOM) >= 0:
         return False
     end, entry = without_line_end(data, at, end), state[ENTRIES]
     for node in range(1, count + 1):
-        behind = at + len(null)
-        if (
-            has_null
-            and begins_with(data, at, end, null)
-            and (behind == end or byte(data, behind) == delimiter)
-        ):
+        behind = letters_end(data, at, end, null) if has_null else -1
+        if behind >= 0 and (behind == end or byte(data, behind) == delimiter):
             sure = fields[np.uintp((node - 1) * WIDTH + REQUIRED)] == 0
         else:
             begin, doubled = at, 0
@@ -192,11 +201,12 @@ def line(data, at, end, delimiter, quote, escape, null, has_null, fields, count,
 def scan(
     data, begins, ends, delimiter, quote, escape, null, has_null, fields, count, state, tape, taken
 ):
-    """Write down the lines between `begins` and `ends` that are certainly rows, and say in `taken` which.
+    """Takes the lines between `begins` and `ends` that are certainly rows.
 
-    `delimiter`, `quote`, `escape`: bytes, -1: there is none; `null`: what stands for
-    null, if `has_null`; `fields`: see `decoder.py`.
-    """  # noqa: E501
+    `taken` says which lines these are. `delimiter`, `quote`, `escape`: bytes; -1: there
+    is none. `null`: the bare field that is null, if `has_null`. `fields`: see
+    `decoder.py`.
+    """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, fields_at, state_at, tape_at = (
         memory(data),
@@ -224,7 +234,7 @@ def scan(
 
 @compiled((OCTETS, int64, int64[::1], uint8[::1], int32[::1], uint8[::1]))
 def copy_texts(data, quote, values, present, offsets, letters):
-    """All texts behind each other.
+    """Copies all texts behind each other, a quote for each doubled one.
 
     `letters` has room for eight bytes more, which are written to in between.
     """

@@ -1,5 +1,7 @@
-"""The truth about one line: its fields by the grammar, and each exactly of its column's
-type, or a precise refusal.
+"""Strict decoder of one line.
+
+Takes the line apart by the grammar, and reads each field exactly as its column's type;
+or refuses the line with a precise reason.
 """
 
 from __future__ import annotations
@@ -11,15 +13,15 @@ import pyarrow as pa
 
 from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece, counted
 from windrow.ingest.formats.json.values import EXACT, Reading, converter, number_in
-from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation, text_of
 from windrow.ingest.schema.columns import Column, Columns
 
-_BOM = "\ufeff"
 _BOOLEANS = {"true": True, "false": False}
 
 Read = Callable[[str, str], Any]
-"""(a field's text, its path) -> what pyarrow takes for the column's type; raises
-RefusedValueError.
+"""Reads a field's text, at a path, as pyarrow takes it for the column's type.
+
+Raises `RefusedValueError`.
 """
 
 
@@ -35,20 +37,12 @@ class StrictLine:
         self._null = dialect.null_literal
 
     def decode(self, message: bytes) -> list[Any]:
-        """The values of the columns, in order, as pyarrow takes them.
+        """Values of the columns, in order, as pyarrow takes them.
 
         Raises:
             RefusedValueError: with the reason.
         """
-        try:
-            text = message.decode()
-        except UnicodeDecodeError as error:
-            raise RefusedValueError(
-                "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", ""
-            ) from None
-        if text.startswith(_BOM):
-            raise RefusedValueError("not_csv", "Expected CSV, got a byte-order mark", "")
-        pieces = self._lines.pieces(text, len(self._columns))
+        pieces = self._lines.pieces(text_of(message, "CSV"), len(self._columns))
         if len(pieces) < len(self._columns):
             raise RefusedValueError(
                 "field_count", f"Expected {counted(len(self._columns))}, got {len(pieces)}", ""
@@ -68,8 +62,10 @@ class StrictLine:
 
 
 def read_as(column: Column, reading: Reading, truncation: Truncation) -> Read:
-    """How a field's text becomes a value of a column: a number's by JSON's grammar of
-    numbers, then as JSON's number, or string, would.
+    """Returns the function that reads a column's fields.
+
+    Numbers are by JSON's grammar of numbers. The rest is read as JSON's number or
+    string would be.
     """
     kind, epoch = column.type, reading.unit(column.epoch, column.zone)
     convert = converter(kind, epoch, reading, truncation, column.zone)

@@ -1,3 +1,1 @@
-"""JSON: most messages in one compiled pass, every other one strictly, by the columns of
-one pandera model.
-"""
+"""JSON: most messages in one compiled pass, every other one strictly."""

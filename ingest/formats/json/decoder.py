@@ -1,4 +1,4 @@
-"""JSON documents: most messages in one compiled pass, every other one strictly."""
+"""JSON decoder: most messages in one compiled pass, every other one strictly."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from windrow.ingest.schema.dtypes import holds_bytes, map_type
 
 @dataclass(frozen=True)
 class JsonEncoding:
-    """One JSON document.
+    """Encoding of a row as one JSON document.
 
-    `unknown`: what becomes of a message with fields that the schema doesn't name;
+    `unknown`: what becomes of a message with fields that the schema doesn't name.
     `reading`: how its values are written.
     """
 
@@ -50,13 +50,16 @@ DOCUMENT = JsonEncoding()
 def json_batch_decoder(
     columns: Columns, unknown: Unknown = "ignore", reading: Reading = EXACT, skip: int = 0
 ) -> BatchDecoder:
-    """Decoder of batches, for documents behind so many bytes."""
+    """Makes a decoder for batches of documents.
+
+    `skip`: bytes before each document.
+    """
     fast, strict = JsonPass(columns, unknown, reading), Strict(columns, unknown, reading)
     return BatchDecoder(columns.arrow_schema, fast, strict, skip=skip)
 
 
 def _names_of_bytes(fields: Sequence[pa.Field]) -> list[str]:
-    """The columns, and the fields in structs, that hold bytes."""
+    """Names of columns, and of fields in structs, that hold bytes."""
     found: list[str] = []
     for field in fields:
         if pa.types.is_struct(field.type):
@@ -67,7 +70,7 @@ def _names_of_bytes(fields: Sequence[pa.Field]) -> list[str]:
 
 
 class JsonPass(OnePass):
-    """The compiled pass."""
+    """Compiled pass for some columns."""
 
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
         nodes = nodes_of(columns)
@@ -76,13 +79,13 @@ class JsonPass(OnePass):
         self._others = unknown == "ignore"
         self._required = sum(node.required for node in nodes)
         self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in nodes) else 1
-        # an object may stand for the list: each key has three entries
+        # such a list may come as an object: each key has three entries
         if any(map_type(node.type) is not None for node in nodes):
             self._widest = 3
 
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         names = self._tables.names
-        # behind all names there is room for one more, to read and to write
+        # room behind all names for one more, to read and to write
         room = np.zeros(len(names) + longest + 8, np.uint8)
         room[: len(names)] = np.frombuffer(names, np.uint8)
         read = room.view()
@@ -104,7 +107,10 @@ class JsonPass(OnePass):
         )
 
     def _most_entries(self, size: int, messages: int) -> int:
-        """A value takes two bytes at least, a key of an object with its value five."""
+        """Most entries that so many bytes can have.
+
+        A value takes two bytes at least, a key of an object with its value five.
+        """
         del messages
         return self._widest * (size // 2 + 1)
 

@@ -1,4 +1,4 @@
-"""JSON as a format of specs."""
+"""Settings of the format `json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class JsonOptions(ReadingOptions, ConnectOptions):
-    """What keys and values may say alike."""
+    """Options of keys and values alike."""
 
     unknown: Literal["ignore", "dead"] = Field(
         default="ignore",

@@ -1,4 +1,4 @@
-"""The columns as tables of numbers, which the compiled pass goes by, and what it keeps in mind."""
+"""Layout of what the compiled pass reads, the columns as numbers, and of its state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.ingest.schema.columns import Finer
 from windrow.ingest.schema.dtypes import map_type
 
 PASS = Compiled("windrow.ingest.formats.json.scan")
-"""The compiled functions."""
+"""Compiled functions of JSON."""
 
 WIDTH = 16
 (
@@ -37,58 +37,68 @@ WIDTH = 16
     START,
     SEEN,
 ) = range(WIDTH)
-"""What stands at which place of a node's row in `Tables.numbers`.
+"""Places of the numbers in a node's row of `Tables.numbers`.
 
 - `SPACE`: the space that it lies in; `INNER`: the one that it opens; `FIRST`: its first
   child, which the others follow.
 - `LOW`, `HIGH`: see `shared.nodes.bounds_of`; `FACTOR`: what a decimal that is bytes is
-  multiplied with, see `Node.power`. `LOW` is 1 of a text that an object or a list will
-  do for, and of a list that may be an object.
-- `REQUIRED`: 1 where neither null nor nothing will do.
-- `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if these bytes may
-  stand in JSON as they are.
-- `LOOKUP`, `MASK`: where a struct's lookup begins in `Tables.numbers`, and how it is
-  indexed: pairs of a child, or -1, and its name's hash.
+  multiplied with, see `Node.power`. Of a text, `LOW` is 1 if it takes an object or a
+  list, too; of a list, if it takes an object.
+- `REQUIRED`: 1 if neither null nor nothing will do.
+- `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if JSON may have
+  these bytes without an escape.
+- `LOOKUP`, `MASK`: where a struct's hash table of children begins in `Tables.numbers`,
+  and the mask that makes an index of a hash. Its entries are pairs of a child, or -1,
+  and the hash of its name.
 - `AFTER`, `START`: the field that came behind this one the last time, and the one that
-  this struct began with. The pass keeps them.
-- `SEEN`: the object that this field was seen in last. The pass keeps it.
+  this struct began with the last time. The pass keeps them up to date.
+- `SEEN`: number of the object that this field was last in. The pass keeps it up to
+  date.
 """
 
 OBJECTS, REQUIRED_SEEN, SPARE = range(4, 7)
-"""What stands at which place of the pass's state, behind those of `shared.rewind`.
+"""Places of the counters in the pass's state, behind those of `shared.rewind`.
 
-`OBJECTS` were opened, ever: so each has a number of its own; `REQUIRED_SEEN` columns
-that must be there were in the message; at `SPARE` there is room for a name behind all
-names. Behind them stand the frames of what is open, and behind these how many items
-each space has, now and before the message. Space 0 has the rows.
+- `OBJECTS`: objects and arrays opened so far, so that each has a number of its own.
+- `REQUIRED_SEEN`: required columns that the message has had.
+- `SPARE`: where in `names` there is room for one name more.
+
+Behind the counters are the frames, from `FRAMES` on, one for each object or array that
+is open. Behind these, from `ITEMS` on, is the number of items of each space, first now,
+then as it was before the message. The items of space 0 are the rows.
 """
-FRAMES = 8
-FRAME = 8
+FRAMES, FRAME = 8, 8
+"""Place in the state where the frames begin, and numbers of each."""
 NODE, CLOSE, OBJECT, INDEX, ITEM, BEGIN, FIELD, TEXT_NODE = range(FRAME)
-"""What stands at which place of a frame.
+"""Places of the numbers in a frame.
 
-`NODE`: whose value is open, or `UNKNOWN`; `CLOSE`: the bracket that closes it;
-`OBJECT`: its own number; `INDEX`: which value of its node it is; `ITEM`: which value of
-its children's nodes is the next one; `BEGIN`: where its items begin, or its text;
-`FIELD`: where in the tables it stands which field is expected; `TEXT_NODE`: whose value
-it is as a text, or `UNKNOWN`.
+- `NODE`: the node whose value is open, or `UNKNOWN`.
+- `CLOSE`: the bracket that closes it.
+- `OBJECT`: its own number, see `OBJECTS`.
+- `INDEX`: which value of its node it is.
+- `ITEM`: which value of its children's nodes is the next one.
+- `BEGIN`: how many items its space had before it; of a text, where it begins.
+- `FIELD`: the place in the tables that says which field is expected next.
+- `TEXT_NODE`: the node whose text it is, or `UNKNOWN`.
 """
 UNKNOWN = -1
-"""The node of what no column is for."""
+"""Node of values that no column is for."""
 
 ITEMS = FRAMES + FRAME * MAX_DEPTH
+"""Place in the state where the counts of items begin."""
 
 _MOST_MORE = 18
-"""Digits of a power of ten that 64 bits hold."""
+"""Zeros of the largest power of ten that 64 bits hold with a sign."""
 
 _ROOM = 4
-"""Places in a lookup for each name, so that what isn't among them is soon known."""
+"""Places in a struct's hash table for each name, so that others are soon ruled out."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """`numbers`: a row of `WIDTH` for each node, and the lookups behind them all.
+    """Columns as the compiled pass reads them.
 
+    `numbers`: a row of `WIDTH` for each node, and behind all rows the hash tables.
     `names`: the bytes of all names, behind each other.
     """
 
@@ -97,10 +107,10 @@ class Tables:
 
 
 def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "truncate") -> Tables:
-    """What the compiled pass goes by.
+    """Makes the tables for the compiled pass.
 
-    `reading`: how values are read, which the nodes are told, too; `finer`: what becomes
-    of timestamps finer than a microsecond.
+    `reading`: how values are read, which is also noted in the nodes. `finer`: what
+    becomes of timestamps finer than a microsecond.
     """
     readings = _as_read(nodes, reading)
     rows = np.zeros((len(nodes), WIDTH), np.int64)
@@ -141,7 +151,7 @@ def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "trunc
 
 
 def _as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
-    """How each node is read."""
+    """How the values of each node are read, which is noted in the nodes, too."""
     readings = [reading] * len(nodes)
     for node in nodes:
         for child in node.children:
@@ -161,8 +171,9 @@ def _as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
 
 
 def _lookup(node: Node) -> npt.NDArray[np.int64]:
-    """The struct's children, each at the first free place from the one on that its
-    name's hash says.
+    """Hash table of a struct's children.
+
+    Each is at the first free place from that of its name's hash on.
     """
     places = 1 << (_ROOM * len(node.children) - 1).bit_length()
     lookup = np.full((places, 2), -1, np.int64)

@@ -1,6 +1,9 @@
-"""One value of a column that is no object and no array, from its bytes to the tape.
+"""One value that is no object and no array, from its bytes to the tape.
 
-Compiled; -1 says: not certain.
+Compiled. The arguments are those of `scan.py`. Each function may assume that `at` is
+the first byte of the value, before `end`, and returns the index behind the value. -1
+says that the value isn't certain: then the message isn't taken, and entries that were
+written don't count.
 """
 
 from __future__ import annotations
@@ -8,53 +11,52 @@ from __future__ import annotations
 import numpy as np
 
 from windrow.ingest.formats.json.layout import FACTOR, HIGH, ITEMS, KIND, LOW, REQUIRED, WIDTH
-from windrow.ingest.formats.json.text import QUOTE, text_end, word
+from windrow.ingest.formats.json.text import QUOTE, text_end
 from windrow.ingest.formats.shared.instants import day, epoch, instant
 from windrow.ingest.formats.shared.nodes import BOOL, DAY, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
 from windrow.ingest.formats.shared.numbers import decimal, number, numeric, unscaled
-from windrow.ingest.formats.shared.octets import byte
+from windrow.ingest.formats.shared.octets import FALSE, TRUE, byte, letters_end
 from windrow.ingest.formats.shared.onepass import ENTRIES
+from windrow.ingest.formats.shared.spread import put as put_entry
 from windrow.ingest.native.making import inlined, part
 
-_TRUE, _FALSE, _NULL = (
-    np.frombuffer(letters, np.uint8) for letters in (b"true", b"false", b"null")
-)
+_NULL = np.frombuffer(b"null", np.uint8)
 _LETTER_T, _LETTER_F, _LETTER_N = b"tfn"
 
 
 @inlined
 def put(tape, state, node, index, value):
-    """Write one value down: 64 bits, whatever its kind."""
-    entry = 2 * state[ENTRIES]
-    tape[np.uintp(entry)] = node << 32 | index
-    tape[np.uintp(entry + 1)] = value
-    state[ENTRIES] += 1
+    """Writes one value of 64 bits, of any kind, as the next entry of the tape."""
+    state[ENTRIES] = put_entry(tape, state[ENTRIES], node, index, value)
 
 
 @part
 def skipped(data, at, end):
-    """Behind a value that no column is for, and that is no object and no array."""
+    """Passes over a value that no column is for."""
     c = byte(data, at)
     if c == QUOTE:
         at, _ = text_end(data, at + 1, end)
         return at + 1 if at >= 0 else -1
     if c == _LETTER_T:
-        return word(data, at, end, _TRUE)
+        return letters_end(data, at, end, TRUE)
     if c == _LETTER_F:
-        return word(data, at, end, _FALSE)
+        return letters_end(data, at, end, FALSE)
     if c == _LETTER_N:
-        return word(data, at, end, _NULL)
+        return letters_end(data, at, end, _NULL)
     at, _, _, _, _ = number(data, at, end)
     return at
 
 
 @inlined
 def scalar(data, at, end, tables, tape, state, node, index):
-    """Behind a node's value, which is written down."""
+    """Reads a value of a node, and writes it; null writes nothing.
+
+    -1 also for objects and arrays.
+    """
     row, c = node * WIDTH, byte(data, at)
     kind = tables[np.uintp(row + KIND)]
     if c == _LETTER_N:
-        return -1 if tables[np.uintp(row + REQUIRED)] else word(data, at, end, _NULL)
+        return -1 if tables[np.uintp(row + REQUIRED)] else letters_end(data, at, end, _NULL)
     if kind == TEXT:
         return _text(data, at, end, tape, state, node, index) if c == QUOTE else -1
     if kind <= FLOAT32:
@@ -62,7 +64,7 @@ def scalar(data, at, end, tables, tape, state, node, index):
     if kind <= WIDE:
         return _decimal(data, at, end, tables, tape, state, node, index, kind)
     if kind == BOOL:
-        at = word(data, at, end, _TRUE if c == _LETTER_T else _FALSE)
+        at = letters_end(data, at, end, TRUE if c == _LETTER_T else FALSE)
         put(tape, state, node, index, np.int64(c == _LETTER_T))
         return at
     if kind > DAY:
@@ -72,7 +74,11 @@ def scalar(data, at, end, tables, tape, state, node, index):
 
 @part
 def _moment(data, at, end, tables, tape, state, node, index, kind):
-    """A date or a timestamp. Where it is truncated, the document's node says so."""
+    """Reads a date or a timestamp.
+
+    Of a truncated one, an entry of the document's own node says so, at the message's
+    row.
+    """
     form, truncates = (
         tables[np.uintp(node * WIDTH + LOW)],
         tables[np.uintp(node * WIDTH + HIGH)] == 1,
@@ -97,8 +103,9 @@ def _moment(data, at, end, tables, tape, state, node, index, kind):
 
 @inlined
 def _text(data, at, end, tape, state, node, index):
-    """A string is written down as where it is, how long it is without its escapes, and
-    whether it has any.
+    """Reads a string.
+
+    Its value is its place, its length without escapes, and whether it has any.
     """
     closing, less = text_end(data, at + 1, end)
     if closing < 0:

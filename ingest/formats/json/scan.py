@@ -1,23 +1,35 @@
-"""One pass over the bytes of all messages: what is certainly a row is written down, all
-else is left alone.
+"""One pass over the bytes of all messages: writes certain rows, and leaves the rest.
 
 Compiled, and never recursive.
 
-A message is taken if it is one object in UTF-8 by the grammar of RFC 8259, no key is in
-any of its objects twice, and each value of a column is exactly of its type. Where that
+A message is taken if it is one object in UTF-8 by the grammar of RFC 8259, no key is
+twice in any of its objects, and each value of a column is exactly of its type. If that
 isn't certain at first sight (a number of 20 digits, a decimal with an exponent, two
-keys with the same hash), the message is not taken.
+keys with the same hash), the message isn't taken, and the strict decoder judges it.
 
-Each byte is looked at a bounded number of times, whatever the message is: names are
-found by their hashes, and the search for an equal key gives up after some steps. What
-is written down is a tape of (node, index in its space) and value, in the order in which
-the values came; of a message that isn't taken the tape is wound back. So nothing of it
-is left, and no message moves its neighbours.
+Each byte is read a bounded number of times, whatever the message is: fields are found
+by the hashes of their names, and the search for an equal key gives up after
+`MOST_PROBES` steps.
 
-The functions share their arguments: `data`, the bytes of all messages; `at` and `end`,
-where in them; `tables` and `names` (layout.py), with room for one more name behind
-them, which is written as `room`; `state` (state.py); `tape`; and `keys`, the hashes of
-keys that are no field's, in pairs with the message that they are of.
+Values go to a tape of (node, index in its space) and value, in the order of the
+message. If a message isn't taken, the tape and the counts of items are put back to
+where the message began. So nothing of it is left, and the verdict on a message doesn't
+depend on the others.
+
+The functions share their arguments:
+
+- `data`: the bytes of all messages; `at` and `end`: indexes in them. `end` is the end
+  of the message: no byte from there on is read.
+- `tables`: the columns as numbers (`layout.Tables`); `names`: the bytes of all names,
+  with room behind them for one name more; `room`: the same memory, writable.
+- `state`: what the pass keeps in mind (`layout.py`, `shared/rewind.py`): counters, frames and counts of
+  items. `frame`: the place in it of the innermost object or array that is open.
+- `tape`: the entries; `state[ENTRIES]` counts them.
+- `keys`: a hash table of keys that are no struct's fields, in pairs with the message
+  that they are of.
+
+An index of -1 says that the message isn't certain. Then nothing that the message has
+written counts, and it doesn't matter in which state a function leaves it.
 """
 
 from __future__ import annotations
@@ -86,13 +98,25 @@ HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 
 @inlined
-def message(data, at, end, names, room, others, tables, state, tape, keys):
-    """Whether the message is a row, but for required columns."""
+def read_message(data, at, end, names, room, others, tables, state, tape, keys):
+    """Reads a message; returns whether it is a row, except for required columns.
+
+    A loop takes the place of a recursion. Each step closes the innermost object or
+    array, or reads one member of it: an item, or a key and its value. At the beginning
+    of a step
+
+    - `at` is behind an opening bracket, a closing one, or a value;
+    - `frame` is the innermost object or array that is open; the outermost one is at
+      `FRAMES`;
+    - `empty` is True right behind an opening bracket: only there no comma is before a
+      member;
+    - entries and counts of items are those of everything that was read before `at`.
+    """
     at = blank(data, at, end)
     if at >= end or byte(data, at) != _OPEN_OBJECT:
         return False
     frame, empty = FRAMES, True
-    opened(_OPEN_OBJECT, at, 0, state[ITEMS], frame, tables, state, tape)
+    open_frame(_OPEN_OBJECT, at, 0, state[ITEMS], frame, tables, state, tape)
     at += 1
     while True:
         at = blank(data, at, end)
@@ -100,7 +124,7 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
             return False
         c = byte(data, at)
         if c == state[frame + CLOSE]:
-            closed(at, frame, tables, state, tape)
+            close_frame(at, frame, tables, state, tape)
             at, frame, empty = at + 1, frame - FRAME, False
             if frame < FRAMES:
                 return blank(data, at, end) == end
@@ -111,13 +135,15 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
             at = blank(data, at + 1, end)
             if at >= end:
                 return False
-        at, child = member(data, at, end, frame, names, room, others, tables, state, tape, keys)
+        at, child = read_member(
+            data, at, end, frame, names, room, others, tables, state, tape, keys
+        )
         if at < 0:
             return False
         c = byte(data, at)
         empty = c | 32 == _OPEN_OBJECT  # or the bracket of an array
         if empty:
-            if frame == _LAST_FRAME or not opened(
+            if frame == _LAST_FRAME or not open_frame(
                 c, at, child, state[frame + ITEM], frame + FRAME, tables, state, tape
             ):
                 return False
@@ -126,7 +152,7 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
                 item = tables[child * WIDTH + FIRST]
                 kind = tables[item * WIDTH + KIND]
                 if kind < STRUCT and (kind != TEXT or not tables[item * WIDTH + LOW]):
-                    at, empty = items(
+                    at, empty = scalar_items(
                         data,
                         at,
                         end,
@@ -145,8 +171,13 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
 
 
 @inlined
-def opened(bracket, at, node, index, frame, tables, state, tape):
-    """Whether this bracket may open a value of the node. Then it is open."""
+def open_frame(bracket, at, node, index, frame, tables, state, tape):
+    """Opens a value of the node at its bracket; returns whether the node may have one.
+
+    May assume that `frame` is free. A text that an object or array will do for is
+    remembered as `TEXT_NODE`, and what is in it is read as for no column. A list and a
+    map write nothing yet: their length is known when they are closed.
+    """
     state[frame + TEXT_NODE] = UNKNOWN
     if node != UNKNOWN:
         kind = tables[node * WIDTH + KIND]
@@ -175,9 +206,12 @@ def opened(bracket, at, node, index, frame, tables, state, tape):
 
 
 @inlined
-def items(data, at, end, node, space, tables, state, tape):
-    """Behind a list's items, which are neither objects nor arrays, or -1; and whether
-    there are none.
+def scalar_items(data, at, end, node, space, tables, state, tape):
+    """Reads all items of a list, which are neither objects nor arrays.
+
+    `at` is behind the opening bracket. Returns the index behind the last item and white
+    space, where the closing bracket must be, or -1; and whether the list is empty. The
+    caller closes the list.
     """
     at = blank(data, at, end)
     if at < end and byte(data, at) == _CLOSE_ARRAY:
@@ -196,11 +230,12 @@ def items(data, at, end, node, space, tables, state, tape):
 
 
 @inlined
-def closed(at, frame, tables, state, tape):
-    """What ends: of a list and a map it is known now how many items it has, and written
-    down like the length of a string.
+def close_frame(at, frame, tables, state, tape):
+    """Writes what is known when an object or array is closed, by the bracket at `at`.
 
-    What is a text's value is written down as it stands.
+    Of a list or a map that is its length, written like a string's. Of a text it is
+    where the object or array begins, and its length in bytes. The caller drops the
+    frame.
     """
     node = state[frame + NODE]
     if node == UNKNOWN:
@@ -219,8 +254,12 @@ def closed(at, frame, tables, state, tape):
 
 
 @inlined
-def member(data, at, end, frame, names, room, others, tables, state, tape, keys):
-    """Of the item or field at `at`: where its value begins, or -1, and its node."""
+def read_member(data, at, end, frame, names, room, others, tables, state, tape, keys):
+    """Reads up to the value of the item or field at `at`.
+
+    Returns where the value begins, or -1, and its node; `UNKNOWN` if no column is for
+    it. May assume that `at` is before `end`; on return the value is, too.
+    """
     node = state[frame + NODE]
     if state[frame + CLOSE] == _CLOSE_ARRAY:
         if node == UNKNOWN:
@@ -230,9 +269,9 @@ def member(data, at, end, frame, names, room, others, tables, state, tape, keys)
     if byte(data, at) != QUOTE:
         return -1, UNKNOWN
     if node != UNKNOWN and tables[node * WIDTH + KIND] == STRUCT:
-        at, child = field(data, at + 1, end, frame, names, room, others, tables, state, keys)
+        at, child = read_field(data, at + 1, end, frame, names, room, others, tables, state, keys)
     else:
-        at, child = key(data, at + 1, end, frame, names, room, tables, state, tape, keys)
+        at, child = read_key(data, at + 1, end, frame, names, room, tables, state, tape, keys)
     if at < 0:
         return -1, UNKNOWN
     at = blank(data, at, end)
@@ -244,7 +283,10 @@ def member(data, at, end, frame, names, room, others, tables, state, tape, keys)
 
 @inlined
 def next_item(frame, tables, state):
-    """One more item of the list or map, whose index is the frame's `ITEM`."""
+    """Counts an item of the open list or map.
+
+    Its index goes to the frame's `ITEM`.
+    """
     space = ITEMS + tables[state[frame + NODE] * WIDTH + INNER]
     state[frame + ITEM] = state[space]
     state[space] += 1
@@ -252,8 +294,11 @@ def next_item(frame, tables, state):
 
 @part
 def key_text(data, at, end, names, room, state):
-    """Of the key at `at`: its closing quote, or -1; its length and its hash; whether it
-    has escapes: then the room has it without.
+    """Reads the key whose first character is at `at`.
+
+    Returns the index of its closing quote, or -1; its length and its hash, both without
+    escapes; and whether it has escapes. If so, the key is in `room` at `state[SPARE]`,
+    without them.
     """
     closing, less = text_end(data, at, end)
     if closing < 0:
@@ -266,10 +311,13 @@ def key_text(data, at, end, names, room, state):
 
 
 @inlined
-def field(data, at, end, frame, names, room, others, tables, state, keys):
-    """Behind the name at `at` of a struct's field, or -1; and its node.
+def read_field(data, at, end, frame, names, room, others, tables, state, keys):
+    """Reads the name of a struct's field, whose first character is at `at`.
 
-    First it is held against the one that came last time.
+    Returns the index behind its closing quote, or -1, and its node. First it is
+    compared with the field that came here last time, so that messages with one order of
+    fields need no search. May assume that the frame's node is a struct. A field that
+    was in this object before is not certain (`SEEN`).
     """
     expected = state[frame + FIELD]
     child = tables[expected]
@@ -307,7 +355,10 @@ def field(data, at, end, frame, names, room, others, tables, state, keys):
 
 @part
 def child_named(data, at, end, n, name, node, names, tables):
-    """Which child of a struct has this name, n bytes with this hash; `UNKNOWN` if none has."""
+    """Finds the child of a struct by its name, n bytes with this hash.
+
+    `UNKNOWN` if none has it.
+    """
     lookup, mask = tables[node * WIDTH + LOOKUP], tables[node * WIDTH + MASK]
     place = name & mask
     while tables[lookup + 2 * place] >= 0:
@@ -324,9 +375,12 @@ def child_named(data, at, end, n, name, node, names, tables):
 
 
 @part
-def key(data, at, end, frame, names, room, tables, state, tape, keys):
-    """Behind the key at `at` of a map, of a list that may be one, or of an object that
-    no column is for, or -1; the node of its value.
+def read_key(data, at, end, frame, names, room, tables, state, tape, keys):
+    """Reads a key whose first character is at `at`, of an object that is no struct.
+
+    The object is a map, a list that may be an object, or for no column. Returns the
+    index behind the key's closing quote, or -1, and the node of its value. A map's key
+    is written, as the value of an item of its own.
     """
     closing, n, name, escaped = key_text(data, at, end, names, room, state)
     if closing < 0 or not is_new(name, frame, state, keys):
@@ -345,8 +399,9 @@ def key(data, at, end, frame, names, room, tables, state, tape, keys):
 
 @part
 def is_new(name, frame, state, keys):
-    """Whether no key with this hash was in the object before; the keys of all objects
-    of a message share one table.
+    """Returns whether no key with this hash was in the object before.
+
+    The keys of all objects of a message share one table.
     """
     mixed = np.uint64(name ^ state[frame + OBJECT]) * HASH_STEP
     own = np.int64(mixed ^ mixed >> np.uint64(32))
@@ -354,13 +409,13 @@ def is_new(name, frame, state, keys):
 
 
 @part
-def message_or_nothing(data, at, end, names, room, others, required, tables, state, tape, keys):
-    """Whether the message is a row. If not, all is as it was before."""
+def take_message(data, at, end, names, room, others, required, tables, state, tape, keys):
+    """Takes a message as a row, or leaves the counts of items and entries as they were."""
     entries = state[ENTRIES]
     begin_message(state, ITEMS, (end - at) // 2)
     state[REQUIRED_SEEN] = 0
     taken = (
-        message(data, at, end, names, room, others, tables, state, tape, keys)
+        read_message(data, at, end, names, room, others, tables, state, tape, keys)
         and state[REQUIRED_SEEN] == required
     )
     if not taken:
@@ -385,17 +440,16 @@ def message_or_nothing(data, at, end, names, room, others, required, tables, sta
     )
 )
 def scan(data, begins, ends, names, room, others, required, tables, state, tape, keys, taken):
-    """Write down the messages between `begins` and `ends` that are certainly rows, and
-    say in `taken` which.
+    """Takes the messages between `begins` and `ends` that are certainly rows.
 
-    `others`: whether there may be fields that no column is for; `required`: how many
-    columns must be there.
+    `taken` says which messages these are. `others`: whether fields that no column is
+    for may be in them. `required`: how many columns a message must have.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, names_at, room_at, keys_at = memory(data), memory(names), memory(room), memory(keys)
     tables_at, state_at, tape_at = memory(tables), memory(state), memory(tape)
     for i in range(len(begins)):
-        taken_at[i] = message_or_nothing(
+        taken_at[i] = take_message(
             data_at,
             np.int64(begin_at[i]),
             np.int64(end_at[i]),
@@ -412,13 +466,13 @@ def scan(data, begins, ends, names, room, others, required, tables, state, tape,
 
 @compiled((OCTETS, int64, int64))
 def hash_of(octets, at, n):
-    """The hash of n bytes, as the pass makes it."""
+    """Hash of n bytes, as the pass computes it."""
     return hashed(memory(octets), at, at + n, n)
 
 
 @compiled((OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
 def copy_texts(data, values, present, offsets, letters):
-    """All strings behind each other, their escapes replaced.
+    """Copies all strings behind each other, their escapes replaced.
 
     `letters` has room for eight bytes more, which are written to in between.
     """

@@ -1,9 +1,11 @@
-"""The truth about one message: strict JSON by the columns, or a precise refusal. Simple, and slow.
+"""Strict decoder of one message: JSON by the columns, or a precise refusal.
 
-The standard library parses, because it alone hands over every number's literal and
-every key of an object, duplicates too; msgspec, whose wording the refusals keep, takes
-the last of two equal keys and an integer of any size for a float. `onepass.py` may only
-take what this module takes too.
+Simple, and slow. The compiled pass (`scan.py`) may only take what this module takes,
+too.
+
+The standard library parses, because it alone hands over every number's literal, and
+every key of an object, duplicates included. msgspec, whose wording the refusals keep,
+takes the last of two equal keys, and an integer of any size for a float.
 """
 
 from __future__ import annotations
@@ -24,31 +26,33 @@ from windrow.ingest.formats.json.values import (
     integer,
     wrong_type,
 )
-from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
+from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation, text_of
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import map_type
 
 MAX_DEPTH = 100
-"""Objects and arrays in one another; deep enough for people, shallow enough for every
-parser's stack.
+"""Most objects and arrays in one another.
+
+Deep enough for people, shallow enough for every parser's stack.
 """
 
 Unknown = Literal["ignore", "dead"]
 
 _BRACKETS = re.compile(r"[\[\]{}]")
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""The last one may lack its end: else each quote in it would be tried as a beginning,
+"""Strings of a JSON text.
+
+The last one may lack its end: otherwise each quote in it would be tried as a beginning,
 in quadratic time.
 """
 _WHOLE_PAIRS = re.compile(
     r"(?:[^\\]++|\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!u[dD][89a-fA-F]).))*+",
     re.DOTALL,
 )
-"""JSON in which escaped halves of surrogate pairs stand in pairs only.
+"""JSON in which each escaped half of a surrogate pair has its other half.
 
-Over the text: a document of small values takes much more memory.
+It is checked on the text, since a document of small values takes much more memory.
 """
-_BOM = "\ufeff"
 
 
 class Strict:
@@ -77,7 +81,7 @@ class Strict:
             self._note_places()
 
     def decode(self, message: bytes) -> list[Any]:
-        """The values of the columns, in order, as pyarrow takes them.
+        """Values of the columns, in order, as pyarrow takes them.
 
         Raises:
             RefusedValueError: with the reason.
@@ -92,14 +96,7 @@ class Strict:
         return [_field(document, column, convert) for column, convert in self._fields]
 
     def _parse(self, message: bytes) -> Any:
-        try:
-            text = message.decode()
-        except UnicodeDecodeError as error:
-            raise RefusedValueError(
-                "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", ""
-            ) from None
-        if text.startswith(_BOM):
-            raise RefusedValueError("not_json", "Expected JSON, got a byte-order mark", "")
+        text = text_of(message, "JSON")
         if _depth(text) > MAX_DEPTH:
             raise RefusedValueError(
                 "too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another", ""
@@ -124,9 +121,9 @@ class Strict:
         return document
 
     def _note_places(self) -> None:
-        """From now on it is known of each object and each list where it stands in the text.
+        """Makes the parser note where each object and each list is in the text.
 
-        The library's parser in Python tells it.
+        Only the library's parser in Python can.
         """
 
         def noting(parse: Callable[..., tuple[Any, int]]) -> Callable[..., tuple[Any, int]]:
@@ -145,9 +142,7 @@ class Strict:
         decoder.scan_once = json.scanner.py_make_scanner(decoder)  # type: ignore[attr-defined]
 
     def _with_texts(self, value: Any, kind: pa.DataType, reading: Reading, text: str) -> Any:
-        """The value with each object and each list that is for a String as it stands in
-        the text.
-        """
+        """Replaces each object and list that is for a String by its part of the text."""
         if pa.types.is_string(kind) and reading.lenient and type(value) in (dict, list):
             begin, end = self._places[id(value)]
             return text[begin:end]
@@ -169,8 +164,9 @@ class Strict:
         return value if entries is None else self._with_texts(value, entries, reading, text)
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Called from the innermost object outwards, without a path: an object with a
-        key twice is remembered, and looked for later.
+        """Makes an object, and notes it if it has a key twice.
+
+        The parser calls it from the innermost object outwards, without a path.
         """
         found = dict(pairs)
         if len(found) < len(pairs):
@@ -180,8 +176,9 @@ class Strict:
         return found
 
     def _duplicate(self, document: Any) -> RefusedValueError:
-        """The first object with a key twice, with its path as far as the schema names
-        it: any other name is data.
+        """Refuses the first object that has a key twice.
+
+        Its path is told as far as the schema has the names: any other name is data.
         """
         holder, key = self._repeated[0]
         name = f" `{key}`" if key in self._names else ""
@@ -193,9 +190,9 @@ class Strict:
         )
 
     def _path_of(self, wanted: object, value: Any) -> str | None:
-        """Where an object is, unless a later duplicate has replaced it.
+        """Path of an object in the document; None if a later duplicate has replaced it.
 
-        Names and numbers are put together only where it was found.
+        Names and numbers are put together only on the way to the object.
         """
         if value is wanted:
             return ""
@@ -236,10 +233,9 @@ def _constant(_: str) -> NoReturn:
 
 
 def _depth(text: str) -> int:
-    """How deep objects and arrays lie in one another; an upper bound where that is
-    shallow enough anyway.
+    """How deep objects and arrays lie in one another.
 
-    Never recursive.
+    If that is at most `MAX_DEPTH` anyway, an upper bound. Never recursive.
     """
     most = text.count("[") + text.count("{")
     if most <= MAX_DEPTH:
@@ -252,7 +248,7 @@ def _depth(text: str) -> int:
 
 
 def _takes_texts(kind: pa.DataType, reading: Reading) -> bool:
-    """Whether there is a String that an object or a list will do for."""
+    """Returns whether a String is among the columns that takes an object or a list."""
     if pa.types.is_struct(kind):
         return any(_takes_texts(f.type, reading.field(f.name)) for f in kind)
     if pa.types.is_map(kind):
@@ -265,7 +261,7 @@ def _takes_texts(kind: pa.DataType, reading: Reading) -> bool:
 
 
 def _names(kind: pa.DataType) -> set[str]:
-    """Every name that the schema knows, at any depth."""
+    """All names of the schema, at any depth."""
     if pa.types.is_struct(kind):
         return {f.name for f in kind} | {name for f in kind for name in _names(f.type)}
     if pa.types.is_map(kind):
@@ -274,7 +270,7 @@ def _names(kind: pa.DataType) -> set[str]:
 
 
 def _only_known(value: Any, kind: pa.DataType, path: str) -> None:
-    """Refuse objects with fields that the schema doesn't name.
+    """Refuses objects with fields that the schema doesn't name.
 
     Values of a wrong type are left to their conversion.
     """

@@ -1,6 +1,7 @@
-"""The bytes of JSON: white space, strings, names.
+"""Bytes of JSON: white space, strings, names.
 
-Compiled; positions are indexes of the batch's bytes, and -1 says: not certain.
+Compiled. `data` are the bytes of all messages, `at` and `end` are indexes in them. An
+index of -1 says: not certain.
 """
 
 from __future__ import annotations
@@ -8,25 +9,25 @@ from __future__ import annotations
 import numpy as np
 
 from windrow.ingest.formats.shared.octets import byte, character_end, first_special
+from windrow.ingest.formats.shared.seen import HASH_STEP
 from windrow.ingest.native.making import below, inlined, part, word_at
 
 QUOTE = ord('"')
 _BACKSLASH = ord("\\")
-# what an escape of two characters stands for; 0: there is no such escape
+# the character that an escape of two characters means; 0: there is no such escape
 _SHORT = np.zeros(256, np.uint8)
-for _escape, _stands_for in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
-    _SHORT[_escape] = _stands_for
+for _escape, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
+    _SHORT[_escape] = _meaning
 _HEX = np.full(256, -1, np.int64)
 for _digit in b"0123456789abcdefABCDEF":
     _HEX[_digit] = int(chr(_digit), 16)
 
-_HASH_STEP = np.uint64(0x9E3779B97F4A7C15)
 _HASH_MIX = np.uint64(0xD6E8FEB86659FD93)
 
 
 @inlined
 def blank(data, at, end):
-    """Behind white space."""
+    """Index behind white space, at most `end`."""
     while (
         at < end
         and byte(data, at) <= 32
@@ -36,21 +37,12 @@ def blank(data, at, end):
     return at
 
 
-@inlined
-def word(data, at, end, letters):
-    """Behind `true`, `false` or `null`, whose letters are given; -1 if something else is there."""
-    if at + len(letters) > end:
-        return -1
-    for i in range(len(letters)):
-        if data[np.uintp(at + i)] != letters[i]:
-            return -1
-    return at + len(letters)
-
-
 @part
 def text_end(data, at, end):
-    """Of a string whose first character is at `at`: its closing quote, and how many
-    bytes fewer it has with its escapes replaced.
+    """Reads a string, whose first character is at `at`.
+
+    Returns the index of its closing quote, or -1, and how many bytes shorter it is with
+    its escapes replaced.
     """
     less = 0
     while at < end:
@@ -78,9 +70,10 @@ def text_end(data, at, end):
 
 @part
 def escape_end(data, at, end):
-    """Behind the escape at `at`, both halves of a pair, and how many bytes fewer its character has.
+    """Reads the escape whose backslash is at `at`; two of them if they are a pair.
 
-    Half a pair is none.
+    Returns the index behind it, or -1, and how many bytes shorter its character is.
+    Half a surrogate pair is no escape.
     """
     if at + 1 >= end:
         return -1, 0
@@ -97,7 +90,7 @@ def escape_end(data, at, end):
 
 @part
 def escaped_code(data, at, end):
-    r"""The number in \uXXXX, -1 if it is no such escape."""
+    r"""The number in \uXXXX, whose backslash is at `at`; -1 if it is no such escape."""
     if at + 6 > end or byte(data, at) != _BACKSLASH or byte(data, at + 1) != ord("u"):
         return -1
     code = 0
@@ -111,14 +104,16 @@ def escaped_code(data, at, end):
 
 @part
 def utf8_length(code):
-    """Bytes of a character that needs no pair."""
+    """Bytes in UTF-8 of a character that needs no surrogate pair."""
     return 1 if code < 0x80 else 2 if code < 0x800 else 3
 
 
 @part
 def unescape(data, at, out, begin, end):
-    """Write the string at `at`, which `text_end` has passed, to `out` from `begin` to
-    `end`, with its escapes replaced.
+    """Copies a string, with its escapes replaced.
+
+    It begins at `at`, and goes to `out` from `begin` to `end`. May assume that
+    `text_end` has taken the string.
     """
     while begin < end:
         c = byte(data, at)
@@ -141,7 +136,7 @@ def unescape(data, at, out, begin, end):
 
 @part
 def write_utf8(code, out, at):
-    """Behind the character's bytes."""
+    """Writes a character in UTF-8 to `out`, and returns the index behind it."""
     if code < 0x80:
         out[np.uintp(at)] = code
         return at + 1
@@ -162,9 +157,10 @@ def write_utf8(code, out, at):
 
 @inlined
 def same(data, at, end, names, begin, n):
-    """Whether the n bytes at `at` are those of a name.
+    """Returns whether the n bytes at `at` are those of a name.
 
-    Behind all names are at least eight bytes more, behind `at` those up to `end`.
+    May assume that all n bytes are before `end`, and that at least eight bytes more are
+    behind the last name.
     """
     while n > 0 and at + 8 <= end:
         if (word_at(data, at) ^ word_at(names, begin)) & below(min(n, 8)) != np.uint64(0):
@@ -178,20 +174,22 @@ def same(data, at, end, names, begin, n):
 
 @part
 def hashed(data, at, end, n):
-    """64 bits of a name.
+    """Hash of n bytes, of 64 bits.
 
-    Equal ones are at most a reason to look again, so nothing stands on its being hard to forge.
+    May assume that all n bytes are before `end`. Names with equal hashes are compared
+    byte by byte, and equal hashes of other keys leave the message to the strict
+    decoder. So nothing depends on hashes that are hard to forge.
     """
-    h = np.uint64(n) * _HASH_STEP
+    h = np.uint64(n) * HASH_STEP
     while n > 0 and at + 8 <= end:
-        h = (h ^ (word_at(data, at) & below(min(n, 8)))) * _HASH_STEP
+        h = (h ^ (word_at(data, at) & below(min(n, 8)))) * HASH_STEP
         h ^= h >> np.uint64(29)
         at, n = at + 8, n - 8
     while n > 0:
         word = np.uint64(0)
         for i in range(min(n, 8)):
             word |= np.uint64(data[at + i]) << np.uint64(8 * i)
-        h = (h ^ word) * _HASH_STEP
+        h = (h ^ word) * HASH_STEP
         h ^= h >> np.uint64(29)
         at, n = at + 8, n - 8
     return np.int64((h ^ (h >> np.uint64(32))) * _HASH_MIX)

@@ -1,16 +1,17 @@
-"""One JSON value -> one value of a column, exactly or not at all.
+"""Conversion of one JSON value to a value of a column: exactly, or not at all.
 
 No digit of a number is lost before it is judged.
 
-Where a spec says so, timestamps are of another form (`Reading.timestamps`), and a value
-of another kind is taken where it says the very same (`Reading.lenient`): a number in a
+By the spec's options, timestamps may be of another form (`Reading.timestamps`), and a
+value of another type is taken if it means the same (`Reading.lenient`): a number in a
 string, a whole number that is written with a fraction, a number or a boolean for a
-string. What would lose something, or need a guess, is refused all the same; only of a
-timestamp a column may lose what is finer than a microsecond (`Truncation`).
+String. What would lose something, or need a guess, is always refused. One thing alone
+may be lost: what of a timestamp is finer than a microsecond (`Truncation`).
 
-An integer comes as an int if its literal is short, else as a `LongInteger`; a number
-with a fraction or an exponent comes as its literal in bytes, which JSON has none of. A
-message may hold millions of numbers, so they are of the smallest types that say it.
+An integer comes as an int if its literal is short, else as a `LongInteger`. A number
+with a fraction or an exponent comes as its literal in bytes, a type that no other JSON
+value has. A message may hold millions of numbers, so each is of the smallest type that
+tells it apart.
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ if TYPE_CHECKING:
 
 
 class LongInteger(str):
-    """An integer literal of more characters than 64 bits have: turning it into an int
-    could take quadratic time.
+    """Literal of an integer with more characters than 64 bits need.
+
+    Turning it into an int could take quadratic time.
     """
 
     __slots__ = ()
 
 
 def integer(literal: str) -> int | LongInteger:
-    """An integer, as it comes from JSON."""
+    """Makes an integer of its JSON literal."""
     return int(literal) if len(literal) <= _LONGEST_INT else LongInteger(literal)
 
 
@@ -54,11 +56,13 @@ def integer(literal: str) -> int | LongInteger:
 class Reading:
     """How values are read, at any depth.
 
-    `timestamps`, `zone`: of columns whose model doesn't say it itself; `lenient`:
-    whether other kinds will do; `dates` and `decimals`: how these are written; `scale`:
-    of decimals that are bytes, None: the column's. Where a message has a schema of its
-    own, `stated` says that it tells the form, whatever the model says, and `fields` and
-    `items` how values inside are read; elsewhere these are read alike.
+    - `timestamps`, `zone`: for columns whose model doesn't say it itself.
+    - `lenient`: whether values of other types are taken.
+    - `dates`, `decimals`: how these are written; `scale`: of decimals that are bytes;
+      None: the column's.
+    - `stated`: whether the message's own schema gives the form, whatever the model
+      says; `fields`, `items`: how values inside are read by it. Without such a schema
+      they are read alike.
     """
 
     timestamps: TimestampForm = "iso-8601"
@@ -72,16 +76,16 @@ class Reading:
     zone: str | None = None
 
     def clock(self, zone: str | None = None) -> str | None:
-        """The zone of a column's texts that have no offset; None: each must have one.
+        """Zone of a column's texts that have no offset; None: each must have one.
 
-        `zone`: what the model says of the column.
+        `zone`: the column's zone in the model.
         """
         return zone or self.zone or ("UTC" if self.timestamps == "sql" else None)
 
     def unit(self, epoch: str | None, zone: str | None = None) -> str | None:
-        """The unit of a column's timestamps, where they are numbers.
+        """Unit of a column's timestamps if they are numbers; None: they are texts.
 
-        `epoch`, `zone`: what the model says of the column.
+        `epoch`, `zone`: those of the column in the model.
         """
         own = (
             self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None
@@ -89,7 +93,7 @@ class Reading:
         return own if self.stated else None if zone is not None else epoch or own
 
     def field(self, name: str) -> Reading:
-        """How a field of an object is read; of a map's entries, `value`."""
+        """How a field of an object is read; a map's values are its field `value`."""
         return dict(self.fields).get(name) or replace(self, fields=(), items=None)
 
     def item(self) -> Reading:
@@ -100,8 +104,9 @@ class Reading:
 EXACT = Reading()
 
 Convert = Callable[[Any, str], Any]
-"""(JSON value that is not null, its path) -> what pyarrow takes for the column's type;
-raises RefusedValueError.
+"""Converts a JSON value, never null, to what pyarrow takes for the column.
+
+The text is the value's path. Raises `RefusedValueError`.
 """
 
 _KINDS: dict[type, str] = {
@@ -131,7 +136,7 @@ _MICROS_DIGITS = 6
 
 
 def wrong_type(expected: str, value: object, path: str) -> RefusedValueError:
-    """In msgspec's words: `Expected int, got str - at $.amount`."""
+    """A refusal in msgspec's words: `Expected int, got str - at $.amount`."""
     return RefusedValueError("wrong_type", f"Expected {expected}, got {_KINDS[type(value)]}", path)
 
 
@@ -142,7 +147,10 @@ def converter(
     truncation: Truncation | None = None,
     zone: str | None = None,
 ) -> Convert:
-    """The conversion to a column's type. `epoch`, `zone`: what the model says of the column."""
+    """Returns the conversion to a column's type.
+
+    `epoch`, `zone`: those of the column in the model.
+    """
     truncation = truncation or Truncation()
     if pa.types.is_struct(kind):
         return _to_struct(kind, reading, truncation)
@@ -181,7 +189,7 @@ def converter(
 
 
 def number_in(text: str, path: str) -> int | LongInteger | bytes:
-    """The number that a text is, by JSON's grammar and as JSON's parser hands it over."""
+    """Number in a text, by JSON's grammar and as JSON's parser hands it over."""
     if _WHOLE.fullmatch(text):
         return integer(text)
     if _NUMBER.fullmatch(text):
@@ -190,15 +198,16 @@ def number_in(text: str, path: str) -> int | LongInteger | bytes:
 
 
 def _number_first(convert: Convert) -> Convert:
-    """The same for numbers in strings, too."""
+    """A conversion that takes numbers in strings, too."""
     return lambda value, path: convert(
         number_in(value, path) if type(value) is str else value, path
     )
 
 
 def _whole_first(convert: Convert) -> Convert:
-    """The same for numbers in strings, too, and for those with a fraction or an
-    exponent that are whole all the same.
+    """A conversion to integers that takes numbers in strings, too.
+
+    Also numbers with a fraction or an exponent, if they are whole.
     """
     what = "Expected a whole number of 64 bits"
 
@@ -216,7 +225,7 @@ def _whole_first(convert: Convert) -> Convert:
 
 
 def nested(convert: Convert) -> Convert:
-    """The same for a place that may hold null."""
+    """A conversion that keeps null."""
     return lambda value, path: None if value is None else convert(value, path)
 
 
@@ -233,7 +242,7 @@ def _to_bool(value: Any, path: str) -> bool:
 
 
 def _to_text(value: Any, path: str) -> str:
-    """A string; or a number as it stands in the message, or a boolean as JSON writes it."""
+    """A string; or a number as it is in the message, or a boolean as JSON writes it."""
     if type(value) is bool:
         return "true" if value else "false"
     if type(value) is bytes:
@@ -244,7 +253,7 @@ def _to_text(value: Any, path: str) -> str:
 
 
 def _to_switch(value: Any, path: str) -> bool:
-    """A boolean; or its word in a string, whatever the case of its letters."""
+    """A boolean; or `true` or `false` in a string, in any case."""
     if type(value) is str and value.lower() in ("true", "false"):
         return value.lower() == "true"
     return _to_bool(value, path)
@@ -274,7 +283,7 @@ def _to_int(bits: int) -> Convert:
 
 
 def _to_float(bits: int) -> Convert:
-    """A number is rounded once, from its digits; an integer isn't rounded at all."""
+    """Rounds a number once, from its digits; an integer must be exact."""
 
     def convert(value: Any, path: str) -> float:
         if type(value) not in (int, LongInteger, bytes):
@@ -295,10 +304,11 @@ def _to_float(bits: int) -> Convert:
 
 
 def _single(literal: str) -> float:
-    """The single nearest to a number.
+    """The float of 32 bits nearest to a number.
 
-    Of the two doubles beside a number that is none the odd one is rounded, which never
-    lies halfway between two singles.
+    Rounding the nearest double could be wrong, if that lies halfway between two
+    singles. So if the number isn't a double, the odd one of the two doubles around it
+    is rounded: an odd one never lies halfway.
     """
     number = float(literal)
     if number and math.isfinite(number) and not struct.pack("<d", number)[0] & 1:
@@ -315,8 +325,9 @@ def _single(literal: str) -> float:
 
 
 def _to_decimal(precision: int, scale: int) -> Convert:
-    """From the literal's or the string's digits; trailing zeros beyond the scale lose
-    nothing and are taken.
+    """Reads a decimal from the digits of a literal or a string.
+
+    Trailing zeros beyond the scale lose nothing, and are taken.
     """
     what = f"Expected a decimal of {precision} digits, {scale} of them after the point"
 
@@ -334,10 +345,11 @@ def _to_decimal(precision: int, scale: int) -> Convert:
 
 
 def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
-    """From Connect's bytes, in base64: the digits without the point, a whole number in
-    two's complement, from its highest byte on.
+    """Reads a decimal as Connect writes its bytes, in base64.
 
-    Debezium's decimals of any scale have that beside them. A number is its digits.
+    The bytes are the unscaled integer in two's complement, the highest byte first.
+    Debezium's decimals of variable scale are an object with the scale and these bytes.
+    A JSON number is read by its digits.
     """
     what = f"Expected a decimal of {kind.precision} digits, {kind.scale} of them after the point"
     numeric = _to_decimal(kind.precision, kind.scale)
@@ -369,7 +381,10 @@ def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
 
 
 def _fitting(text: str, precision: int, scale: int, what: str, path: str) -> Decimal:
-    """Pure integer arithmetic on the digits: an exponent of any size costs nothing."""
+    """The decimal of a literal, if it fits.
+
+    By arithmetic on the digits alone, so that an exponent of any size costs nothing.
+    """
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.removeprefix("-").partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -385,9 +400,9 @@ def _fitting(text: str, precision: int, scale: int, what: str, path: str) -> Dec
 
 
 def _to_instant(zone: str | None, truncation: Truncation) -> Convert:
-    """A text with a date and a time of day -> microseconds since 1970.
+    """Reads a text with date and time as microseconds since 1970.
 
-    `zone`: where it is without an offset; None: it needs one.
+    `zone`: the zone of texts without an offset; None: each needs one.
     """
     clock = None if zone is None else ZoneInfo(zone)
     what = (
@@ -424,7 +439,7 @@ def _to_instant(zone: str | None, truncation: Truncation) -> Convert:
 
 
 def _local_offset(local: datetime, zone: ZoneInfo, path: str) -> timedelta:
-    """How far a zone's clocks were ahead of UTC when they showed this."""
+    """Offset from UTC of a zone's clocks when they showed this time."""
     first, last = (
         local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1)
     )
@@ -450,7 +465,10 @@ def _in_calendar(micros: int, path: str) -> int:
 
 
 def _to_epoch(unit: str, truncation: Truncation) -> Convert:
-    """A number of units since 1970 -> microseconds: the last whole one that is over by then."""
+    """Reads a number of units since 1970 as microseconds.
+
+    What is finer is cut off, towards the past.
+    """
 
     def convert(value: Any, path: str) -> int:
         if type(value) is int:
@@ -470,7 +488,10 @@ def _to_epoch(unit: str, truncation: Truncation) -> Convert:
 
 
 def _scaled(text: str, power: int, path: str) -> tuple[int, int]:
-    """A number as an integer and a power of ten, times another one; neither is large."""
+    """A number times a power of ten, as an integer and a power of ten.
+
+    Both are of bounded size.
+    """
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.partition(".")
     if len(text) > _LONGEST_DECIMAL or abs(int(exponent or 0)) > _LONGEST_DECIMAL:
@@ -519,7 +540,7 @@ def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> C
 
 
 def _to_list(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
-    """An array; or an object, where the items are entries with a key and a value."""
+    """Reads an array; or an object, if the items are entries with a key and a value."""
     to = nested(converter(kind.value_type, None, reading.item(), truncation))
     entries = map_type(kind)
     of_map = None if entries is None else _to_map(entries, reading, truncation)

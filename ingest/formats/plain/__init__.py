@@ -1,1 +1,1 @@
-"""Messages that are one value each: text, or bytes as they are."""
+"""Messages that are one value each: a text, or bytes as they are."""

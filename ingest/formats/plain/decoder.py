@@ -1,4 +1,4 @@
-"""A message's bytes as the one column of a row."""
+"""Decoder of messages whose bytes are the one column of a row."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from windrow.ingest.schema.load import ModelReference, model_now
 from windrow.ingest.schema.part import WHOLE, Part
 
 COLUMN = "value"
-"""What the column is called where no schema says it."""
+"""Name of the column if there is no schema."""
 
 _TYPES = {"string": (pa.string(), "String"), "raw": (pa.binary(), "Binary")}
 
 
 @dataclass(frozen=True)
 class PlainDecoder:
-    """Each message is a row of one column: its text, which is UTF-8 or refused
-    (`string`), or its bytes (`raw`).
+    """Decodes each message to a row of one column.
 
-    `model`: the schema that has the column; None: it is called `value`. `on_null`: what
-    a message without a value becomes; `keep`: a row whose column is null. `part`: which
-    column of the schema it is.
+    The column is the message's text (`string`, refused if it isn't UTF-8) or its bytes
+    (`raw`).
+
+    - `model`: the schema that has the column; None: the column is called `value`.
+    - `on_null`: what becomes of a message without a value; `keep`: a row with null.
+    - `part`: the column of the schema that it is.
     """
 
     format: Literal["string", "raw"]
@@ -74,8 +76,10 @@ class PlainDecoder:
             yield f"{columns.columns[0].name} must be nullable for on_null: keep"
 
     def _decoded(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
-        """The verdict on each message: a row for each that isn't dropped, then those
-        are refused that are none.
+        """The verdict on each message.
+
+        First each message becomes a row, but for the dropped ones; then rows are
+        refused.
         """
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         column, wrong = (

@@ -1,4 +1,4 @@
-"""Text, and bytes as they are, as formats of specs."""
+"""Settings of the formats `string` and `raw`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PlainSection(FormatSection):
-    """The one column of the schema; without one it is called `value`."""
+    """Settings of both formats: the one column of the schema, or `value` without one."""
 
     format: Literal["string", "raw"] = Field(description=VALUES)
     schema_: SchemaReference | None = Field(
@@ -42,21 +42,26 @@ class PlainSection(FormatSection):
 
 
 class StringSection(PlainSection):
-    """A text, UTF-8, one a message: the one column of the schema; without one it is
-    called `value`.
+    """Text in UTF-8, one a message.
+
+    It is the one column of the schema; without a schema the column is called `value`.
     """
 
     format: Literal["string"] = Field(default="string", description=VALUES)
 
 
 class RawSection(PlainSection):
-    """Bytes as they are: the one column of the schema; without one it is called `value`."""
+    """Bytes as they are.
+
+    They are the one column of the schema; without a schema the column is called
+    `value`.
+    """
 
     format: Literal["raw"] = Field(default="raw", description=VALUES)
 
 
 class PlainKeySection(KeySection):
-    """A key as one column."""
+    """Settings of keys that are one column."""
 
     format: Literal["string", "raw"] = Field(description=KEYS)
 
@@ -67,12 +72,12 @@ class PlainKeySection(KeySection):
 
 
 class StringKeySection(PlainKeySection):
-    """A text, UTF-8, as a key: one column."""
+    """Keys that are texts in UTF-8: one column."""
 
     format: Literal["string"] = Field(default="string", description=KEYS)
 
 
 class RawKeySection(PlainKeySection):
-    """A key's bytes as they are: one column."""
+    """Keys whose bytes are kept as they are: one column."""
 
     format: Literal["raw"] = Field(default="raw", description=KEYS)

@@ -1,3 +1,5 @@
-"""What the formats share: the two ways to a verdict, and how values that a pass over
-the bytes has found become Arrow's arrays.
+"""Parts that formats share.
+
+They join the two ways to a verdict, and make Arrow's arrays of what a compiled pass
+wrote.
 """

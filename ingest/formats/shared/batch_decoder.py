@@ -1,5 +1,7 @@
-"""Two ways to a verdict: the fast one, which takes a message only where it is certain,
-then the strict one, alone, whose verdict counts.
+"""Two ways to a verdict on a message: a fast one, then a strict one.
+
+The fast way takes a message only if it is certainly a row. Every other message goes to
+the strict way, alone, whose verdict counts.
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ from windrow.ingest.ports.decoder import Decoded
 
 _LOG = logging.getLogger("windrow.decode")
 
-_NONE: Mapping[str, pa.Scalar] = {}
+_NO_DEFAULTS: Mapping[str, pa.Scalar] = {}
 _CHUNK = 1 << 20
-"""Bytes of messages whose rows wait as Python's objects."""
+"""Bytes of messages whose rows may wait as Python objects."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Which messages were taken, and their rows' columns, in the order of the messages;
-    which rows have a timestamp truncated.
+    """Messages that the fast way took.
+
+    `mask`: which of the messages these are. `columns`: of their rows, in the order of
+    the messages. `truncated`: the rows that have a truncated timestamp.
     """
 
     mask: npt.NDArray[np.bool_]
@@ -35,24 +39,24 @@ class Taken:
 
 
 class FastWay(Protocol):
-    """The fast way: one pass over the bytes of many messages."""
+    """Fast way: one pass over the bytes of many messages."""
 
     def decode(self, messages: pa.BinaryArray, skip: int) -> Taken:
-        """Decodes the messages that are certainly rows, without so many bytes before each.
+        """Decodes the messages that are certainly rows.
 
-        A null is not taken.
+        `skip`: bytes to leave out before each message. A null is never taken.
         """
 
 
 class StrictWay(Protocol):
-    """The truth about one message."""
+    """Strict way: decodes one message at a time, and its verdict counts."""
 
     @property
     def truncation(self) -> Truncation:
-        """What becomes of its timestamps that are finer than a microsecond."""
+        """Rule for timestamps that are finer than a microsecond."""
 
     def decode(self, message: bytes) -> list[Any]:
-        """The values of the columns, in order, as pyarrow takes them.
+        """Values of the columns, in order, as pyarrow takes them.
 
         Raises:
             RefusedValueError: with the reason.
@@ -60,10 +64,11 @@ class StrictWay(Protocol):
 
 
 class BatchDecoder:
-    """Decodes batches. Not for several threads at once: a pass writes to memory of its own.
+    """Decodes batches of values by both ways.
 
-    `defaults`: the values of those columns of the schema that neither way decodes;
-    `skip`: bytes before each message.
+    Not for several threads at once: a pass writes to memory of its own. `defaults`:
+    values of the schema's columns that neither way decodes. `skip`: bytes before each
+    message.
     """
 
     def __init__(
@@ -71,7 +76,7 @@ class BatchDecoder:
         schema: pa.Schema,
         fast: FastWay,
         strict: StrictWay,
-        defaults: Mapping[str, pa.Scalar] = _NONE,
+        defaults: Mapping[str, pa.Scalar] = _NO_DEFAULTS,
         skip: int = 0,
     ) -> None:
         self._whole, self._defaults, self._skip = schema, defaults, skip
@@ -80,10 +85,10 @@ class BatchDecoder:
 
     def decode(self, values: pa.BinaryArray, on_null: Literal["dead", "drop"]) -> Decoded:
         """The verdict on each message."""
-        dead = _Dead()
-        taken = self._taken(values)
-        slow, dropped, cut = (
-            _Slow(self._schema, dead),
+        dead = _DeadLetters()
+        taken = self._by_fast_way(values)
+        strict_rows, dropped, cut = (
+            _StrictRows(self._schema, dead),
             0,
             np.flatnonzero(taken.mask)[taken.truncated].tolist(),
         )
@@ -93,12 +98,12 @@ class BatchDecoder:
                 dropped += 1
                 continue
             try:
-                row = self._decoded(message)
+                row = self._strictly(message)
                 cut += [i] * self.strict.truncation.done
-                slow.add(i, row, len(message or b""))
+                strict_rows.add(i, row, len(message or b""))
             except RefusedValueError as refusal:
                 dead.add(i, refusal)
-        rows, index = self._merged(taken, *slow.arrays())
+        rows, index = self._merged(taken, *strict_rows.arrays())
         return Decoded(
             rows,
             pa.array(index, pa.int64()),
@@ -107,21 +112,22 @@ class BatchDecoder:
             cut=np.array(sorted(cut), np.int64),
         )
 
-    def _taken(self, values: pa.BinaryArray) -> Taken:
-        """What the pass takes; nothing if it fails, most likely because memory ran out:
-        the strict way needs little, and judges alone.
+    def _by_fast_way(self, values: pa.BinaryArray) -> Taken:
+        """Runs the fast way; takes nothing if it fails.
+
+        Most likely memory ran out. The strict way needs little, and judges alone.
         """
         try:
             return self.fast.decode(values, self._skip)
         except Exception as error:  # no message may stop a window, not even one that shows a bug  # noqa: BLE001
             _LOG.warning(
-                "a batch is decoded slowly, the fast way failed with %s", type(error).__name__
+                "A batch is decoded slowly: the fast way failed with %s.", type(error).__name__
             )
             return Taken(
                 np.zeros(len(values), np.bool_), [pa.array([], f.type) for f in self._schema]
             )
 
-    def _decoded(self, message: bytes | None) -> list[object]:
+    def _strictly(self, message: bytes | None) -> list[object]:
         if message is None:
             raise RefusedValueError("tombstone", "Expected a value, got none", "")
         self.strict.truncation.done = False
@@ -129,20 +135,20 @@ class BatchDecoder:
             return self.strict.decode(message[self._skip :])
         except RefusedValueError:
             raise
-        except Exception as error:  # as above  # noqa: BLE001
+        except Exception as error:  # no message may stop a window  # noqa: BLE001
             raise _undecodable(error) from None
 
     def _merged(
-        self, taken: Taken, slow: list[pa.Array], slow_index: list[int]
+        self, taken: Taken, strict_rows: list[pa.Array], strict_index: list[int]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
-        """The rows of both ways in the order of the messages, and which messages they came from."""
+        """Rows of both ways in the order of the messages, and the message of each."""
         index, columns = np.flatnonzero(taken.mask).astype(np.int64, copy=False), taken.columns
-        if slow_index:
-            both = np.concatenate([index, np.array(slow_index, np.int64)])
+        if strict_index:
+            both = np.concatenate([index, np.array(strict_index, np.int64)])
             order = np.argsort(both, kind="stable")
             columns = [
                 pa.concat_arrays([c, m]).take(pa.array(order))
-                for c, m in zip(columns, slow, strict=True)
+                for c, m in zip(columns, strict_rows, strict=True)
             ]
             index = both[order]
         found = iter(columns)
@@ -153,16 +159,18 @@ class BatchDecoder:
         return pa.RecordBatch.from_arrays(whole, schema=self._whole), index
 
 
-class _Slow:
-    """Rows of the strict way: as Python's objects, which take many times the memory of
-    the message, only until there are some.
+class _StrictRows:
+    """Rows of the strict way, and the messages that they came from.
+
+    As Python objects they take many times the memory of the message, so they become
+    Arrow arrays after every `_CHUNK` bytes.
     """
 
-    def __init__(self, schema: pa.Schema, dead: _Dead) -> None:
+    def __init__(self, schema: pa.Schema, dead: _DeadLetters) -> None:
         self._schema = schema
         self._dead = dead
         self._rows: list[list[object]] = []
-        self._waiting: list[int] = []  # their messages
+        self._waiting: list[int] = []  # the messages of `_rows`
         self._bytes = 0
         self._chunks: list[list[pa.Array]] = [[pa.array([], f.type) for f in schema]]
         self._index: list[int] = []
@@ -175,7 +183,7 @@ class _Slow:
             self._flush()
 
     def arrays(self) -> tuple[list[pa.Array], list[int]]:
-        """The columns, and which messages they came from."""
+        """The columns, and the message of each row."""
         self._flush()
         return [pa.concat_arrays(column) for column in zip(*self._chunks, strict=True)], self._index
 
@@ -184,13 +192,12 @@ class _Slow:
         self._rows, self._waiting, self._bytes = [], [], 0
         try:
             self._convert(rows, waiting)
-        except (
-            Exception  # noqa: BLE001
-        ):  # one of them is a value that its column can't hold after all: only that one is refused
+        # a column can't hold one of the values after all: only that row is refused
+        except Exception:  # noqa: BLE001
             for row, index in zip(rows, waiting, strict=True):
                 try:
                     self._convert([row], [index])
-                except Exception as error:  # as above  # noqa: BLE001
+                except Exception as error:  # noqa: BLE001
                     self._dead.add(index, _undecodable(error))
 
     def _convert(self, rows: list[list[object]], index: list[int]) -> None:
@@ -205,7 +212,7 @@ class _Slow:
 
 
 def _undecodable(error: Exception) -> RefusedValueError:
-    """A dead letter with the type of what was raised; its text may hold values."""
+    """A refusal with the type of the error; the error's text may hold values."""
     if isinstance(error, MemoryError):
         return RefusedValueError(
             "too_large", "Expected a message that fits into the memory of the task", ""
@@ -217,18 +224,18 @@ def _undecodable(error: Exception) -> RefusedValueError:
     )
 
 
-class _Dead:
-    """Dead letters as they are found."""
+class _DeadLetters:
+    """Collects dead letters."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[int, str, str, str]] = []
+        self._letters: list[tuple[int, str, str, str]] = []
 
     def add(self, index: int, refusal: RefusedValueError) -> None:
-        self._found.append((index, refusal.stage, refusal.reason, refusal.detail))
+        self._letters.append((index, refusal.stage, refusal.reason, refusal.detail))
 
     def arrays(self) -> tuple[pa.Int64Array, pa.StringArray, pa.StringArray, pa.StringArray]:
         """Index, stage, reason and detail, in the order of the messages."""
-        self._found.sort()
-        index, *words = list(zip(*self._found, strict=True)) or [(), (), (), ()]
+        self._letters.sort()
+        index, *words = list(zip(*self._letters, strict=True)) or [(), (), (), ()]
         stage, reason, detail = (pa.array(of, pa.string()) for of in words)
         return pa.array(index, pa.int64()), stage, reason, detail

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 def octets_of(
     messages: pa.BinaryArray, skip: int = 0, *, null: int = 0
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The bytes of messages, and where each begins and ends.
+    """Bytes of all messages, and where each message begins and ends.
 
-    `skip`: bytes that are left out before each, if any; `null`: the length of what
-    isn't there, -1 where no bytes are a message.
+    `skip`: bytes to leave out before each message. `null`: the length of a null; -1
+    where an empty message is a message, too.
     """
     _, starts, data = messages.buffers()
     edges = np.frombuffer(starts, np.int32)[messages.offset : messages.offset + len(messages) + 1]
@@ -27,18 +27,18 @@ def octets_of(
 
 
 def last_values(headers: pa.ListArray, name: str) -> pa.BinaryArray:
-    """Of each message the value of its last header of a name; null where it has none."""
+    """Value of each message's last header of a name; null if it has none."""
     entries, messages = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     places = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
     last = np.full(len(headers), -1, np.int64)
-    last[messages[places]] = places  # of several the last one is written last
+    last[messages[places]] = places  # of several headers the last one is assigned last
     return entries.field("value").take(pa.array(last, mask=last < 0))
 
 
 def as_text(values: pa.BinaryArray) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
-    """The values as text, and which of them are none: these are null.
+    """The values as text, and a mask of those that aren't text: these are null.
 
-    Python judges where Arrow finds one that isn't UTF-8.
+    Arrow checks all at once. If one of them isn't UTF-8, Python judges each.
     """
     try:
         return values.cast(pa.string()), np.zeros(len(values), np.bool_)

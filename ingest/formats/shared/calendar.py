@@ -1,5 +1,6 @@
-"""What a table's dates and timestamps can hold: the years 1 to 9999, as days and as
-microseconds since 1970.
+"""Bounds of a table's dates and timestamps: the years 1 to 9999.
+
+As days and as microseconds since 1970.
 """
 
 from __future__ import annotations

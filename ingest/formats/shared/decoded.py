@@ -11,7 +11,7 @@ from windrow.ingest.ports.decoder import Decoded, Deletes
 
 
 def nothing(schema: pa.Schema) -> Decoded:
-    """The verdict on no messages, with the columns of rows."""
+    """The verdict on no messages, with the columns of the rows."""
     rows = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
     none, words = pa.array([], pa.int64()), pa.array([], pa.string())
     return Decoded(rows, none, none, words, words, words)
@@ -20,10 +20,14 @@ def nothing(schema: pa.Schema) -> Decoded:
 def together(
     schema: pa.Schema, parts: Sequence[Decoded], key: Sequence[str] | None = None
 ) -> Decoded:
-    """One verdict of several, no two of which say of one message more than that it was cut.
+    """Makes one verdict of several.
 
-    Parts with rows have the columns of `schema`. `key`: the columns of what is deleted;
-    None, if nothing can be.
+    Each message is in one part only, except that several parts may say that it was cut.
+    Parts with rows have the columns of `schema`. Each part's indices ascend, as
+    `Decoded` promises: if only one part has rows, these are taken as they are, without
+    sorting.
+
+    `key`: the columns of the primary key in deletes; None if there can't be deletes.
     """
     with_rows = [part for part in parts if part.rows.num_rows] or [nothing(schema)]
     parts = [nothing(schema), *parts]
@@ -72,7 +76,7 @@ def _deletes(parts: Sequence[Deletes], schema: pa.Schema, key: Sequence[str]) ->
 
 
 def _in_order(parts: Sequence[pa.Int64Array]) -> tuple[pa.Int64Array, pa.Int64Array]:
-    """How to take what several indices say, so that their messages ascend, and these."""
+    """Order that sorts the concatenated indices, and the sorted indices."""
     index = np.concatenate([np.zeros(0, np.int64), *(part.to_numpy() for part in parts)])
     order = np.argsort(index, kind="stable")
     return pa.array(order), pa.array(index[order])

@@ -1,9 +1,9 @@
-"""What a pass wrote down, as Arrow's arrays.
+"""Arrow arrays of what a compiled pass wrote.
 
-It wrote a tape: (node, index in its space) and value, in the order in which the values
-came. A wide decimal's higher 64 bits are the value of one more entry. Of a string, list
-or map the value holds its length, times two, in the lower half; the rest is the
-format's.
+The pass wrote a tape: (node, index in its space) and value, in the order in which the
+values came. The upper 64 bits of a wide decimal are the value of one more entry. The
+lower half of a string's, list's or map's value is its length, times two, plus a bit of
+the format's. The upper half is the format's, too.
 """
 
 from __future__ import annotations
@@ -30,39 +30,40 @@ from windrow.ingest.formats.shared.nodes import (
 from windrow.ingest.native.calling import Compiled
 
 SPREADING = Compiled("windrow.ingest.formats.shared.spread")
-"""The compiled functions."""
+"""Compiled functions that bring a tape to arrays."""
 
 
 _NUMPY = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.date32(): np.int32}
 _SPARE = 8
-"""Bytes behind the last string, so that strings are copied in words."""
+"""Bytes behind the last string, since strings are copied eight bytes at a time."""
 
 _APART = 72
 """Values between the stretches of two nodes.
 
-A batch often has a power of two of messages: without a gap, the values of one message
-would all lie in lines of memory that share the same few places of a processor's caches,
-and push each other out.
+A batch often has a power of two of messages. Without a gap, the values of one message
+would lie in lines of memory that share the same few places of a processor's caches, and
+push each other out.
 """
 
 CopyTexts = Callable[
     [npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]],
     None,
 ]
-"""Brings the strings of (values, present) to their (offsets) in (letters), which has
-room for eight bytes more.
+"""Copies the strings of (values, present) to their (offsets) in (letters).
+
+`letters` has room for eight bytes more.
 """
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The values of all nodes: 64 bits each, and whether they are there.
+    """Values of all nodes: 64 bits each, and whether each is present.
 
-    Of each node they lie from its place in `bases` on.
-
-    `copy_texts`: how the format finds its strings; `counts`: how many values the nodes
-    of each space have; `by_key`: whether the entries of each map are put in the order
-    of their keys. Of wide decimals the high halves lie behind the low ones.
+    - `copy_texts`: copies the format's strings.
+    - `counts`: how many values the nodes of each space have.
+    - `bases`: where in `values` and `present` each node's values begin. The upper
+      halves of a wide decimal lie behind all lower ones.
+    - `by_key`: whether the entries of each map are sorted by their keys.
     """
 
     copy_texts: CopyTexts
@@ -74,8 +75,9 @@ class Gathered:
 
     @property
     def truncated(self) -> npt.NDArray[np.int64]:
-        """Which rows have a timestamp that was truncated: a pass says so by the value
-        of the document's own node.
+        """Rows that have a truncated timestamp.
+
+        A pass marks them by the value of the document's own node.
         """
         return np.flatnonzero(self.values[self.bases[0] : self.bases[0] + self.counts[0]])
 
@@ -91,9 +93,10 @@ class Gathered:
         *,
         by_key: bool = False,
     ) -> Gathered:
-        """The entries of a tape, each at its node's place.
+        """Brings the entries of a tape to their nodes' places.
 
-        `defaults`: nodes that have a value where the tape has none, with this value.
+        `defaults`: nodes that have a value where the tape has none, each with this
+        value.
         """
         behind = np.array([int(counts[node.space]) if node.kind == WIDE else 0 for node in nodes])
         bases = np.cumsum(
@@ -115,7 +118,7 @@ class Gathered:
         return cls(copy_texts, counts, bases[:-1], values, present, by_key)
 
     def array(self, node: Node) -> pa.Array:
-        """A node's array, with all below it."""
+        """A node's array, with all arrays below it."""
         n, base = int(self.counts[node.space]), int(self.bases[node.number])
         values, present = self.values[base : base + n], self.present[base : base + n]
         nulls = n - int(np.count_nonzero(present))
@@ -141,7 +144,7 @@ class Gathered:
         valid: pa.Buffer | None,
         nulls: int,
     ) -> pa.Array:
-        """Strings, lists or maps."""
+        """The array of strings, lists or maps."""
         offsets = np.empty(len(values) + 1, np.int32)
         SPREADING.add_lengths(values, present, offsets)
         buffers = [valid, pa.py_buffer(offsets)]
@@ -163,7 +166,7 @@ class Gathered:
 
 
 def _by_key(offsets: npt.NDArray[np.int32], entries: Sequence[pa.Array]) -> list[pa.Array]:
-    """Keys and values of maps, those of each map in the order of their keys' bytes."""
+    """Keys and values of maps, each map's sorted by the bytes of the keys."""
     maps = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     order = pc.sort_indices(
         pa.table([maps, entries[0]], ["map", "key"]), [("map", "ascending"), ("key", "ascending")]

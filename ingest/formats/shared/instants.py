@@ -1,6 +1,7 @@
 """Dates and instants from their texts.
 
-Compiled. What the strict way refuses, and what it takes only with effort, is not certain: -1.
+Compiled. `at` is the first byte of the value. -1 says: not certain. So does what the
+strict way refuses, and what it takes only with effort.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ _U = np.uint64
 _MOST_TENS = MOST_DIGITS
 """The largest power of ten that 64 bits hold."""
 _FURTHEST = _U(MAX_MICROS)
-"""No timestamp is further from 1970."""
+"""Largest distance of a timestamp from 1970, in microseconds."""
 
 
 @part
 def two(data, at):
-    """The number that two digits make; below zero if they are none."""
+    """The number of two digits; below zero if they aren't digits."""
     tens, ones = byte(data, at) - 48, byte(data, at + 1) - 48
     return tens * 10 + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else _NONE
 
 
 @part
 def civil(data, at):
-    """Days since 1970 of YYYY-MM-DD, which ten bytes are; None is a number below all of them.
+    """Days since 1970 of the ten bytes YYYY-MM-DD.
 
-    The calendar is the proleptic Gregorian.
+    `10 * _NONE`, below all days, if they are no date of the proleptic Gregorian
+    calendar.
     """
     year, month, day = two(data, at) * 100 + two(data, at + 2), two(data, at + 5), two(data, at + 8)
     if (
@@ -49,7 +51,7 @@ def civil(data, at):
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _DAYS[month] + leap:
         return 10 * _NONE
-    # years that begin in March: the day that comes and goes is the last one
+    # years begin in March, so that a leap day is the last of its year
     y = year - (month <= 2)
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     return y * 365 + y // 4 - y // 100 + y // 400 + of_year - 719_468
@@ -57,7 +59,10 @@ def civil(data, at):
 
 @part
 def day(data, at, end):
-    """Of a date at `at`, with or without a Z: behind it, and its days since 1970."""
+    """Reads a date, with or without a Z behind it.
+
+    Returns the index behind it, or -1, and its days since 1970.
+    """
     days = civil(data, at) if at + 10 <= end else 10 * _NONE
     if days <= 10 * _NONE:
         return -1, 0
@@ -66,11 +71,11 @@ def day(data, at, end):
 
 @part
 def instant(data, at, end, utc, truncates):
-    """Of a timestamp at `at`: behind it, its microseconds since 1970, and whether it
-    was truncated to be that.
+    """Reads a timestamp of ISO 8601, with a T or a blank between date and time.
 
-    It is of ISO 8601, with a T or a blank between date and time. Nothing but its end,
-    or a closing quote, may follow. `utc`: whether it may lack an offset.
+    Only the end or a closing quote may follow. Returns the index behind it, or -1; its
+    microseconds since 1970; and whether it was truncated. `utc`: whether it is UTC
+    without an offset; else it needs one.
     """
     between = byte(data, at + 10) if at + 16 <= end else 0
     if (between | 32 != ord("t") and between != 32) or byte(data, at + 13) != 58:
@@ -102,7 +107,10 @@ def instant(data, at, end, utc, truncates):
 
 @part
 def epoch(data, at, end, power, truncates):
-    """The same of a number at `at` of units since 1970, each 10**power microseconds."""
+    """Reads a number of units since 1970, of 10**power microseconds each.
+
+    Returns the same as `instant`.
+    """
     at, what, negative, digits, shift = number(data, at, end)
     shift += power
     if at < 0 or what == LONG or abs(shift) > _MOST_TENS:
@@ -124,8 +132,10 @@ def epoch(data, at, end, power, truncates):
 
 @part
 def fraction_end(data, at, end):
-    """Behind the digits of a second, or -1 if there are none; the microseconds; whether
-    they are finer.
+    """Reads the digits of a fraction of a second.
+
+    Returns the index behind them, or -1 if there are none; the microseconds; and
+    whether the digits are finer.
     """
     begin, micros, unit, cut = at, 0, 100_000, False
     while is_digit(data, at, end):
@@ -139,7 +149,10 @@ def fraction_end(data, at, end):
 
 @part
 def offset_end(data, at, end):
-    """Behind Z, +HH:MM, +HHMM or +HH, or -1; its minutes."""
+    """Reads an offset: Z, +HH:MM, +HHMM or +HH.
+
+    Returns the index behind it, or -1, and its minutes.
+    """
     if at < 0 or at >= end:
         return -1, 0
     sign = byte(data, at)

@@ -1,9 +1,11 @@
-"""The columns as a pass over bytes sees them: one node for each column, field, item, key and value.
+"""Columns as a compiled pass sees them: a tree of nodes.
 
-What lies in a list or a map has as many values as there are items, not rows: each list
-and each map opens a *space* of its own, and every node lies in one. All nodes of a
-space have equally many values, as Arrow wants it of a list's children. Space 0 are the
-rows.
+There is one node for each column, field, item, key and value.
+
+What is in a list or a map has as many values as there are items, not rows. So each list
+and each map opens a *space* of its own, and every node lies in one space. All nodes of
+a space have equally many values, as Arrow wants it of a list's children. Space 0 has
+the rows.
 """
 
 from __future__ import annotations
@@ -19,11 +21,16 @@ from windrow.ingest.schema.dtypes import EPOCH_UNITS
 INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, EPOCH, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = (
     range(13)
 )
-"""Kinds of nodes. Of a decimal of at most 18 digits 64 bits are enough; another is `WIDE`."""
+"""Kinds of nodes.
+
+`DECIMAL` has at most 18 digits, for which 64 bits are enough; a decimal of more is
+`WIDE`.
+"""
 
 UTC = "UTC"
-"""The zone of timestamps without an offset that a pass reads; those of others are left
-to the strict way.
+"""Zone of timestamps without an offset that a pass reads.
+
+Those of other zones are left to the strict way.
 """
 
 _NARROW_DIGITS = 18
@@ -41,10 +48,12 @@ _SCALARS = {
 class Node:
     """One node.
 
-    `inner`: the space that it opens, 0 if none; `epoch`: the unit of a timestamp that
-    is a number; `zone`: of one that is text and has no offset; `days`: whether a date
-    is a number; `power`: of a decimal as bytes, 10 to the digits that its column has
-    more after the point; -1 where these are too many or too few.
+    - `inner`: the space that it opens; 0 if none.
+    - `epoch`: the unit of a timestamp that is a number; `zone`: the zone of one that is
+      a text without an offset.
+    - `days`: whether a date is a number.
+    - `power`: for a decimal as bytes whose column has more digits after the point, 10
+      to the number of these; -1 if they are too many or fewer; 0 for any other value.
     """
 
     number: int
@@ -61,7 +70,7 @@ class Node:
 
     @property
     def kind(self) -> int:
-        """What the pass does with it."""
+        """How the pass reads it."""
         if self.days:
             return INTEGER
         if self.type in _SCALARS:
@@ -82,14 +91,14 @@ class Node:
 
 
 def nodes_of(columns: Columns, epoch: str | None = None, zone: str | None = None) -> list[Node]:
-    """All nodes, first the document itself, whose children the columns are; the
-    children of each stand beside each other.
+    """Makes all nodes; the first is the document, whose children are the columns.
 
-    `epoch`, `zone`: the unit of timestamps, or the zone of those without an offset,
-    whose column says neither; no unit: these are text.
+    The children of a node have consecutive numbers. `epoch`, `zone`: the unit of
+    timestamps, or the zone of those without an offset, for columns that say neither;
+    without a unit they are texts.
     """
     nodes, spaces = [Node(0, "", pa.struct(list(columns.arrow_schema)))], 1
-    for node in nodes:  # it grows
+    for node in nodes:  # the list grows in the loop
         if node.number == 0:
             node.children = [
                 Node(0, c.name, c.type, epoch=c.epoch, zone=c.zone, required=not c.nullable)
@@ -114,11 +123,12 @@ def nodes_of(columns: Columns, epoch: str | None = None, zone: str | None = None
 
 
 def bounds_of(node: Node, finer: Finer) -> tuple[int, int]:
-    """An integer's bounds; a decimal's precision and scale; of a timestamp, its form,
-    and 1 if one that is finer is truncated.
+    """Two numbers that a pass needs of a node.
 
-    The form: of a number, the power of ten that its unit has of microseconds; of a
-    text, 1 if it is in UTC where it has no offset.
+    - Of an integer, its bounds. Of a decimal, its precision and scale.
+    - Of a timestamp, its form, and 1 if a finer one is truncated. The form of a number
+      is the power of ten of its unit in microseconds; of a text it is 1 if it is UTC
+      without an offset.
     """
     if node.days:
         return MIN_DAYS, MAX_DAYS

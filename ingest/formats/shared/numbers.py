@@ -1,10 +1,12 @@
-"""Numbers from their digits, exactly or not at all. Compiled.
+"""Numbers from their digits, exactly or not at all.
 
-A double is made in one of two ways that are proven to round as IEEE 754 asks: digits
-and a power of ten that are both exact doubles need one operation (W. D. Clinger, How to
-Read Floating Point Numbers Accurately); else a product with 128 bits of the power
-decides, wherever it can (D. Lemire, Number Parsing at a Gigabyte per Second, after M.
-Eisel).
+Compiled. `at` is the first byte of the number; an index of -1 says: not certain.
+
+A double is made in one of two ways that are proven to round as IEEE 754 asks. If the
+digits and the power of ten are both exact doubles, one operation is enough (W. D.
+Clinger, How to Read Floating Point Numbers Accurately). Else a product with 128 bits of
+the power decides, wherever it can (D. Lemire, Number Parsing at a Gigabyte per Second,
+after M. Eisel).
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from windrow.ingest.formats.shared.octets import byte
 from windrow.ingest.native.making import inlined, leading_zeros, part
 
 MOST_DIGITS = 19
-"""Any number of so many digits fits into 64 bits without a sign."""
+"""Digits of any number that fits into 64 bits without a sign."""
 WHOLE, FRACTION, LONG = 0, 1, 2
-"""What `number` found: an integer, a number with a fraction or an exponent, or one of
-more digits than can be told.
+"""Kinds of numbers that `number` returns.
+
+An integer; a number with a fraction or an exponent; one with more digits than 64 bits
+hold.
 """
 
 _U = np.uint64
@@ -28,16 +32,17 @@ _LARGEST_SINGLE, _LEAST_SINGLE = (
     float(np.finfo(np.float32).smallest_normal),
 )
 _LOST, _HALFWAY = (1 << 29) - 1, 1 << 28
-"""The bits of a double that a single doesn't have, and their value halfway between two singles."""
+"""Bits of a double that a single doesn't have, and their value halfway between two."""
 _FAR = 1_000
-"""The largest exponent that is told: beyond those of all doubles."""
+"""Largest exponent that is read: beyond those of all doubles."""
 _EXACT_POWERS = np.array([float(10**i) for i in range(23)])
 _LEAST_POWER, _MOST_POWER = -325, 308
 
 
 def _power_of_five(power: int) -> int:
-    """128 bits of 5**power, the first one set: truncated, or for a negative power
-    rounded up, as the proof has it.
+    """128 bits of 5**power, the first one set.
+
+    Truncated, or for a negative power rounded up, as the proof requires.
     """
     value: int = 5 ** abs(power)
     if power >= 0:
@@ -61,14 +66,16 @@ _FIVES_LOW = np.array([five & (1 << 64) - 1 for five in _FIVES], np.uint64)
 
 @inlined
 def is_digit(data, at, end):
-    """Whether there is a digit."""
+    """Returns whether a digit is at `at`, before `end`."""
     return at < end and 48 <= byte(data, at) <= 57
 
 
 @part
 def number(data, at, end):
-    """Of the number at `at`: behind it, or -1; what it is; whether it is negative; its
-    digits as an integer, and the power of ten.
+    """Reads a number.
+
+    Returns the index behind it, or -1; its kind; whether it is negative; its digits as
+    an integer; and the power of ten that these are multiplied with.
     """
     negative = at < end and byte(data, at) == 45
     at += negative
@@ -86,7 +93,7 @@ def number(data, at, end):
         begin = at
         while is_digit(data, at, end):
             digits = digits * _U(10) + _U(byte(data, at) - 48)
-            # digits that are too many may leave nothing of themselves
+            # an overflow of too many digits may leave 0: so `n` decides, too
             at, n = at + 1, n + (n > 0 or digits != 0)
         power = begin - at
         if not power:
@@ -100,8 +107,10 @@ def number(data, at, end):
 
 @part
 def exponent_end(data, at, end):
-    """Behind an exponent, or -1, also for a far one, which zeros behind the point may
-    make up for; and the exponent.
+    """Reads an exponent, behind its letter.
+
+    Returns the index behind it, or -1, and the exponent. A far one is -1, too, since
+    zeros behind the point may make up for it.
     """
     negative = at < end and byte(data, at) == 45
     at += negative or (at < end and byte(data, at) == 43)
@@ -118,7 +127,7 @@ def exponent_end(data, at, end):
 
 @inlined
 def double(digits, power):
-    """Whether it is certain, and the double nearest to digits * 10**power."""
+    """Returns whether it is certain, and the double nearest to digits * 10**power."""
     if digits == 0:
         return True, 0.0
     if digits <= _U(1 << 53) and -22 <= power <= 22:
@@ -131,8 +140,10 @@ def double(digits, power):
 
 @inlined
 def numeric(data, at, end, kind, low, high):
-    """Behind the number at `at`, or -1, and what a column has of it: an integer from
-    `low` to `high`, or a double.
+    """Reads a number for a column of integers or floats.
+
+    Returns the index behind it, or -1, and the column's value: an integer from `low` to
+    `high`, or the bits of a double.
     """
     at, what, negative, digits, power = number(data, at, end)
     if at < 0 or what == LONG:
@@ -154,8 +165,11 @@ def numeric(data, at, end, kind, low, high):
 
 @inlined
 def rounds_alike(size):
-    """Whether the single nearest to a double is nearest to all that this stands for: it
-    isn't halfway, subnormal or infinite.
+    """Returns whether rounding a double to a single is certainly right.
+
+    It is if the double isn't halfway between two singles, and the single isn't
+    subnormal or infinite. Then the number that the double was made of rounds to the
+    same single.
     """
     return size == 0.0 or (
         _LEAST_SINGLE <= size <= _LARGEST_SINGLE
@@ -165,9 +179,10 @@ def rounds_alike(size):
 
 @part
 def wide_double(digits, power):
-    """The same by the product of the digits with the 128 bits of the power of five.
+    """Makes a double of the digits' product with 128 bits of the power of five.
 
-    What would be subnormal or infinite is not certain.
+    Returns the same as `double`. May assume that there is a table entry for the power,
+    and that digits is not 0. A subnormal or infinite result is not certain.
     """
     shift = leading_zeros(digits)
     digits <<= shift
@@ -189,7 +204,7 @@ def wide_double(digits, power):
         and mantissa & _U(3) == _U(1)
         and mantissa << (upper + _U(9)) == high
     ):
-        mantissa &= ~_U(1)  # exactly between two doubles: the even one
+        mantissa &= ~_U(1)  # exactly between two doubles: the even one is right
     mantissa = (mantissa + (mantissa & _U(1))) >> _U(1)
     if mantissa >= _U(1 << 53):
         mantissa, exponent = _U(1 << 52), exponent + 1
@@ -201,7 +216,7 @@ def wide_double(digits, power):
 
 @part
 def product(a, b):
-    """The high and the low half of the product of two numbers of 64 bits."""
+    """High and low half of the product of two numbers of 64 bits."""
     mask, half = _U(0xFFFF_FFFF), _U(32)
     a_high, a_low, b_high, b_low = a >> half, a & mask, b >> half, b & mask
     low = a_low * b_low
@@ -211,14 +226,15 @@ def product(a, b):
 
 
 MOST_DECIMAL_TEXT = 1_000
-"""Characters that the strict way takes."""
+"""Characters of a decimal that the strict way takes."""
 
 
 @part
 def decimal(data, at, end, precision, scale):
-    """Behind the decimal at `at`, or -1, and the high and low half of its value times 10**scale.
+    """Reads a decimal.
 
-    One with an exponent is not certain.
+    Returns the index behind it, or -1, and the high and low half of its value times
+    10**scale. A decimal with an exponent is not certain.
     """
     begin, failed = at, (-1, _U(0), _U(0))
     negative = at < end and byte(data, at) == 45
@@ -261,8 +277,10 @@ def decimal(data, at, end, precision, scale):
 
 @part
 def with_digit(first, second, tens, n, digit):
-    """One digit more: the first 19, those behind them, 10 to the number of these, and
-    how many there are, without zeros in front.
+    """Adds a digit to a decimal that is being read.
+
+    Returns the first 19 digits as a number, those behind them, 10 to the number of
+    these, and how many digits there are, without leading zeros.
     """
     if n < MOST_DIGITS:
         first = first * _U(10) + _U(digit)
@@ -282,8 +300,10 @@ _MOST_OCTETS, _PADDING = 16, ord("=")
 
 @part
 def unscaled(data, at, end, precision, power):
-    """Behind the base64 at `at`, or -1, and the high and low half of the whole number
-    whose bytes it is, times a power of ten.
+    """Reads base64 as the bytes of a decimal's unscaled integer.
+
+    Returns the index behind it, or -1, and the high and low half of the integer, times
+    `power` if that is more than 1.
     """
     failed = (-1, _U(0), _U(0))
     high = low = _U(0)

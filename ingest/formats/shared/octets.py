@@ -1,6 +1,7 @@
-"""The bytes of messages, as numbers and as characters, eight at a time where that is possible.
+"""Bytes of messages, as numbers and as characters.
 
-Compiled; positions are indexes of the batch's bytes, and -1 says: none.
+Eight at a time where that is possible. Compiled. Positions are indexes of the batch's
+bytes; an index of -1 says: there is none.
 """
 
 from __future__ import annotations
@@ -14,23 +15,38 @@ _ONES = _U(0x0101_0101_0101_0101)
 _TOPS = _U(0x8080_8080_8080_8080)
 _QUOTES, _BACKSLASHES, _SPACES = (_ONES * _U(c) for c in b'"\\ ')
 
+TRUE, FALSE = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false"))
+
 EDGES = types.Array(types.int32, 1, "C", readonly=True)
-"""Where messages begin or end."""
+"""Type of the arrays that say where messages begin or end."""
 
 
 @inlined
 def byte(data, at):
-    """One byte, as a number to reckon with.
+    """The byte at an index, as a number for arithmetic.
 
-    An index without a sign saves a look for a negative one.
+    An index without a sign saves a check for a negative one.
     """
     return np.int64(data[np.uintp(at)])
 
 
+@inlined
+def letters_end(data, at, end, letters):
+    """Index behind these letters, if the bytes at `at` are these; else -1."""
+    if at + len(letters) > end:
+        return -1
+    for i in range(len(letters)):
+        if data[np.uintp(at + i)] != letters[i]:
+            return -1
+    return at + len(letters)
+
+
 @part
 def character_end(data, at, end):
-    """Behind a character of several bytes, by the table of RFC 3629: no surrogates,
-    nothing longer than need be, nothing too large.
+    """Reads a character of several bytes, by the table of RFC 3629.
+
+    Returns the index behind it. -1 for a surrogate, for more bytes than need be, and
+    for a number that is too large.
     """
     c = byte(data, at)
     if c < 0xC2 or c > 0xF4:
@@ -51,7 +67,7 @@ def character_end(data, at, end):
 
 @part
 def is_utf8(data, at, end):
-    """Whether these bytes are."""
+    """Returns whether the bytes from `at` to `end` are UTF-8."""
     while at < end:
         if at + 8 <= end and word_at(data, at) & _TOPS == _U(0):
             at += 8
@@ -66,7 +82,7 @@ def is_utf8(data, at, end):
 
 @inlined
 def single(data, at):
-    """A float of four bytes as a double, whose bits are a number."""
+    """Reads a float of four bytes; returns the bits of the same number as a double."""
     bits = np.uint32(0)
     for i in range(4):
         bits |= np.uint32(byte(data, at + i)) << np.uint32(8 * i)
@@ -75,11 +91,11 @@ def single(data, at):
 
 @inlined
 def first_special(word):
-    """At which of the bytes stands the first quote, backslash, control character or
-    part of a wide character; 8 if there is none.
+    """Number of bytes of a word before the first special one; 8 if there is none.
 
-    A byte is found by the borrow that subtracting makes of it (H. S. Warren, Hacker's
-    Delight, 6-1); false finds lie above a true one only.
+    Special are quotes, backslashes, control characters, and bytes of characters beyond
+    ASCII. The borrow of a subtraction marks them (H. S. Warren, Hacker's Delight, 6-1).
+    It may mark others, too, but only above a special one.
     """
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
     found = (

@@ -1,6 +1,6 @@
-"""One compiled pass from the bytes of many messages into Arrow's arrays.
+"""One compiled pass from the bytes of many messages to Arrow arrays.
 
-What a pass isn't certain of is left to the format's strict decoder.
+Messages of which the pass isn't certain are left to the format's strict decoder.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from windrow.ingest.formats.shared.gather import Gathered
 from windrow.ingest.formats.shared.nodes import Node
 
 ENTRIES, SPACES = range(2)
-"""The first numbers of every pass's state: entries of the tape; spaces of the nodes."""
+"""First places of every pass's state: entries of the tape; spaces of the nodes."""
 
 KEPT = 1 << 20
-"""Entries of the tape, and of the table of keys, whose memory stays for the next batch.
+"""Entries of the tape, or of the table of keys, that are kept for the next batch.
 
-What a large message takes is given back.
+Memory beyond that, which a large message took, is given back.
 """
 
 
 class OnePass(ABC):
-    """The pass of a format for some columns. Not for several threads at once.
+    """Pass of a format for some columns. Not for several threads at once.
 
-    It keeps numbers in `state`, for a compiled function can't change a number of its
-    caller's: from `items` on it counts the items of each space, then come two more
-    numbers a space for the format.
+    It keeps its numbers in `state`, since a compiled function can't change a number of
+    its caller's. From `items` on are the counts of the items of each space; behind them
+    are two more numbers a space for the format.
     """
 
     def __init__(
@@ -47,14 +47,15 @@ class OnePass(ABC):
         defaults: Sequence[tuple[int, int]] = (),
         by_key: bool = False,
     ) -> None:
-        """Make a pass.
+        """Makes a pass.
 
         Args:
             nodes: those of the columns.
-            items: where the state counts items.
-            copy_texts: copies strings, the compiled function.
-            copying: its arguments behind the messages' bytes, before those of `CopyTexts`.
-            null: the length of a message that isn't there.
+            items: the place in the state where the counts of items begin.
+            copy_texts: the compiled function that copies strings.
+            copying: its arguments behind the messages' bytes, before those of
+                `CopyTexts`.
+            null: the length of a null among the messages.
             defaults: as in `Gathered.of`.
             by_key: as in `Gathered.of`.
         """
@@ -72,12 +73,12 @@ class OnePass(ABC):
     def decode(self, messages: pa.BinaryArray, skip: int = 0) -> Taken:
         """Decodes the messages that are certainly rows.
 
-        `skip`: bytes to leave out before each. A null is not taken.
+        `skip`: bytes to leave out before each message. A null is never taken.
         """
         data, begins, ends = octets_of(messages, skip, null=self._null)
         longest = int((ends - begins).max(initial=0))
         size = int(ends[-1] - begins[0]) if len(ends) else 0
-        # memory that nothing is written to costs nothing
+        # memory costs nothing until something is written to it
         entries, keys = (
             2 * self._most_entries(size, len(messages)),
             2 * self._room_for_keys(longest),
@@ -119,11 +120,11 @@ class OnePass(ABC):
         longest: int,
         mask: npt.NDArray[np.uint8],
     ) -> None:
-        """Calls the compiled scanner, which writes the tape and says in `mask` what it took."""
+        """Runs the compiled scanner: it writes the tape, and `mask` for what it took."""
 
     @abstractmethod
     def _most_entries(self, size: int, messages: int) -> int:
-        """Entries of the tape that so many messages of so many bytes in all may have."""
+        """Most entries of the tape for so many messages of so many bytes in all."""
 
     def _room_for_keys(self, longest: int) -> int:
         """Places in the table of keys for a message of so many bytes."""
@@ -132,7 +133,10 @@ class OnePass(ABC):
 
 
 def room_for_keys(length: int) -> int:
-    """Places for the keys in so many bytes: a power of two, at least as many as there are bytes."""
+    """Places in a table for the keys in so many bytes.
+
+    A power of two, and at least as many as there are bytes.
+    """
     room = 64
     while room < length:
         room *= 2

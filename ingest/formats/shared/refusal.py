@@ -1,4 +1,4 @@
-"""Why a message is refused, or what it loses."""
+"""Reasons why a message is refused, and what becomes of timestamps that are too fine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from windrow.ingest.ports.decoder import SCHEMA, VALUE
 if TYPE_CHECKING:
     from windrow.ingest.schema.columns import Finer
 
+_BYTE_ORDER_MARK = "\ufeff"
 _OF_THE_SCHEMA = frozenset(
     {
         "wrong_type",
@@ -23,9 +24,9 @@ _OF_THE_SCHEMA = frozenset(
 
 
 class RefusedValueError(ValueError):
-    """A short reason to count by, and what was expected where.
+    """Refusal of a value: a short reason to count by, and what was expected where.
 
-    Never a value: a path holds names of the schema and positions only.
+    Never the value: a path holds only names of the schema, and positions.
     """
 
     def __init__(self, reason: str, what: str, path: str = "$") -> None:
@@ -35,14 +36,34 @@ class RefusedValueError(ValueError):
 
     @property
     def stage(self) -> str:
-        """What refuses it: the schema, where a value that is of its format doesn't fit
-        the columns.
+        """Stage that refuses it.
+
+        The schema if the value is of its format but doesn't fit the columns.
         """
         return SCHEMA if self.reason in _OF_THE_SCHEMA else VALUE
 
 
+def text_of(message: bytes, language: str) -> str:
+    """The text of a message in UTF-8.
+
+    Raises:
+        RefusedValueError: it isn't UTF-8, or it begins with a byte-order mark, which the
+            language (`JSON`, `CSV`) doesn't have.
+    """
+    try:
+        text = message.decode()
+    except UnicodeDecodeError as error:
+        raise RefusedValueError(
+            "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", ""
+        ) from None
+    if text.startswith(_BYTE_ORDER_MARK):
+        what = f"Expected {language}, got a byte-order mark"
+        raise RefusedValueError(f"not_{language.lower()}", what, "")
+    return text
+
+
 class Truncation:
-    """What becomes of timestamps that are finer than a column's, by what the spec says.
+    """Rule for timestamps that are finer than a column's, as the spec says it.
 
     `done`: whether a timestamp of the message was truncated.
     """
@@ -52,10 +73,10 @@ class Truncation:
         self._finer = finer
 
     def needed(self, path: str) -> None:
-        """For a timestamp that is finer than a microsecond.
+        """Notes a timestamp that is finer than a microsecond.
 
         Raises:
-            RefusedValueError: the spec wants none of them.
+            RefusedValueError: the spec refuses such timestamps.
         """
         if self._finer == "dead":
             raise RefusedValueError(

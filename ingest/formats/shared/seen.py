@@ -1,7 +1,6 @@
-"""Which keys of a message were there before, by their hashes: one table for all
-messages, whose entries count for their own.
+"""Keys that a message has had, by their hashes.
 
-Compiled.
+Compiled. All messages share one table: entries of other messages count as empty.
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ import numpy as np
 from windrow.ingest.native.making import below, part, word_at
 
 _U = np.uint64
-_HASH_STEP = _U(0x9E3779B97F4A7C15)
+HASH_STEP = _U(0x9E3779B97F4A7C15)
 
 MOST_PROBES = 100
 """Steps of the search for an equal key.
 
-By chance it never takes so many: the table is kept more than half empty.
+By chance it never takes so many: the table is more than half empty.
 """
 
 
 @part
 def is_first(own, message, mask, keys):
-    """Whether a message has not had this hash yet; from now on it has.
+    """Returns whether a message has not had this hash yet, and adds it.
 
-    Also not where the search takes too long.
+    Also False if the search takes too long.
     """
     place = own & mask
     for _ in range(MOST_PROBES):
@@ -40,11 +39,11 @@ def is_first(own, message, mask, keys):
 
 @part
 def hash_of(data, at, n, end, number):
-    """A hash of n bytes from `at` on, and of a number: whose key it is.
+    """Hash of n bytes from `at` on, and of the number of the map that has the key.
 
-    `end`: up to there memory may be read.
+    `end`: memory may be read up to there.
     """
-    h = _U(n) ^ _U(number) * _HASH_STEP
+    h = _U(n) ^ _U(number) * HASH_STEP
     while n > 0:
         if at + 8 <= end:
             word = word_at(data, at) & below(min(n, 8))
@@ -52,8 +51,8 @@ def hash_of(data, at, n, end, number):
             word = _U(0)
             for i in range(min(n, 8)):
                 word |= _U(data[at + i]) << _U(8 * i)
-        h = (h ^ word) * _HASH_STEP
+        h = (h ^ word) * HASH_STEP
         h ^= h >> _U(29)
         at, n = at + 8, n - 8
-    h *= _HASH_STEP
+    h *= HASH_STEP
     return np.int64(h ^ h >> _U(32))

@@ -1,7 +1,7 @@
-"""From the tape, on which the values stand in the order in which they came, to the
-stretches of their nodes.
+"""From the tape to the nodes' stretches.
 
-Compiled.
+Compiled. The tape has the values in the order in which they came; a stretch has those
+of one node.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from windrow.ingest.native.making import (
 )
 
 _LENGTH = 0xFFFF_FFFF
-"""The bits of a string's, list's or map's value that hold its length, times two."""
+"""Bits of a string's, list's or map's value that hold its length, times two."""
 
 
 @inlined
 def put(tape, entry, node, index, value):
-    """Write one value down, and where the next entry goes."""
+    """Writes one value as an entry; returns where the next entry goes."""
     tape[np.uintp(2 * entry)] = node << 32 | index
     tape[np.uintp(2 * entry + 1)] = value
     return entry + 1
@@ -34,9 +34,9 @@ def put(tape, entry, node, index, value):
 
 @compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1]))
 def spread(tape, entries, behind, bases, values, present):
-    """Bring the tape's entries to the stretches of their nodes.
+    """Brings the tape's entries to the stretches of their nodes.
 
-    `behind`: how far behind a low half of a node the high one is, or 0.
+    `behind`: how far behind a low half of a node the high one is; 0: it has none.
     """
     tape_at, behind_at, bases_at, values_at, present_at = (
         memory(tape),
@@ -59,7 +59,7 @@ def spread(tape, entries, behind, bases, values, present):
 
 @compiled((int64[::1], uint8[::1], int32[::1]))
 def add_lengths(values, present, offsets):
-    """Where each string, list or map begins, and the last one ends."""
+    """Writes where each string, list or map begins, and where the last one ends."""
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
     end = offsets_at[0] = 0
     for i in range(len(values)):
@@ -69,9 +69,9 @@ def add_lengths(values, present, offsets):
 
 @inlined
 def copy_octets(source, at, size, target, begin, end):
-    """Bytes from `at` on to those from `begin` to `end`, eight at a time.
+    """Copies bytes from `at` on to those from `begin` to `end`, eight at a time.
 
-    `size`: of the source; the target has eight bytes more.
+    `size`: bytes of the source. The target has eight bytes more.
     """
     while begin < end and at + 8 <= size:
         put_word(target, begin, word_at(source, at))
@@ -83,9 +83,10 @@ def copy_octets(source, at, size, target, begin, end):
 
 @compiled((OCTETS, OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
 def copy_texts(data, symbols, values, present, offsets, letters):
-    """Copies strings and bytes behind each other; where the lowest bit is set, from the symbols.
+    """Copies strings and bytes behind each other.
 
-    `letters` has room for eight bytes more.
+    Those whose lowest bit is set come from the symbols. `letters` has room for eight
+    bytes more.
     """
     data_at, symbols_at, target = memory(data), memory(symbols), memory(letters)
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)

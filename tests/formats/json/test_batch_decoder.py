@@ -126,7 +126,7 @@ def test_where_the_pass_fails_the_strict_way_judges_alone(
     alone = BatchDecoder(columns.arrow_schema, Failing(error), both.strict)
     assert verdicts(decoded(alone, messages)) == verdicts(decoded(both, messages))
     assert [record.getMessage() for record in caplog.records] == [
-        f"a batch is decoded slowly, the fast way failed with {type(error).__name__}"
+        f"A batch is decoded slowly: the fast way failed with {type(error).__name__}."
     ]
 
 
