@@ -81,7 +81,7 @@ def slowly(decoder: Decoder, values: list[bytes | None]) -> Decoded:
             np.zeros(len(messages), np.bool_), [pa.array([], f.type) for f in machine._schema]
         )
 
-    with mock.patch.object(BatchDecoder, "_taken", nothing):
+    with mock.patch.object(BatchDecoder, "_by_fast_way", nothing):
         return decoded(decoder, values)
 
 
