@@ -22,8 +22,9 @@ The functions share their arguments:
   of the message: no byte from there on is read.
 - `tables`: the columns as numbers (`layout.Tables`); `names`: the bytes of all names,
   with room behind them for one name more; `room`: the same memory, writable.
-- `state`: what the pass keeps in mind (`layout.py`, `shared/rewind.py`): counters, frames and counts of
-  items. `frame`: the place in it of the innermost object or array that is open.
+- `state`: what the pass keeps in mind (`layout.py`, `shared/rewind.py`): counters,
+  frames and counts of items. `frame`: the place in it of the innermost object or array
+  that is open.
 - `tape`: the entries; `state[ENTRIES]` counts them.
 - `keys`: a hash table of keys that are no struct's fields, in pairs with the message
   that they are of.
@@ -94,7 +95,7 @@ from windrow.ingest.native.making import (
 
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME
-HASH_STEP = np.uint64(0x9FB21C651E98DF25)
+KEY_HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 
 @inlined
@@ -403,7 +404,7 @@ def is_new(name, frame, state, keys):
 
     The keys of all objects of a message share one table.
     """
-    mixed = np.uint64(name ^ state[frame + OBJECT]) * HASH_STEP
+    mixed = np.uint64(name ^ state[frame + OBJECT]) * KEY_HASH_STEP
     own = np.int64(mixed ^ mixed >> np.uint64(32))
     return is_first(own, state[MESSAGES], state[KEYS_MASK], keys)
 

@@ -28,7 +28,7 @@ from tests.formats.json.models import Nested, Scalars
 from tests.profiles import examples
 from windrow.ingest.formats.json.decoder import JsonPass
 from windrow.ingest.formats.json.layout import PASS
-from windrow.ingest.formats.json.scan import HASH_STEP
+from windrow.ingest.formats.json.scan import KEY_HASH_STEP
 from windrow.ingest.formats.json.strict import MAX_DEPTH, Strict, Unknown
 from windrow.ingest.formats.json.values import EXACT, Reading
 from windrow.ingest.formats.options import TimestampForm
@@ -617,7 +617,7 @@ def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
 
     def place(key: bytes) -> int:
         mixed = (PASS.hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(
-            HASH_STEP
+            KEY_HASH_STEP
         ) & (1 << 64) - 1
         return (mixed ^ mixed >> 32) & room - 1
 
