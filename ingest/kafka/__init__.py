@@ -1,3 +1,5 @@
-"""Everything that speaks to a Kafka cluster, once: properties, error codes, metadata
-questions, scans, identity, a broker for trying.
+"""Everything that talks to a Kafka cluster.
+
+Properties, error codes, metadata requests, scans, transactions, the check of a
+cluster's identity, and an embedded broker for trying.
 """

@@ -1,7 +1,7 @@
-"""The broker's answers, by confluent-kafka: metadata and offsets through an
-AdminClient, timestamps through a consumer.
+"""Metadata, offsets and timestamps of a cluster, by confluent-kafka.
 
-A question about many topics or topic-partitions is one request of each kind that it
+Metadata and offsets come through an AdminClient, timestamps through a consumer. A
+question about many topics or topic-partitions takes one request of each kind that it
 needs, however many they are.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # public, untyped
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # untyped
 
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
@@ -37,15 +37,15 @@ from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
 
-_Spec: Any = OffsetSpec
-Asked = Mapping[TopicPartition, Any]
-"""Per topic-partition an OffsetSpec."""
+_OFFSET_SPEC: Any = OffsetSpec
+_OffsetSpecs = Mapping[TopicPartition, Any]
+"""The OffsetSpec of each topic-partition."""
 
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The zero UUID: what a cluster before Kafka 2.8 names instead of an id."""
+"""The zero UUID, which a cluster before Kafka 2.8 gives instead of an id."""
 
-_NONE = -1
-"""Kafka's answer where no message is at or after an instant."""
+_NO_OFFSET = -1
+"""Kafka's offset where no message has a timestamp at or after an instant."""
 
 _LEVELS: Mapping[Isolation, ck.IsolationLevel] = {
     "read_committed": ck.IsolationLevel.READ_COMMITTED,
@@ -53,14 +53,14 @@ _LEVELS: Mapping[Isolation, ck.IsolationLevel] = {
 }
 _UNTUNED = Tuning()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NAMED = 3
-"""So many topics are named in an error about several."""
+_TOPICS_NAMED = 3
+"""Most topics that an error about several topics names."""
 
 
 class KafkaBroker:
-    """`ports.broker.Broker` on a real cluster.
+    """`ports.broker.Broker` of a real cluster.
 
-    Used on the driver, by one thread; its client is shared (`clients`).
+    Used on the driver, by one thread. It shares its client with others (`clients`).
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class KafkaBroker:
 
         Args:
             bootstrap: the cluster's address.
-            client: the user's properties.
-            isolation: the level that all answers but `ends` go by.
+            client: the user's client properties.
+            isolation: the isolation level of all offsets but those of `ends`.
             tuning: the user's typed settings.
-            patience_seconds: how long one question is asked again before giving up.
+            patience_seconds: how long a request is repeated before it fails.
 
         Raises:
             SpecError: the client properties can't be used.
@@ -102,20 +102,18 @@ class KafkaBroker:
         return str(described.cluster_id)
 
     def topic(self, name: str) -> TopicInfo:
-        """What the cluster says of a topic now.
+        """Description of a topic as it is now.
 
         Raises:
-            SpecError: if there is no such topic, or the client may not see it.
+            SpecError: the topic doesn't exist, or the client may not see it.
         """
-        found = self._infos([name])[name]
+        found = self._topic_infos([name])[name]
         if isinstance(found, KafkaException):
-            raise self._questions.named("the topic", name, found.args[0])
+            raise self._questions.error_for("the topic", name, found.args[0])
         return found
 
     def names(self) -> list[str]:
-        """The names of all topics that the client may see, sorted, without Kafka's
-        internal ones.
-        """
+        """Names of all topics that the client may see, sorted, without internal topics."""
         names = self._questions.ask("the topics' names", None, self._names)
         doubtful = [name for name in names if name.startswith("__")]
         described = self._questions.ask(
@@ -129,47 +127,49 @@ class KafkaBroker:
         return [name for name in names if name not in internal]
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """What the cluster says of several topics now, in two requests; those that aren't there are left out.
+        """Descriptions of several topics as they are now, in two requests.
+
+        A topic that doesn't exist is left out.
 
         Raises:
-            SpecError: one may not be seen: that must not look like a topic that is gone.
-        """  # noqa: E501
-        infos = self._infos(names)
+            SpecError: the client may not see one of them. Left out, it would look like a
+                topic that was deleted.
+        """
+        infos = self._topic_infos(names)
         for name, found in infos.items():
             if isinstance(found, KafkaException) and found.args[0].code() in FORBIDDEN:
-                raise self._questions.named("the topic", name, found.args[0])
+                raise self._questions.error_for("the topic", name, found.args[0])
         return {name: found for name, found in infos.items() if isinstance(found, TopicInfo)}
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that is still there; above 0 after retention or a deletion
-        of records.
-        """
+        """First offsets in the logs; above 0 after retention or a deletion of records."""
         answers = self._offsets(
-            "the log's start", dict.fromkeys(tps, _Spec.earliest()), self._isolation
+            "the log's start", dict.fromkeys(tps, _OFFSET_SPEC.earliest()), self._isolation
         )
-        return {tp: self._there(tp, answer).offset for tp, answer in answers.items()}
+        return {tp: self._required(tp, answer).offset for tp, answer in answers.items()}
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
-        """The last stable offsets: everything below is decided.
+        """Last stable offsets, below which every transaction has ended.
 
-        Under read_uncommitted the high watermarks.
+        Under read_uncommitted these are the high watermarks.
         """
         answers = self._offsets(
-            "the stable end", dict.fromkeys(tps, _Spec.latest()), self._isolation
+            "the stable end", dict.fromkeys(tps, _OFFSET_SPEC.latest()), self._isolation
         )
-        return {tp: self._there(tp, answer) for tp, answer in answers.items()}
+        return {tp: self._required(tp, answer) for tp, answer in answers.items()}
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The high watermarks, whatever the isolation level."""
+        """High watermarks, under any isolation level."""
         answers = self._offsets(
-            "the log's end", dict.fromkeys(tps, _Spec.latest()), "read_uncommitted"
+            "the log's end", dict.fromkeys(tps, _OFFSET_SPEC.latest()), "read_uncommitted"
         )
-        return {tp: self._there(tp, answer).offset for tp, answer in answers.items()}
+        return {tp: self._required(tp, answer).offset for tp, answer in answers.items()}
 
     def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
-        """Those below which the log was cut off since they were cut.
+        """Returns the marks below which the log was truncated since they were taken.
 
-        A log is cut off only where its leader changes.
+        A log is truncated only where its leader changes, so only marks whose leader epoch
+        isn't the newest one are looked at.
         """
         witnessed = [mark for mark in marks if mark.leader_epoch is not None]
         ends = self.stable_ends([mark.tp for mark in witnessed])
@@ -177,15 +177,15 @@ class KafkaBroker:
         return [
             mark
             for topic in sorted({m.topic for m in doubtful})
-            for mark in self._regrown([m for m in doubtful if m.topic == topic])
+            for mark in self._truncated_in_topic([m for m in doubtful if m.topic == topic])
         ]
 
     def committed(
         self, group: str, tps: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """The next offsets that a consumer group has committed; None where it has committed none.
+        """Offsets that a consumer group has committed; None where it has committed none.
 
-        Asking makes no group.
+        This doesn't create the group.
         """
         if not tps:
             return {}
@@ -194,21 +194,23 @@ class KafkaBroker:
         )
         what = f"the offsets of group {group}"
         answers = self._questions.ask(
-            what, None, lambda: self._of_group(self._admin.list_consumer_group_offsets, asked)
+            what, None, lambda: self._group_offsets(self._admin.list_consumer_group_offsets, asked)
         )
         for tp, (_, error) in answers.items():
             if error is not None and error.code() not in UNKNOWN:
-                raise self._questions.named(what, tp.topic, error)
+                raise self._questions.error_for(what, tp.topic, error)
         return {tp: offset if offset >= 0 else None for tp, (offset, _) in answers.items()}
 
     def publish(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, str | None]:
-        """Commit offsets to a consumer group, for the tools that watch groups; per
-        topic-partition None, or why it did not work.
+        """Commits offsets to a consumer group, for tools that watch the lag of groups.
 
-        Kafka refuses it where consumers are at work in the group. Never raises for what
-        the cluster answers or doesn't.
+        Kafka refuses this while the group has active consumers. A failure is returned, not
+        raised.
+
+        Returns:
+            The reason of the failure for each topic-partition; None where there is none.
         """
         if not offsets:
             return {}
@@ -218,7 +220,9 @@ class KafkaBroker:
         what = f"the offsets of group {group}"
         try:
             answers = self._questions.ask(
-                what, None, lambda: self._of_group(self._admin.alter_consumer_group_offsets, sent)
+                what,
+                None,
+                lambda: self._group_offsets(self._admin.alter_consumer_group_offsets, sent),
             )
         except (SpecError, UnreachableError) as why:
             return dict.fromkeys(offsets, why.what)
@@ -230,38 +234,38 @@ class KafkaBroker:
     def first_at_or_after(
         self, tps: Sequence[TopicPartition], moment: datetime
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        """Kafka's own answer: the first offset whose timestamp is at or after the
-        moment, or None.
+        """First offsets with a timestamp at or after the moment, by Kafka's time index.
+
+        None where there is no such message.
         """
-        asked = dict.fromkeys(tps, _Spec.for_timestamp(first_millisecond(moment)))
+        asked = dict.fromkeys(tps, _OFFSET_SPEC.for_timestamp(first_millisecond(moment)))
         return self._offsets("the first offset at an instant", asked, self._isolation)
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """The visible messages of [start, stop) in chunks, lazily: the caller may stop
-        early (close the iterator).
+        """Reads the timestamps of the visible messages of [start, stop), in chunks.
+
+        The caller may stop early by closing the iterator.
 
         Raises:
-            DataLossError: if `start` lies below the log start.
-            UnreachableError: if `stop` lies beyond the stable end, or nothing arrives.
+            DataLossError: `start` is below the log's start.
+            UnreachableError: `stop` is above the stable end, or no message arrives.
         """
         if start >= stop:
             return
         with self._consumers.one(tp.topic) as consumer:
-            yield from scan(consumer, tp, start, stop, self._doubt)
+            yield from scan(consumer, tp, start, stop, self._refuse_stalled)
 
     # ----------------------------------------------------------------------------------------------
 
-    def _regrown(self, marks: Sequence[Mark]) -> list[Mark]:
-        """Of one topic.
+    def _truncated_in_topic(self, marks: Sequence[Mark]) -> list[Mark]:
+        """Returns the marks of one topic below which its logs were truncated.
 
-        A consumer that is assigned with a leader epoch asks the cluster whether the log
-        still reaches as far under it.
-
-        It asks as soon as it hears of the topic's leaders, and one that has heard of
-        them doesn't ask: so it is a new one each time.
+        A consumer that is assigned an offset with a leader epoch asks the cluster whether
+        the log reached that offset under this epoch. It asks only when it gets to know
+        the topic's leaders for the first time, so each call takes a new consumer.
 
         Raises:
-            UnreachableError: the cluster doesn't say.
+            UnreachableError: the cluster doesn't answer.
         """
         left, found = {mark.partition: mark for mark in marks}, list[Mark]()
         deadline = time.monotonic() + self._questions.patience
@@ -277,28 +281,28 @@ class KafkaBroker:
                 error = None if message is None else message.error()
                 if error is not None and error.code() not in LOST | {END}:
                     if error.code() not in PASSING | UNKNOWN:
-                        raise self._questions.named("the leader epochs", marks[0].topic, error)
+                        raise self._questions.error_for("the leader epochs", marks[0].topic, error)
                 elif (
                     message is not None
                     and (mark := left.pop(cast("int", message.partition()), None)) is not None
                 ):
                     found += [mark] if error is not None and is_truncation(error) else []
                 if left and time.monotonic() > deadline:
-                    why = self._questions.heard or "nothing arrived"
+                    why = self._questions.client_error or "nothing arrived"
                     raise self._questions.unreachable(
-                        "whether the log was cut off", str(next(iter(left.values())).tp), why
+                        "whether the log was truncated", str(next(iter(left.values())).tp), why
                     )
         return sorted(found)
 
-    def _infos(self, names: Iterable[str]) -> dict[str, TopicInfo | KafkaException]:
-        """Per topic what is said of it, or why nothing is."""
+    def _topic_infos(self, names: Iterable[str]) -> dict[str, TopicInfo | KafkaException]:
+        """Description of each topic, or the error that the cluster has for it."""
         asked = sorted(set(names))
         described = self._questions.ask(
-            "the topic", _several(asked), lambda: self._described(asked)
+            "the topic", _topic_list(asked), lambda: self._described(asked)
         )
         there = [name for name, found in described.items() if not isinstance(found, KafkaException)]
         configured = self._questions.ask(
-            "the topic's settings", _several(there), lambda: self._configured(there)
+            "the topic's settings", _topic_list(there), lambda: self._configured(there)
         )
         config = described | configured
         failed = {
@@ -312,12 +316,12 @@ class KafkaBroker:
         try:
             return sorted(self._admin.list_topics(timeout=self._questions.seconds).topics)
         finally:
-            self._admin.poll(0)  # what the client has to say of a failure
+            self._admin.poll(0)  # delivers the client's errors
 
     def _described(self, names: Sequence[str]) -> dict[str, Any]:
         if not names:
             return {}
-        return self._questions.each(
+        return self._questions.results(
             self._admin.describe_topics(
                 ck.TopicCollection(list(names)), request_timeout=self._questions.seconds
             )
@@ -328,17 +332,19 @@ class KafkaBroker:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         futures = self._admin.describe_configs(resources, request_timeout=self._questions.seconds)
-        return self._questions.each({resource.name: future for resource, future in futures.items()})
+        return self._questions.results(
+            {resource.name: future for resource, future in futures.items()}
+        )
 
-    def _of_group(
+    def _group_offsets(
         self, request: Callable[..., Any], asked: ck.ConsumerGroupTopicPartitions
     ) -> dict[TopicPartition, tuple[int, Any]]:
-        """Per topic-partition the group's offset, negative for none, and the error."""
+        """The group's offset of each topic-partition, negative for none, and the error."""
         answer = self._questions.result(
             request([asked], request_timeout=self._questions.seconds)[asked.group_id]
         )
         for found in answer.topic_partitions:
-            if found.error is not None and self._questions.again(found.error):
+            if found.error is not None and self._questions.is_retriable(found.error):
                 raise KafkaException(found.error)
         return {
             TopicPartition(found.topic, found.partition): (found.offset, found.error)
@@ -346,16 +352,14 @@ class KafkaBroker:
         }
 
     def _offsets(
-        self, what: str, asked: Asked, isolation: Isolation
+        self, what: str, asked: _OffsetSpecs, isolation: Isolation
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        """One answer for each topic-partition that was asked for; -1, Kafka's word for
-        "there is none", becomes None.
-        """
+        """Offset of each topic-partition; None where Kafka answers -1, "no such offset"."""
         if not asked:
             return {}
         topics = sorted({tp.topic for tp in asked})
         answers = self._questions.ask(
-            what, _several(topics), lambda: self._listed(what, topics, asked, isolation)
+            what, _topic_list(topics), lambda: self._listed(what, topics, asked, isolation)
         )
         return {
             tp: self._position(tp, answer.offset, answer.leader_epoch)
@@ -365,47 +369,57 @@ class KafkaBroker:
     def _position(
         self, tp: TopicPartition, offset: int, epoch: int | None
     ) -> OffsetAndEpoch | None:
-        if offset < _NONE:
-            raise self._questions.unreachable("an offset", str(tp), f"{offset} is none")
-        return None if offset == _NONE else OffsetAndEpoch(offset, epoch)
+        if offset < _NO_OFFSET:
+            raise self._questions.unreachable("an offset", str(tp), f"{offset} is no offset")
+        return None if offset == _NO_OFFSET else OffsetAndEpoch(offset, epoch)
 
-    def _there(self, tp: TopicPartition, answer: OffsetAndEpoch | None) -> OffsetAndEpoch:
+    def _required(self, tp: TopicPartition, answer: OffsetAndEpoch | None) -> OffsetAndEpoch:
         if answer is None:
             raise self._questions.unreachable("an end of the log", str(tp), "every log has one")
         return answer
 
     def _listed(
-        self, what: str, topics: Sequence[str], asked: Asked, isolation: Isolation
+        self, what: str, topics: Sequence[str], asked: _OffsetSpecs, isolation: Isolation
     ) -> dict[TopicPartition, Any]:
-        """Describe first: list_offsets takes leaders from the client's memory, where a
-        partition that was added since is unknown.
+        """Lists offsets, after a description of the topics.
+
+        list_offsets takes the leaders from the client's cache, which doesn't know a
+        partition that was added since.
         """
         for name, found in self._described(topics).items():
             if isinstance(found, KafkaException):
-                raise self._questions.named(what, name, found.args[0])
-            _known([tp for tp in asked if tp.topic == name], len(found.partitions))
+                raise self._questions.error_for(what, name, found.args[0])
+            _refuse_unknown_partitions(
+                [tp for tp in asked if tp.topic == name], len(found.partitions)
+            )
         request = {ck.TopicPartition(tp.topic, tp.partition): spec for tp, spec in asked.items()}
         futures = self._admin.list_offsets(
             request, isolation_level=_LEVELS[isolation], request_timeout=self._questions.seconds
         )
-        answers = self._questions.each(
+        answers = self._questions.results(
             {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
         )
         for tp, answer in answers.items():
             if isinstance(answer, KafkaException):
-                raise self._questions.named(what, tp.topic, answer.args[0])
+                raise self._questions.error_for(what, tp.topic, answer.args[0])
         return answers
 
     def _refusal(self, error: KafkaError) -> str:
-        """Why an offset was not published."""
+        """The reason why an offset was not committed to a group."""
         text = self._questions.scrub(error.str())
-        return f"consumers are at work in the group ({text})" if error.code() in OCCUPIED else text
+        return f"the group has active consumers ({text})" if error.code() in OCCUPIED else text
 
-    def _doubt(
+    def _refuse_stalled(
         self, tp: TopicPartition, offset: int, stop: int, error: KafkaError | None, quiet: float
     ) -> None:
-        """Why a scan can't go on from an offset to its stop, if so: asked only once the
-        client stands still, or says something.
+        """Raises the reason why a scan can't go on from an offset to its stop, if any.
+
+        Called when the client reports an error, or when no message has come for a while.
+
+        Raises:
+            DataLossError: the messages from the offset on are gone.
+            SpecError: this client may not read the topic, or the topic doesn't exist.
+            UnreachableError: the stable end is below the stop, or the patience is over.
         """
         code = None if error is None else error.code()
         available = offset if code == END else self.log_starts([tp])[tp]
@@ -413,7 +427,7 @@ class KafkaBroker:
             raise _lost(tp, offset, f"the log now starts at {available}")
         decided = self.stable_ends([tp])[tp].offset
         if stop > decided:
-            what = f"Timestamps up to {stop} are wanted and the log is decided up to {decided}"
+            what = f"Timestamps up to {stop} are needed and the log is decided up to {decided}"
             raise UnreachableError(
                 what,
                 "read",
@@ -425,12 +439,12 @@ class KafkaBroker:
         if error is not None and code in LOST:
             raise _lost(tp, offset, self._questions.scrub(error.str()))
         if error is not None and code not in PASSING | UNKNOWN | {END}:
-            raise self._questions.named("timestamps", str(tp), error)
+            raise self._questions.error_for("timestamps", str(tp), error)
         if quiet >= self._questions.patience:
             raise self._questions.unreachable(
                 f"the timestamps from {offset} on",
                 str(tp),
-                self._questions.heard or "nothing arrived",
+                self._questions.client_error or "nothing arrived",
             )
 
 
@@ -440,7 +454,7 @@ def _lost(tp: TopicPartition, wanted: int, found: str) -> DataLossError:
         " the topic's retention."
     )
     return DataLossError(
-        f"Offset {wanted} is not there any more: {found}",
+        f"Offset {wanted} is no longer in the log: {found}",
         "read",
         do,
         tp.topic,
@@ -449,12 +463,12 @@ def _lost(tp: TopicPartition, wanted: int, found: str) -> DataLossError:
     )
 
 
-def _several(names: Sequence[str]) -> str:
-    """For an error about all of them."""
+def _topic_list(names: Sequence[str]) -> str:
+    """The names for an error's text; of many, the first ones and how many more."""
     return (
         ", ".join(names)
-        if len(names) <= _NAMED
-        else f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+        if len(names) <= _TOPICS_NAMED
+        else f"{', '.join(names[:_TOPICS_NAMED])} and {len(names) - _TOPICS_NAMED} more"
     )
 
 
@@ -471,35 +485,36 @@ def _info(name: str, described: Any, config: Mapping[str, Any]) -> TopicInfo:
     )
 
 
-def _known(tps: Sequence[TopicPartition], count: int) -> None:
+def _refuse_unknown_partitions(tps: Sequence[TopicPartition], count: int) -> None:
     for tp in tps:
         if not 0 <= tp.partition < count:
             raise SpecError(
                 f"The topic has {count} partitions",
                 "plan",
-                "Ask for a partition that is there.",
+                "Name a partition that the topic has.",
                 tp.topic,
                 tp.partition,
             )
 
 
 def topic_id_of(name: str, text: str) -> str:
-    """The id that the cluster gave to a topic.
+    """Id of a topic, as the cluster gives it.
 
     Raises:
-        SpecError: the cluster is older than topic ids.
+        SpecError: the cluster is too old to have topic ids.
     """
     if text == _NO_TOPIC_ID:
         do = (
-            "Kafka 2.8 or later is needed: without ids a topic that was deleted and made again"
+            "Use Kafka 2.8 or later: without topic ids, a topic that was deleted and created again"
             " looks like the old one."
         )
-        raise SpecError("The cluster names no id for the topic", "plan", do, name)
+        raise SpecError("The cluster gives no id for the topic", "plan", do, name)
     return text
 
 
 def first_millisecond(moment: datetime) -> int:
-    """The first millisecond at or after the moment, never below 0: negative ones are
-    Kafka's words for log start and end.
+    """First millisecond at or after the moment, at least 0.
+
+    Negative timestamps mean the log's start or end to Kafka.
     """
     return max(0, -((_EPOCH - moment) // timedelta(milliseconds=1)))

@@ -1,7 +1,7 @@
-"""librdkafka's public C interface, as far as it is used: called in the very library that
-confluent-kafka runs on.
+"""The part of librdkafka's public C API that windrow calls.
 
-Names and signatures are those of rdkafka.h without the prefix `rd_kafka_`.
+The functions are those of the library that confluent-kafka itself runs on. Names and
+signatures are those of rdkafka.h without the prefix `rd_kafka_`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from confluent_kafka import cimpl
 from windrow.ingest.errors import SpecError
 
 KNOWN = range(0x021000, 0x021100)
-"""The versions, without the last byte, that the tests ran on: 2.16.
+"""librdkafka's versions that windrow is tested with, without the last byte: 2.16.
 
-Whoever allows another one in pyproject.toml names it here.
+A version that pyproject.toml allows has to be named here as well.
 """
 
 ERROR_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-"""The client, the error, what happened, the opaque pointer."""
+"""Arguments: the client, the error, the reason, the opaque pointer."""
 
 LOG_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
-"""The client, the syslog level, the facility, the line."""
+"""Arguments: the client, the syslog level, the facility, the line."""
 
 PRODUCER, CONSUMER = 0, 1
 TEXT_SIZE = 512
-"""Of a buffer for the reason why a call failed."""
+"""Size of a buffer for the reason why a call failed."""
 
 
 class PlaceElement(ctypes.Structure):
@@ -59,7 +59,7 @@ class PlaceList(ctypes.Structure):
 
 
 class MessageHead(ctypes.Structure):
-    """rd_kafka_message_t, whose first fields say what it is."""
+    """rd_kafka_message_t."""
 
     _fields_ = (
         ("err", ctypes.c_int),
@@ -74,18 +74,18 @@ class MessageHead(ctypes.Structure):
     )
 
 
-class Unusable(Exception):  # told as a SpecError  # noqa: N818
-    """Says why the library can't be used in this way."""
+class Unusable(Exception):  # noqa: N818
+    """The reason why librdkafka can't be called directly."""
 
 
 class Api:
-    """The functions of one library, each with its types."""
+    """The functions of a loaded library, with their types."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Looks each function up.
+        """Looks up each function.
 
         Raises:
-            Unusable: the library has not all of them.
+            Unusable: the library doesn't have all of them.
         """
         self._library = library
         pointer, text, whole, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
@@ -137,31 +137,31 @@ class Api:
         self.event_message_array = self._bound("event_message_array", size, pointer, pointer, size)
 
     def address(self, name: str) -> int:
-        """Where a function begins.
+        """Address of a function.
 
         Raises:
-            Unusable: there is none of that name.
+            Unusable: the library has no function of that name.
         """
-        return ctypes.cast(self._found(name), ctypes.c_void_p).value or 0
+        return ctypes.cast(self._function(name), ctypes.c_void_p).value or 0
 
-    def _found(self, name: str) -> Any:
+    def _function(self, name: str) -> Any:
         try:
             return self._library[f"rd_kafka_{name}"]
         except AttributeError:
-            raise Unusable(f"the library of confluent-kafka shows no rd_kafka_{name}") from None
+            raise Unusable(f"the library of confluent-kafka has no rd_kafka_{name}") from None
 
     def _bound(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-        function = self._found(name)
+        function = self._function(name)
         function.restype, function.argtypes = result, arguments
         return function  # type: ignore[no-any-return]
 
 
 @cache
 def library() -> Api:
-    """Loads librdkafka, once in a process: the one that confluent-kafka is linked with.
+    """Loads the librdkafka that confluent-kafka is linked with, once in a process.
 
     Raises:
-        SpecError: it isn't one that windrow was tried with.
+        SpecError: windrow isn't tested with it, or it can't be loaded.
     """
     try:
         return _loaded()
@@ -186,6 +186,6 @@ def _loaded() -> Api:
     if version >> 8 not in KNOWN or version != confluent_kafka.libversion()[1]:
         raise Unusable(
             f"librdkafka {confluent_kafka.libversion()[0]} (0x{version:08x}) is not among the"
-            " versions that were tried"
+            " versions that windrow is tested with"
         )
     return api

@@ -1,7 +1,8 @@
-"""Client properties in three tiers: what windrow forces, what it defaults to, and what the user chose.
+"""Client properties: those that windrow forces, its defaults, and those of the user.
 
-The user chooses by typed settings (`Tuning`) or out of the allow-list, never one property by both.
-"""  # noqa: E501
+The user sets properties by typed settings (`Tuning`) or from the allow-list, but never
+one property by both.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +30,10 @@ from windrow.ingest.model.source import Isolation
 from windrow.ingest.settings.secrets import InFile, Secret, read
 
 LOG = logging.getLogger("windrow.librdkafka")
-"""The log lines of all clients. They may quote secrets, and a lost connection is several
-of them: so they reach only a handler that somebody attaches here.
+"""Logger of all clients of librdkafka.
+
+Its lines may quote secrets, and a lost connection writes several of them. So they go
+nowhere unless somebody adds a handler to this logger.
 """
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
@@ -40,8 +43,9 @@ _UNTUNED = Tuning()
 
 
 def problems(user: Mapping[str, object], tuning: Tuning = _UNTUNED) -> list[str]:
-    """All that is wrong with what a user wrote, each in one sentence that begins with
-    the property or setting and names no value.
+    """All problems of a user's properties, each in one sentence without a value.
+
+    A sentence begins with the name of the property or setting.
     """
     wrong = [text for name, value in user.items() if (text := _problem(name, value)) is not None]
     return wrong + _conflicts(user) + _tuning_problems(user, tuning)
@@ -54,10 +58,10 @@ def consumer_properties(
     isolation: Isolation = "read_committed",
     tuning: Tuning = _UNTUNED,
 ) -> dict[str, Value]:
-    """What a consumer is made with in this process.
+    """Properties of a consumer in this process.
 
     Raises:
-        SpecError: with all `problems` at once, or a secret isn't where its reference says.
+        SpecError: there are `problems`, or a secret isn't where its reference says.
     """
     return revealed(consumer_recipe(bootstrap, user, isolation=isolation, tuning=tuning))
 
@@ -69,32 +73,32 @@ def consumer_recipe(
     isolation: Isolation = "read_committed",
     tuning: Tuning = _UNTUNED,
 ) -> dict[str, Value | Secret]:
-    """The same for another process, which finds for itself what references stand for (`revealed`).
+    """Properties of a consumer in another process, which reads the secrets (`revealed`).
 
     Raises:
-        SpecError: with all `problems` at once.
+        SpecError: there are `problems`.
     """
     forced = {name: value for name, (value, _why) in FORCED.items()}
     own = {"bootstrap.servers": bootstrap, "isolation.level": isolation}
-    return dict(DEFAULTS) | _parsed(user, tuning) | forced | own
+    return dict(DEFAULTS) | _parsed_properties(user, tuning) | forced | own
 
 
 def admin_properties(
     bootstrap: str, user: Mapping[str, object], *, tuning: Tuning = _UNTUNED
 ) -> dict[str, Value]:
-    """What an AdminClient is made with in this process: the same without what only consumers know.
+    """Properties of an AdminClient in this process: those that aren't for consumers only.
 
     Raises:
-        SpecError: with all `problems` at once, or a secret isn't where its reference says.
+        SpecError: there are `problems`, or a secret isn't where its reference says.
     """
-    chosen = revealed(dict(DEFAULTS) | _parsed(user, tuning))
+    chosen = revealed(dict(DEFAULTS) | _parsed_properties(user, tuning))
     return {"bootstrap.servers": bootstrap} | {
         name: value for name, value in chosen.items() if not ALLOWED[name].consumer
     }
 
 
 def revealed(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
-    """Properties with what their references stand for in this process.
+    """Properties with the secrets that their references name, read in this process.
 
     Raises:
         SpecError: a secret isn't where its reference says.
@@ -113,22 +117,20 @@ def scrubbed(text: str, properties: Mapping[str, Any]) -> str:
     return text
 
 
-def _parsed(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value | Secret]:
+def _parsed_properties(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value | Secret]:
     found = problems(user, tuning)
     if found:
-        do = f"Fix them {PLACE}, and those that tuning sets beside it."
+        do = f"Fix them {PLACE}, and those of tuning next to client."
         raise SpecError("The client properties can't be used: " + "; ".join(found), "spec", do)
-    chosen = (*user.items(), *((n, v) for _, n, v in _tuned(tuning)))
+    chosen = (*user.items(), *((n, v) for _, n, v in _chosen_tuning(tuning)))
     return {
         name: value if isinstance(value, Secret) else ALLOWED[name].parse(value)
         for name, value in chosen
     }
 
 
-def _tuned(tuning: Tuning) -> list[tuple[str, str, object]]:
-    """The settings that were chosen, as a user writes them; their properties, and the
-    values in those's units.
-    """
+def _chosen_tuning(tuning: Tuning) -> list[tuple[str, str, object]]:
+    """Settings that the user chose: name, librdkafka's property, value in its unit."""
     chosen = [
         (f"tuning.{field.removesuffix('_ms')}", TUNED[field], value)
         for field, value in msgspec.structs.asdict(tuning).items()
@@ -142,7 +144,7 @@ def _tuned(tuning: Tuning) -> list[tuple[str, str, object]]:
 
 def _tuning_problems(user: Mapping[str, object], tuning: Tuning) -> list[str]:
     found = []
-    for setting, name, value in _tuned(tuning):
+    for setting, name, value in _chosen_tuning(tuning):
         if name in user:
             found.append(f"{name} is set by {setting} too: leave one of them out")
         try:
@@ -159,7 +161,7 @@ def _problem(name: str, value: object) -> str | None:
             f"{name} is always {str(needed).lower() if isinstance(needed, bool) else needed}: {why}"
         )
     if name in ALLOWED and isinstance(value, Secret):
-        return _no_reference(name, value)
+        return _reference_problem(name, value)
     if name in ALLOWED:
         try:
             ALLOWED[name].parse(value)
@@ -177,18 +179,20 @@ def _problem(name: str, value: object) -> str | None:
     )
 
 
-def _no_reference(name: str, secret: Secret) -> str | None:
-    """Why a property can't be told by a reference, if it can't."""
+def _reference_problem(name: str, secret: Secret) -> str | None:
+    """The reason why a property can't have this reference as its value; None if it can."""
     if not ALLOWED[name].secret:
         return f"{name} is no secret: write its value, or a template"
     if isinstance(secret, InFile) and not PurePosixPath(secret.path).is_absolute():
-        return f"{name} must name its file by the whole path, which is the same on every machine"
+        return f"{name} must name its file by an absolute path, the same on every machine"
     return None
 
 
 def _conflicts(user: Mapping[str, object]) -> list[str]:
-    """Properties that are right each by itself, and together would be ignored, fail to
-    connect, or send a password in clear.
+    """Problems of properties that are correct one by one, but not together.
+
+    Together they would be ignored, could not connect, or would send a password in clear
+    text.
     """
     protocol = str(user.get("security.protocol", "PLAINTEXT")).upper()
     mechanism = str(user.get("sasl.mechanism", "")).upper()
@@ -208,7 +212,7 @@ def _conflicts(user: Mapping[str, object]) -> list[str]:
         found.append(f"security.protocol asks for SASL and needs {', '.join(missing)} too")
     if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
         found.append(
-            "sasl.mechanism PLAIN over SASL_PLAINTEXT sends the password in clear: use SASL_SSL, or"
-            " SCRAM"
+            "sasl.mechanism PLAIN over SASL_PLAINTEXT sends the password in clear text: use"
+            " SASL_SSL, or SCRAM"
         )
     return found

@@ -1,14 +1,13 @@
-"""The process's clients, one per cluster and way to reach it, however many pipelines ask.
+"""The clients of this process, shared by all pipelines: one for each set of properties.
 
-A client costs threads, connections and a login, and any number of threads may use one
-of librdkafka's at once. So a broker takes the one that was made with the same
-properties, and the consumers that wait beside it. A client is kept until the process
-ends, and closed then, but for two kinds: one that a question failed on for good (it may
-be broken, and librdkafka doesn't repeat why), and the one that nobody has asked for the
-longest while, where there are more than `MOST`. Those are closed with the last broker
-that has them.
+A client costs threads, connections and a login, and any number of threads may use it at
+once. So each `KafkaBroker` with the same properties shares one client and its idle
+consumers. A client is kept until the process ends, with two exceptions: one on which a
+request failed for good (it may be broken, and librdkafka doesn't repeat the reason), and
+the least recently used one where there are more than `MOST`. These are closed with the
+last broker that uses them.
 
-A child made by a fork makes its own: see `consumers`.
+The child of a fork makes its own clients: see `consumers`.
 """
 
 from __future__ import annotations
@@ -35,17 +34,14 @@ T = TypeVar("T")
 Key = frozenset[tuple[str, Value]]
 
 MOST = 16
-"""Clients that are kept; a process that reads from more clusters makes some of them again."""
+"""Most clients that are kept; a process with more clusters makes some of them again."""
 
 _HEARD = 64
-"""The newest errors that are remembered: a question looks at those since it was put."""
+"""Most errors that are kept; a request looks at those since it was sent."""
 
 
 class Client:
-    """An AdminClient, the consumers beside it, and what they have said of themselves lately.
-
-    Used by any thread.
-    """
+    """An AdminClient, its consumers, and their latest errors. Used by any thread."""
 
     def __init__(self, properties: Mapping[str, Value]) -> None:
         """Connects lazily.
@@ -55,34 +51,34 @@ class Client:
         """
         self._said: deque[tuple[float, KafkaError]] = deque(maxlen=_HEARD)
         self._properties = properties
-        # nothing in here refers to this object, so it goes with its last broker
+        # nothing in here refers to this object, so it is freed with its last broker
         self._listen = partial(_noted, self._said)
         self._pools: dict[Key, Consumers] = {}
         self.admin = made(AdminClient, properties, self._listen)
 
     def consumers(self, properties: Mapping[str, Value]) -> Consumers:
-        """Consumers with these properties: one that is idle may have served another broker."""
+        """The consumers with these properties, shared by all brokers with this client."""
         new = partial(made, Consumer, dict(properties), self._listen)
         return self._pools.setdefault(frozenset(properties.items()), Consumers(new))
 
     def said_since(self, moment: float) -> list[tuple[float, KafkaError]]:
-        """The clients' own errors since an instant of the monotonic clock, in the order of time."""
+        """Errors of the clients since an instant of the monotonic clock, in order of time."""
         return [(at, error) for at, error in self._said.copy() if at >= moment]
 
     def scrub(self, text: str) -> str:
-        """A text of librdkafka without the secrets that it might quote."""
+        """Removes the secrets that a text of librdkafka might quote."""
         return scrubbed(text, self._properties)
 
 
 class Clients:
-    """Clients by their properties, and the process that they may be used in."""
+    """The clients of one process, by their properties."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, Client] = {}  # the one that was asked for last comes last
+        self._kept: dict[Key, Client] = {}  # the most recently used one is last
         self._lock = threading.Lock()
 
     def of(self, properties: Mapping[str, Value]) -> Client:
-        """The client with these properties, which are an AdminClient's.
+        """The client with these properties of an AdminClient.
 
         Raises:
             SpecError: the properties can't be used.
@@ -92,24 +88,24 @@ class Clients:
             found = self._kept.pop(key, None) or Client(properties)
             self._kept[key] = found
             left = [self._kept.pop(oldest) for oldest in list(self._kept)[:-MOST]]
-        del left  # closed only here: the lock is not held while threads end
+        del left  # closed after the lock is released: closing waits for threads
         return found
 
     def leave(self, client: Client) -> None:
-        """Don't give this one to anybody any more; who has it may go on with it."""
+        """Drops a client, so that nobody gets it from now on; its users may go on."""
         with self._lock:
             self._kept = {key: kept for key, kept in self._kept.items() if kept is not client}
 
     def close(self) -> None:
-        """Leave all of them."""
+        """Drops all clients."""
         with self._lock:
             left, self._kept = self._kept, {}
         left.clear()
 
     def forsake(self) -> None:
-        """In the child of a fork: never use nor destroy what the parent made.
+        """Drops the parent's clients in the child of a fork, without destroying them.
 
-        Whoever held the lock may not be here to release it.
+        The lock is made anew: a thread that held it doesn't exist in the child.
         """
         for client in self._kept.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
@@ -117,7 +113,7 @@ class Clients:
 
 
 CLIENTS = Clients()
-"""This process's."""
+"""The clients of this process."""
 
 atexit.register(CLIENTS.close)
 os.register_at_fork(after_in_child=CLIENTS.forsake)
@@ -132,7 +128,7 @@ def made(
     properties: Mapping[str, Value],
     listen: Callable[[KafkaError], None],
 ) -> T:
-    """A client with these properties, whose errors go to `listen`, and whose log to no terminal.
+    """Makes a client whose errors go to `listen`, and whose log goes to `LOG`.
 
     Raises:
         SpecError: the properties can't be used.

@@ -1,9 +1,7 @@
-"""Kafka's and librdkafka's error codes, sorted by what windrow does about them, whether
-it asks, scans or reads.
-"""
+"""Error codes of Kafka and librdkafka, grouped by what windrow does about them.
 
-# the codes of librdkafka's own errors begin with an underscore,
-# and are public
+The codes of librdkafka's own errors begin with an underscore, and are public.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +19,14 @@ UNKNOWN = frozenset(
 )
 """There is no such topic or partition.
 
-Kafka calls this retriable, for the news of one may be on its way; but a misspelt name
-must not cost half a minute.
+Kafka calls this retriable, because a broker may not know a new topic yet. But a
+misspelled name must not cost half a minute.
 """
 
 GONE = UNKNOWN | {KafkaError.INCONSISTENT_TOPIC_ID}
-"""What a reader is told of a topic that is not there, not any more, or another; also
-for a moment after a change of leaders.
+"""Errors of a reader whose topic doesn't exist, was deleted, or was created again.
+
+They also come for a moment after a change of leaders.
 """
 
 FORBIDDEN = frozenset(
@@ -37,6 +36,7 @@ FORBIDDEN = frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,
     }
 )
+"""This client has no right to do that."""
 
 LOGIN = frozenset(
     {
@@ -45,20 +45,18 @@ LOGIN = frozenset(
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
 )
-"""Asking again would only lock the account."""
+"""The cluster refuses the login; another try could lock the account."""
 
 DENIED = LOGIN | FORBIDDEN
-"""The cluster does not let this client in, or not to this topic."""
+"""The cluster refuses this client: its login, or its right to do that."""
 
 UNSEEN = UNKNOWN | {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
-"""What keeps one topic, or one topic-partition, from being seen, and says nothing of
-the others in the same question.
-"""
+"""Errors about one topic or topic-partition alone, among several in one request."""
 
 OCCUPIED = frozenset(
     {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}
 )
-"""How a group answers a commit from outside while it has consumers."""
+"""Answers of a group to a commit from outside while it has active consumers."""
 
 PASSING = frozenset(
     {
@@ -79,11 +77,10 @@ PASSING = frozenset(
         KafkaError._TRANSPORT,  # noqa: SLF001
     }
 )
-"""The leader moves, or the network broke: a consumer gets over it by itself, and a
-question is worth another try.
+"""The leader moves, or the network broke.
 
-Any other error of a consumer may stand for messages that it skipped, such as a checksum
-that does not match.
+A consumer recovers from it by itself, and a request is worth another try. Any other
+error of a consumer may mean messages that it skipped, as a wrong checksum does.
 """
 
 AGAIN = PASSING | {
@@ -96,9 +93,10 @@ AGAIN = PASSING | {
     KafkaError._WAIT_CACHE,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
 }
-"""A question is worth another try. _NOENT is how list_offsets says that a partition has
-no leader, UNSTABLE_OFFSET_COMMIT how a group says that a transaction is about to change
-its offsets.
+"""A request is worth another try.
+
+_NOENT means in list_offsets that a partition has no leader, UNSTABLE_OFFSET_COMMIT that a
+transaction is about to change a group's offsets.
 """
 
 LOST = frozenset(
@@ -108,9 +106,7 @@ LOST = frozenset(
         KafkaError.OFFSET_OUT_OF_RANGE,
     }
 )
-"""What a consumer wanted is not in the log, or not under the leader epoch that was
-given with it.
-"""
+"""A consumer's offset is not in the log, or not under the leader epoch given with it."""
 
 END = KafkaError._PARTITION_EOF  # noqa: SLF001
 """A consumer has reached the end of the log: the stable one under read_committed."""
@@ -119,11 +115,11 @@ _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
 
 
 def is_truncation(error: KafkaError) -> bool:
-    """Whether the cluster said that the log was cut off below the position since it reached it.
+    """Returns whether the error says that the log was truncated below the position.
 
     librdkafka checks the leader epoch that it is assigned with. Where
-    `auto.offset.reset` is "error" it reports what it finds as a refused reset, and its
-    own name for a truncation, as it stands in this version of it, is in the text only.
+    `auto.offset.reset` is "error", it reports a truncation as a refused reset, and only
+    the text has its name for a truncation.
     """
     return error.code() == KafkaError._LOG_TRUNCATION or (  # noqa: SLF001
         error.code() == KafkaError._AUTO_OFFSET_RESET and _TRUNCATION in error.str()  # noqa: SLF001
@@ -134,8 +130,8 @@ _UNTRUSTED = re.compile(r"SSL routines::[^:]*(?:certificate|unknown ca)")
 
 
 def untrusted(text: str) -> bool:
-    """Whether a text of the client says that one side doesn't accept the other's certificate.
+    """Returns whether a client's error says that one side rejects the other's certificate.
 
-    It comes as _SSL or as _TRANSPORT.
+    The error's code is _SSL or _TRANSPORT.
     """
     return _UNTRUSTED.search(text) is not None

@@ -1,8 +1,10 @@
-"""Consumers for scans: one that is done waits for the next scan, for a consumer costs
-threads, connections and a look at the topic.
+"""A pool of consumers for scans.
 
-A librdkafka handle belongs to the process that made it: after a fork its threads are
-missing in the child, where using it or destroying it waits for them for ever.
+A consumer costs threads, connections and a request for the topic's metadata, so an idle
+one waits for the next scan.
+
+A librdkafka handle belongs to the process that made it. Its threads don't exist in the
+child of a fork, where using or destroying the handle would wait for them for ever.
 """
 
 from __future__ import annotations
@@ -21,55 +23,56 @@ from windrow.ingest.kafka.retry import NEWS_SECONDS
 class Consumers:
     """Gives each scan a consumer of its own, and keeps one idle.
 
-    What is idle is closed when this object goes. Used by any thread.
+    The idle one is closed when this object is freed. Used by any thread.
     """
 
     def __init__(self, new: Callable[[], ck.Consumer]) -> None:
-        """`new` makes one, without an assignment."""
+        """Makes no consumer yet; `new` makes one without an assignment."""
         self._new = new
-        self._idle: deque[_Kept] = deque(maxlen=1)  # whose operations are whole to all threads
+        self._idle: deque[_PooledConsumer] = deque(maxlen=1)  # its operations are atomic
 
     def new(self) -> ck.Consumer:
-        """One that has served nobody, for whoever takes it to close."""
+        """Makes a consumer outside the pool; the caller closes it."""
         return self._new()
 
     @contextmanager
     def one(self, topic: str) -> Generator[ck.Consumer, None, None]:
-        """A consumer without an assignment, for a scan of a topic.
+        """Lends a consumer without an assignment for a scan of a topic.
 
-        It is kept if the scan ended or was left, and closed if it failed.
+        It goes back to the pool if the scan ended or was stopped, and is closed if the
+        scan failed.
         """
-        idle = self._taken()
-        kept = idle or _Kept(self._new())
+        idle = self._take_idle()
+        pooled = idle or _PooledConsumer(self._new())
         try:
-            kept.hears_of(topic, ask=idle is not None)
-            yield kept.consumer
+            pooled.prefetch_metadata(topic, ask=idle is not None)
+            yield pooled.consumer
         except GeneratorExit:
-            self._give_back(kept)
+            self._give_back(pooled)
             raise
         except BaseException:
-            kept.close()
+            pooled.close()
             raise
-        self._give_back(kept)
+        self._give_back(pooled)
 
-    def _taken(self) -> _Kept | None:
+    def _take_idle(self) -> _PooledConsumer | None:
         try:
-            kept = self._idle.pop()
+            pooled = self._idle.pop()
         except IndexError:
             return None
-        return kept if kept.ours else None
+        return pooled if pooled.in_own_process else None
 
-    def _give_back(self, kept: _Kept) -> None:
-        """The one that was idle before, if any, goes, and is closed with that."""
-        if not kept.ours:
-            kept.close()
+    def _give_back(self, pooled: _PooledConsumer) -> None:
+        """Makes the consumer the idle one; another idle one is freed, and closed so."""
+        if not pooled.in_own_process:
+            pooled.close()
             return
-        kept.consumer.unassign()
-        self._idle.append(kept)
+        pooled.consumer.unassign()
+        self._idle.append(pooled)
 
 
-class _Kept:
-    """A consumer, and the process that it may be used in."""
+class _PooledConsumer:
+    """A consumer, and the process that may use it."""
 
     def __init__(self, consumer: ck.Consumer) -> None:
         self.consumer = consumer
@@ -78,16 +81,19 @@ class _Kept:
         self._topics = set[str]()
 
     @property
-    def ours(self) -> bool:
-        """Whether this is its process."""
+    def in_own_process(self) -> bool:
+        """True in the process that made the consumer."""
         return os.getpid() == self._process
 
-    def hears_of(self, topic: str, *, ask: bool) -> None:
-        """Have the client ask who leads a topic that it hasn't read before: by itself
-        it would, but up to a second later.
+    def prefetch_metadata(self, topic: str, *, ask: bool) -> None:
+        """Makes the client ask for the leaders of a topic that it hasn't read before.
 
-        `ask`: it is no new client, which asks for all that it is given at once. No
-        answer is no failure here: the scan will meet it.
+        By itself it would ask up to a second later. No answer is no failure here; the
+        scan will meet it.
+
+        Args:
+            topic: the topic's name.
+            ask: True for a consumer that was idle. A new one asks at once by itself.
         """
         if ask and topic not in self._topics:
             with suppress(ck.KafkaException):
@@ -95,11 +101,11 @@ class _Kept:
         self._topics.add(topic)
 
     def close(self) -> None:
-        """Closed, its threads ended; in another process left alone, for as long as that lives."""
+        """Closes the consumer; in another process leaves it alone until the process ends."""
         if self._closed:
             return
         self._closed = True
-        if self.ours:
+        if self.in_own_process:
             self.consumer.close()
         else:
             # never destroyed, not even when the interpreter ends

@@ -1,9 +1,9 @@
-"""A dead letter's headers: those of the message, then Kafka Connect's, then windrow's own. Pure.
+"""Headers of a dead letter: the message's, then Kafka Connect's, then windrow's. Pure.
 
-Connect's are those of its `errors.deadletterqueue.context.headers.enable`
-(`DeadLetterQueueReporter`), each a text in UTF-8, numbers as their digits: a program
-that reads Connect's dead letters reads these. As there, a header of the message with
-the same name stays before ours, and readers take the last.
+Connect's are those of `errors.deadletterqueue.context.headers.enable`
+(`DeadLetterQueueReporter`), each a text in UTF-8, numbers as decimal digits. A program
+that reads Connect's dead letters reads these too. As with Connect, a header of the
+message with the same name stays and comes first; readers take the last one.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _STAGES = {
     SCHEMA: "VALUE_CONVERTER",
     RULES: "TRANSFORMATION",
 }
-"""What Connect calls the stage; `windrow.stage` has our own word."""
+"""Connect's name of each stage; `windrow.stage` has windrow's own."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _TASK = "0"
-"""There are no tasks that last; Connect's have numbers from 0 on."""
+"""Number of the task: windrow has no lasting tasks, and Connect counts from 0."""
 
 
 def headers_of(letter: Mapping[str, Any], window: str) -> list[tuple[str, str | bytes | None]]:
-    """All headers of a dead letter, a row of their store."""
-    mine = [(header["key"], header["value"]) for header in letter["headers"]]
-    return mine + [
-        (name, None if text is None else text.encode()) for name, text in _told(letter, window)
+    """All headers of a dead letter, which is a row of the table of dead letters."""
+    own = [(header["key"], header["value"]) for header in letter["headers"]]
+    return own + [
+        (name, None if text is None else text.encode()) for name, text in _context(letter, window)
     ]
 
 
-def _told(letter: Mapping[str, Any], window: str) -> list[tuple[str, str | None]]:
+def _context(letter: Mapping[str, Any], window: str) -> list[tuple[str, str | None]]:
     stage, timestamp = letter["stage"], letter["_timestamp"]
     connect = {
         "topic": letter["_topic"],

@@ -1,8 +1,9 @@
 """A Kafka topic that committed dead letters are published to (`ports.dead_topic.DeadTopic`).
 
-A publish attempt is a transaction (`ingest.kafka.transaction`) whose transactional id is the
-attempt's. The mark that the attempt is published is an offset of a consumer group of
-the same name, sent in the transaction: so it is there exactly if the letters are.
+A publish attempt is a transaction (`ingest.kafka.transaction`) with a transactional id
+of its own. The mark that the attempt is published is an offset of a consumer group of
+the same name. It is committed in the transaction, so it exists exactly if the letters
+do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import confluent_kafka as ck
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AclOperation, ConfigResource, ResourceType  # type: ignore[attr-defined]  # public, untyped
+from confluent_kafka.admin import AclOperation, ConfigResource, ResourceType  # type: ignore[attr-defined]  # untyped
 
 from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.kafka.client import admin_properties
@@ -33,36 +34,38 @@ Place = tuple[str, int, int]
 """A message's topic, partition and offset."""
 
 PREFIX = "windrow.dead."
-"""How transactional ids and groups begin, which rights may be granted by."""
+"""Prefix of transactional ids and groups; rights may be granted by it."""
 
 _RIGHTS = (
     "Grant it Write and Describe on the topic and on transactional ids, and Read on groups, that"
     f" begin with {PREFIX}."
 )
 
-_TURN_SECONDS = 300
-"""So long the broker keeps a transaction open whose producer is gone; until then
-readers of committed messages wait behind it.
+_TRANSACTION_SECONDS = 300
+"""How long the broker keeps the transaction of a producer that is gone.
+
+Until then, readers of committed messages wait behind it.
 """
 
-_FORGETFUL = timedelta(days=1)
-"""What a cluster's `offsets.retention.minutes` is taken for where it may not be asked:
-the least that any Kafka had by default.
+_LEAST_RETENTION = timedelta(days=1)
+"""Assumed `offsets.retention.minutes` of a cluster that doesn't let this client ask.
+
+No version of Kafka had a lower default.
 """
 
 _PRODUCER: Mapping[str, Value] = {
-    # a topic may take no more at once; and what is larger stands alone, so that a
-    # refusal names it
+    # a topic may accept no larger batch; and a larger message has a batch of its own, so
+    # that a refusal names it
     "batch.size": 16 * 1024,
-    # what waits to be sent: with the next, the bound of memory
+    # with the next property, the limit of memory
     "queue.buffering.max.kbytes": 32 * 1024,
     "queue.buffering.max.messages": 10_000,
-    "transaction.timeout.ms": _TURN_SECONDS * 1000,
+    "transaction.timeout.ms": _TRANSACTION_SECONDS * 1000,
 }
 
 
 class KafkaDeadTopic:
-    """The topic on a cluster. Used on the driver; asks nothing before it is used."""
+    """`ports.dead_topic.DeadTopic` on a cluster. Used on the driver."""
 
     def __init__(
         self,
@@ -77,10 +80,10 @@ class KafkaDeadTopic:
 
         Args:
             bootstrap: the cluster's address.
-            client: the user's properties.
-            topic: its name.
+            client: the user's client properties.
+            topic: the topic's name.
             tuning: the user's typed settings.
-            patience_seconds: how long one question is asked again before giving up.
+            patience_seconds: how long a request is repeated before it fails.
 
         Raises:
             SpecError: the client properties can't be used.
@@ -93,7 +96,11 @@ class KafkaDeadTopic:
         return self._topic
 
     def refuse_unwritable(self) -> None:
-        """Asking for a topic's description doesn't make it."""
+        """Describes the topic, which doesn't create it.
+
+        Raises:
+            SpecError: there is no such topic, or this client may not write to it.
+        """
         questions = self._questions()
         asked = ck.TopicCollection([self._topic])
         (found,) = questions.ask(
@@ -103,10 +110,10 @@ class KafkaDeadTopic:
         )
         if isinstance(found, KafkaException):
             if found.args[0].code() not in UNKNOWN:
-                raise questions.named(
+                raise questions.error_for(
                     f"the topic of dead letters {self._topic}", None, found.args[0]
                 )
-            do = "Create it, or fix dead_letters.topic: windrow doesn't make it."
+            do = "Create it, or fix dead_letters.topic: windrow doesn't create it."
             raise SpecError(
                 f"There is no topic {self._topic} for dead letters on {self._bootstrap}",
                 "setup",
@@ -123,21 +130,21 @@ class KafkaDeadTopic:
             raise SpecError(what, "setup", _RIGHTS)
 
     def remembers(self) -> timedelta:
-        """What the controller says of `offsets.retention.minutes`."""
+        """The controller's `offsets.retention.minutes`."""
         questions = self._questions()
         try:
             minutes = questions.ask(
-                "how long groups' offsets are kept", None, lambda: _kept_minutes(questions)
+                "how long groups' offsets are kept", None, lambda: _retention_minutes(questions)
             )
-        except SpecError:  # it may not be asked
-            return _FORGETFUL
+        except SpecError:  # this client may not ask for it
+            return _LEAST_RETENTION
         return timedelta(minutes=minutes)
 
     @contextmanager
     def publishing(
         self, window: Window, attempt: str
     ) -> Generator[KafkaPublishAttempt, None, None]:
-        self.refuse_unwritable()  # else a producer's first look may make the topic
+        self.refuse_unwritable()  # else a producer's request for metadata may create the topic
         publishing = KafkaPublishAttempt(
             self._questions(),
             self._properties,
@@ -159,14 +166,14 @@ class KafkaDeadTopic:
         request = questions.admin.describe_topics(
             asked, include_authorized_operations=True, request_timeout=questions.seconds
         )
-        return questions.each(request)
+        return questions.results(request)
 
 
-def _unheard(_: KafkaError) -> None:
-    """What a client says by itself: each step of the transaction says what came of it."""
+def _ignore_error(_: KafkaError) -> None:
+    """Ignores errors that belong to no step: each step raises its own."""
 
 
-def _kept_minutes(questions: Questions) -> int:
+def _retention_minutes(questions: Questions) -> int:
     described = questions.result(
         questions.admin.describe_cluster(request_timeout=questions.seconds)
     )
@@ -178,7 +185,7 @@ def _kept_minutes(questions: Questions) -> int:
 
 
 class KafkaPublishAttempt:
-    """`ports.dead_topic.PublishAttempt` in one transaction."""
+    """`ports.dead_topic.PublishAttempt` as one transaction."""
 
     def __init__(
         self,
@@ -188,7 +195,7 @@ class KafkaPublishAttempt:
         window: Window,
         name: str,
     ) -> None:
-        """`name`: of the transactional id, and of the group."""
+        """Begins nothing yet; `name` is the transactional id and the group's name."""
         self._questions, self._properties, self._topic, self._window, self._name = (
             questions,
             properties,
@@ -196,13 +203,13 @@ class KafkaPublishAttempt:
             window,
             name,
         )
-        self._refused: tuple[KafkaError, Place] | None = None
+        self._undelivered: tuple[KafkaError, Place] | None = None
         self._transaction = Transaction({**properties, **_PRODUCER}, name, questions.patience)
         self._producer = self._transaction.producer
 
     def begin(self) -> None:
-        """Fences whoever published this attempt before."""
-        with self._explained():
+        """Fences an earlier producer of this attempt."""
+        with self._as_error():
             self._transaction.fence(self._topic)
 
     def is_published(self) -> bool:
@@ -210,42 +217,40 @@ class KafkaPublishAttempt:
         return self._questions.ask(what, None, self._marked)
 
     def write(self, letters: Iterable[pa.RecordBatch]) -> None:
-        with self._explained():
+        with self._as_error():
             self._transaction.begin()
         try:
             self._write(letters)
-        except (
-            KafkaException,
-            SystemError,
-        ) as why:  # any call may say that the producer was fenced
-            raise self._meant(self._transaction.reason(why)) from None
+        # any call may raise that the producer was fenced
+        except (KafkaException, SystemError) as why:
+            raise self._error_of(self._transaction.reason(why)) from None
 
     def _write(self, letters: Iterable[pa.RecordBatch]) -> None:
         for batch in letters:
             for letter in batch.to_pylist():
                 self._send(letter)
-        deadline = time.monotonic() + _TURN_SECONDS
+        deadline = time.monotonic() + _TRANSACTION_SECONDS
         while self._producer.flush(1.0):
-            self._refuse_untaken()
+            self._raise_undelivered()
             if time.monotonic() > deadline:
                 raise self._failed("the cluster takes too long")
-        self._refuse_untaken()
+        self._raise_undelivered()
 
     def commit(self, count: int) -> None:
         mark = ck.TopicPartition(self._topic, 0, count, metadata=self._window.key)
-        member = made(ck.Consumer, {**self._properties, "group.id": self._name}, _unheard)
+        member = made(ck.Consumer, {**self._properties, "group.id": self._name}, _ignore_error)
         try:
             group = member.consumer_group_metadata()
         finally:
             member.close()
-        with self._explained():
+        with self._as_error():
             self._transaction.called(
                 lambda: self._producer.send_offsets_to_transaction([mark], group, CALL_SECONDS)
             )
             self._transaction.commit()
 
     def leave(self) -> None:
-        """End it, if it wasn't committed."""
+        """Aborts the transaction if it wasn't committed."""
         self._transaction.leave()
 
     def _marked(self) -> bool:
@@ -254,7 +259,7 @@ class KafkaPublishAttempt:
             [asked], require_stable=True, request_timeout=self._questions.seconds
         )
         (found,) = self._questions.result(request[self._name]).topic_partitions
-        # while a transaction's end is on its way this is said here
+        # UNSTABLE_OFFSET_COMMIT while a transaction is ending; the request is repeated
         if found.error is not None and found.error.code() not in UNKNOWN:
             raise KafkaException(found.error)
         return bool(found.offset >= 0)
@@ -263,12 +268,12 @@ class KafkaPublishAttempt:
         place = (letter["_topic"], letter["_partition"], letter["_offset"])
 
         def delivered(error: KafkaError | None, _message: object) -> None:
-            if error is not None and self._refused is None:
-                self._refused = (error, place)
+            if error is not None and self._undelivered is None:
+                self._undelivered = (error, place)
 
         headers = headers_of(letter, self._window.key)
         while True:
-            self._refuse_untaken()
+            self._raise_undelivered()
             try:
                 self._producer.produce(
                     self._topic,
@@ -281,19 +286,20 @@ class KafkaPublishAttempt:
                 self._producer.poll(AGAIN_SECONDS)
                 continue
             except KafkaException as why:
-                self._refused = (why.args[0], place)
+                self._undelivered = (why.args[0], place)
                 continue
             self._producer.poll(0)
             return
 
-    def _refuse_untaken(self) -> None:
-        if self._refused is None:
+    def _raise_undelivered(self) -> None:
+        """Raises the error of the first letter that was not delivered, if there is one."""
+        if self._undelivered is None:
             return
-        error, place = self._refused
+        error, place = self._undelivered
         if error.code() not in NOT_TAKEN:
-            raise self._meant(error)
+            raise self._error_of(error)
         what = (
-            f"The topic {self._topic} doesn't take a dead letter of window {self._window.key}:"
+            f"The topic {self._topic} doesn't accept a dead letter of window {self._window.key}:"
             f" {self._scrub(error)}"
         )
         do = (
@@ -303,21 +309,21 @@ class KafkaPublishAttempt:
         raise RefusedError(what, "commit", do, *place)
 
     @contextmanager
-    def _explained(self) -> Generator[None, None, None]:
-        """What became of a step, in words."""
+    def _as_error(self) -> Generator[None, None, None]:
+        """Raises the failure of a step as an error for the user."""
         try:
             yield
         except TransactionError as error:
-            raise self._told(error) from None
+            raise self._error_for(error) from None
 
-    def _meant(self, error: KafkaError) -> SpecError | UnreachableError:
-        return self._told(TransactionError(kind_of(error), self._scrub(error)))
+    def _error_of(self, error: KafkaError) -> SpecError | UnreachableError:
+        return self._error_for(TransactionError(kind_of(error), self._scrub(error)))
 
-    def _told(self, error: TransactionError) -> SpecError | UnreachableError:
+    def _error_for(self, error: TransactionError) -> SpecError | UnreachableError:
         if error.kind == "fenced":
             return self._failed(
                 "another run, which began later, publishes them, or it took more than"
-                f" {_TURN_SECONDS} s"
+                f" {_TRANSACTION_SECONDS} s"
             )
         if error.kind == "denied":
             what = (

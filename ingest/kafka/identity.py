@@ -1,5 +1,6 @@
-"""Is this the cluster, and are these the topics, that the plan was made for? Asked
-before a read, and again when one fails strangely.
+"""Check that a cluster and its topics are those that the plan was made for.
+
+Done before a read, and again where a read fails for no clear reason.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from windrow.ingest.kafka.retry import HEAR_SECONDS, OTHERS_SECONDS
 from windrow.ingest.model.plan import Split
 
 _DO = (
-    "Offsets of another topic mean nothing here: go back to the old one; windrow rebase SPEC shows"
-    " what going on with this one would mean."
+    "The plan's offsets mean nothing in another topic: restore the old one, or see with windrow"
+    " rebase SPEC what it would mean to go on with this one."
 )
-# syslog's "error": the admin client would warn of each property that only a consumer
-# knows
+# syslog's "error": the AdminClient would log a warning for each property that only a
+# consumer knows
 _QUIET = 3
 
 
 class IdentityCheck:
-    """Asks a cluster, by a client of its own, who it and its topics are."""
+    """Compares a cluster's id and its topics' ids with the plan's, by a client of its own."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         """Connects lazily.
@@ -43,12 +44,12 @@ class IdentityCheck:
         Raises:
             SpecError: the properties can't be used.
         """
-        self._properties, self._heard = properties, list[KafkaError]()
-        self._seen: dict[str, _Seen] = {}
+        self._properties, self._errors = properties, list[KafkaError]()
+        self._known: dict[str, _Identity] = {}
         settings: dict[str, Any] = {
             **properties,
             "log_level": _QUIET,
-            "error_cb": self._heard.append,
+            "error_cb": self._errors.append,
             "logger": LOG,
         }
         try:
@@ -59,20 +60,20 @@ class IdentityCheck:
                 f" {scrubbed(failure.args[0].str(), properties)}"
             )
             raise SpecError(
-                what, "read", f"Fix them {PLACE}; files that they name must be there too."
+                what, "read", f"Fix them {PLACE}; the files that they name must exist there too."
             ) from None
 
-    def once(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
-        """Hold the split against the cluster, as it was when this asked for the first time.
+    def check(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
+        """Checks the plan of a split against the cluster; asks once for each topic.
 
         Raises:
-            IdentityError: another cluster or topic id; the topic or the partition is gone.
+            IdentityError: another cluster or topic id, or the topic or partition is gone.
             SpecError: the cluster refuses this client.
             UnreachableError: no answer within `seconds`.
         """
-        if split.topic not in self._seen:
-            self._seen[split.topic] = self._asked(split, seconds)
-        seen = self._seen[split.topic]
+        if split.topic not in self._known:
+            self._known[split.topic] = self._ask(split, seconds)
+        seen = self._known[split.topic]
         if seen.cluster_id != cluster_id:
             what = f"this is cluster {seen.cluster_id}, the plan was made on {cluster_id}"
             raise OwnerError(what, "read", _DO, split.topic, split.partition)
@@ -88,67 +89,68 @@ class IdentityCheck:
                 split.partition,
             )
 
-    def again(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
-        """The same as the cluster is now: when a read fails strangely."""
-        self._seen.pop(split.topic, None)
-        self.once(split, cluster_id, topic_id, seconds)
+    def check_anew(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
+        """Checks like `check`, but asks the cluster again."""
+        self._known.pop(split.topic, None)
+        self.check(split, cluster_id, topic_id, seconds)
 
     def close(self) -> None:
-        """Give the client back."""
+        """Frees the client."""
         self._admin = None
 
-    def _asked(self, split: Split, seconds: float) -> _Seen:
+    def _ask(self, split: Split, seconds: float) -> _Identity:
         admin = self._admin
-        assert admin is not None, "asked after it was closed"
-        self._heard.clear()
+        assert admin is not None, "checked after it was closed"
+        self._errors.clear()
         cluster = admin.describe_cluster(request_timeout=seconds)
         topics = admin.describe_topics(TopicCollection([split.topic]), request_timeout=seconds)
         try:
-            _listen(admin, [cluster, topics[split.topic]], self._heard)
+            _await_answers(admin, [cluster, topics[split.topic]], self._errors)
             topic = topics[split.topic].result(0)
-            return _Seen(cluster.result(0).cluster_id, str(topic.topic_id), len(topic.partitions))
+            return _Identity(
+                cluster.result(0).cluster_id, str(topic.topic_id), len(topic.partitions)
+            )
         except (KafkaException, TimeoutError) as failure:
-            admin.poll(0)  # delivers to error_cb why there was no answer
+            admin.poll(0)  # delivers the client's errors to error_cb
             error = (
                 failure.args[0]
                 if isinstance(failure, KafkaException)
                 else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001
-            )  # public
-            raise refusal_of(split, error, self._heard, self._properties) from None
+            )
+            raise refusal_of(split, error, self._errors, self._properties) from None
 
 
-class _Seen(NamedTuple):
-    """What a cluster said of itself and of a topic."""
+class _Identity(NamedTuple):
+    """A cluster's id, and a topic's id and number of partitions."""
 
     cluster_id: str
     topic_id: str
     partitions: int
 
 
-def _listen(
-    admin: AdminClient, futures: Sequence[Future[Any]], heard: Sequence[KafkaError]
+def _await_answers(
+    admin: AdminClient, futures: Sequence[Future[Any]], errors: Sequence[KafkaError]
 ) -> None:
-    """Until the answers are there, which the client gives up by itself; but no longer
-    than it can hope for one.
+    """Waits for the answers, for which the client has a timeout of its own.
+
+    Once a broker has refused the client, the others have little time to answer.
     """
     since: float | None = None
     while wait(futures, HEAR_SECONDS).not_done:
         admin.poll(0)
-        if since is None and any(turned_away(e) for e in heard):
+        if since is None and any(turned_away(e) for e in errors):
             since = time.monotonic()
         if since is not None and time.monotonic() - since > OTHERS_SECONDS:
             return
 
 
 def turned_away(error: KafkaError) -> bool:
-    """Whether an error says that the cluster doesn't let this client in, or that a
-    certificate was not accepted.
-    """
+    """Returns whether the cluster refuses this client, or a certificate was not accepted."""
     return error.code() in DENIED or untrusted(error.str())
 
 
 def denied(split: Split, why: str) -> SpecError:
-    """The cluster does not let this client in, or not to this topic."""
+    """Makes the error of a cluster that refuses this client, or doesn't let it read."""
     what = f"the cluster refuses to let this client read: {why}"
     do = "Check the credentials, and the client's rights to describe and read the topic."
     if untrusted(why):
@@ -161,16 +163,16 @@ def denied(split: Split, why: str) -> SpecError:
 
 
 def unreachable(split: Split, what: str, offset: int | None = None) -> UnreachableError:
-    """Nothing came for too long."""
+    """Makes the error of a read that had no answer for too long."""
     do = "See that the brokers can be reached from where the tasks run, then run the window again."
     return UnreachableError(what, "read", do, split.topic, split.partition, offset)
 
 
 def refusal_of(
-    split: Split, error: KafkaError, heard: list[KafkaError], properties: Mapping[str, Any]
+    split: Split, error: KafkaError, errors: list[KafkaError], properties: Mapping[str, Any]
 ) -> WindrowError:
-    """The error of a question about a topic's identity, by what the client has heard besides."""
-    refused = next((e for e in (error, *heard) if turned_away(e)), None)
+    """Makes the user's error of a request that failed, by the client's other errors too."""
+    refused = next((e for e in (error, *errors) if turned_away(e)), None)
     if refused is not None:
         return denied(split, scrubbed(refused.str(), properties))
     if error.code() in GONE:
@@ -178,5 +180,5 @@ def refusal_of(
             f"topic {split.topic} is gone", "read", _DO, split.topic, split.partition
         )
     return unreachable(
-        split, f"the cluster did not answer: {scrubbed((heard or [error])[-1].str(), properties)}"
+        split, f"the cluster did not answer: {scrubbed((errors or [error])[-1].str(), properties)}"
     )

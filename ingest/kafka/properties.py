@@ -1,11 +1,8 @@
-"""Which of librdkafka's properties a user may set, what their values may be, and why
-the others are refused.
+"""The properties of librdkafka that a user may set, and the reasons against the others.
 
-Data only.
-
-An allow-list, because librdkafka's properties also load libraries
+This is an allow-list, because librdkafka has properties that load libraries
 (`plugin.library.paths`), run shell commands (`sasl.kerberos.kinit.cmd`), switch off
-verification, and log secrets (`debug`); Kafka's own clients learnt the same from
+verification, and log secrets (`debug`). Kafka's own clients had to learn this from
 CVE-2023-25194.
 """
 
@@ -18,19 +15,18 @@ import msgspec
 
 Value = str | int | bool
 Parse = Callable[[object], Value]
-"""The value in its own type, or a ValueError whose text says what it must be and never
-what it was: it may be a secret.
+"""Returns a value in its own type, or raises a ValueError.
+
+The error's text says what the value must be, never what it was: it may be a secret.
 """
 
 
 PLACE = "under client, in the spec's source or in windrow.yaml"
-"""Where a user writes properties, for what an error says to do: here nobody knows which
-of the two it was.
-"""
+"""Places where a user writes properties, for errors that don't know which one it was."""
 
 
 class Property(msgspec.Struct, frozen=True):
-    """One property that a user may set. `consumer`: only consumers know it."""
+    """A property that a user may set; `consumer` is True if only consumers have it."""
 
     parse: Parse
     consumer: bool = False
@@ -79,7 +75,7 @@ _BYTES_MAX = 1_000_000_000
 
 ALLOWED: Mapping[str, Property] = MappingProxyType(
     {
-        # who we are
+        # the client's name and place
         "client.id": Property(_text),
         "client.rack": Property(_text),
         # connections
@@ -134,9 +130,9 @@ ALLOWED: Mapping[str, Property] = MappingProxyType(
 
 
 class Tuning(msgspec.Struct, frozen=True):
-    """The settings that have a name and a type of their own; sizes in bytes, times in milliseconds.
+    """The settings with a name and a type of their own.
 
-    None: windrow's default.
+    Sizes are in bytes, times in milliseconds. None means windrow's default.
     """
 
     rack: str | None = None
@@ -161,7 +157,7 @@ TUNED: Mapping[str, str] = MappingProxyType(
         "request_timeout_ms": "socket.timeout.ms",
     }
 )
-"""The property behind each field of `Tuning`."""
+"""librdkafka's property of each field of `Tuning`."""
 
 DEFAULTS: Mapping[str, Value] = MappingProxyType(
     {
@@ -171,21 +167,22 @@ DEFAULTS: Mapping[str, Value] = MappingProxyType(
         "reconnect.backoff.max.ms": 1_000,
         "socket.connection.setup.timeout.ms": 10_000,
         "socket.keepalive.enable": True,
-        # of one request; librdkafka's 60 s would be the whole stall limit
+        # timeout of one request; librdkafka's 60 s would be as long as the whole stall limit
         "socket.timeout.ms": 20_000,
-        "fetch.max.bytes": 50 * 1024 * 1024,  # of one answer, over all partitions; a task reads one
-        # counts compressed bytes: 4 MiB of a well compressed topic took 160 MiB more, no
-        # faster
+        # of one answer, over all partitions; a task reads one partition at a time
+        "fetch.max.bytes": 50 * 1024 * 1024,
+        # in compressed bytes: 4 MiB of a well compressed topic took 160 MiB more memory and
+        # were no faster
         "fetch.message.max.bytes": 1024 * 1024,
-        "fetch.min.bytes": 1,  # what is there is given at once: a bounded read waits for nothing
+        "fetch.min.bytes": 1,  # the broker answers at once: a bounded read needs no wait
         # librdkafka's 1000 stalls a bounded read for a second whenever the queue is full
         "fetch.queue.backoff.ms": 2,
-        # how long the broker holds the answer "end of the log", which the next split waits
-        # for: 100 took 100 for each
+        # how long the broker holds back the answer "end of the log", for which the next split
+        # waits: 100 ms cost each split 100 ms
         "fetch.wait.max.ms": 1,
-        # bounds the memory of a read; measured: 64 MB were no faster, and took 100 MB more
+        # limit of a read's memory: 64 MB took 100 MB more and were no faster
         "queued.max.messages.kbytes": 16 * 1024,
-        # fetch ahead below it: the bound of small messages; 100,000 took 40 MB more
+        # limit for small messages: 100,000 took 40 MB more memory
         "queued.min.messages": 20_000,
     }
 )
@@ -204,7 +201,7 @@ FORCED: Mapping[str, tuple[Value, str]] = MappingProxyType(
         "group.id": ("windrow", "nothing is ever committed to a group, it only has to have a name"),
     }
 )
-"""Of consumers: value, and why no other is possible."""
+"""Values of consumers' properties that can't be changed, with the reasons."""
 
 _NO_CODE = "it makes the client load or run code"
 _NO_TRUST = "it switches a check of the broker's identity off"
@@ -226,7 +223,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "receive.message.max.bytes": "it follows fetch.max.bytes by itself",
     }
 )
-"""Well-known ones, each with its own reason."""
+"""Well-known properties that are refused, each with its reason."""
 
 REFUSED_PREFIXES: Mapping[str, str] = MappingProxyType(
     {

@@ -1,8 +1,7 @@
-"""How a question is put to the cluster: bounded tries, and what each failure means to a user.
+"""Requests of an AdminClient: repeated while that helps, with errors for the user.
 
-An answer that failed is never an answer: each result is taken out of its own future,
-whose error is either worth another try (the leader moves, the network broke) or named
-at once (no such topic, no right to see it).
+Each result is taken out of its own future. An error is either worth another try (the
+leader moves, the network broke), or raised at once (no such topic, no right to see it).
 """
 
 from __future__ import annotations
@@ -33,86 +32,95 @@ K = TypeVar("K")
 
 
 class Questions:
-    """A cluster's client, and the patience with it.
+    """Sends requests by a cluster's shared client, each for a bounded time.
 
-    Used by one thread; the client is everybody's.
+    Used by one thread; the client may be used by others.
     """
 
     def __init__(self, bootstrap: str, client: Client, patience: float) -> None:
-        """Asks nothing yet.
+        """Sends no request yet.
 
         Args:
             bootstrap: the cluster's address, for errors.
-            client: what asks; one that fails for good is not given to others any more.
-            patience: how long one question is asked again before giving up, in seconds.
+            client: the client; after a failure for good, `CLIENTS` drops it.
+            patience: how long a request is repeated before it fails, in seconds.
         """
         self.patience = patience
         self.admin = client.admin
         self._client = client
         self._bootstrap = bootstrap
-        self._news = False
+        self._topic_may_be_new = False
         self._began = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """How long one request may take."""
+        """Timeout of one request."""
         return min(REQUEST_SECONDS, self.patience)
 
-    def each(self, futures: Mapping[K, Future[Any]]) -> dict[K, Any]:
-        """Per key its answer, or the KafkaException that says why this one can't be
-        had; any other failure is raised, and is of all.
+    def results(self, futures: Mapping[K, Future[Any]]) -> dict[K, Any]:
+        """Result of each future, or the KafkaException that is about its key alone.
+
+        Raises:
+            KafkaException: an error that is about all of them, or is worth another try.
+            TimeoutError: no answer.
         """
         found: dict[K, Any] = {}
         for key, future in futures.items():
             try:
                 found[key] = self.result(future)
             except KafkaException as why:
-                if self.again(why.args[0]) or why.args[0].code() not in UNSEEN:
+                if self.is_retriable(why.args[0]) or why.args[0].code() not in UNSEEN:
                     raise
                 found[key] = why
         return found
 
     def result(self, future: Future[T]) -> T:
-        """The future's value.
+        """Waits for a future's value, but no longer once the cluster refused the login.
 
-        While it is waited for, the client's errors are heard: a refused login is not waited out.
+        librdkafka ends the request itself after its timeout. The deadline here is for a
+        future that librdkafka never completes.
 
-        librdkafka times the request out itself; the deadline here is for a future that
-        is never answered.
+        Raises:
+            KafkaException: the request failed, or the cluster doesn't let this client in.
+            TimeoutError: no answer.
         """
         deadline = time.monotonic() + self.seconds + 5
         while True:
             wait([future], HEAR_SECONDS)
-            self.admin.poll(0)  # serves errors and logs, which else would pile up
+            self.admin.poll(0)  # delivers the client's errors and logs
             if future.done() or self._turned_away or time.monotonic() > deadline:
                 break
         if not future.done() and self._turned_away:
-            raise KafkaException(
-                KafkaError(
-                    KafkaError._SSL  # noqa: SLF001
-                    if self._login is None
-                    else KafkaError.SASL_AUTHENTICATION_FAILED
-                )
-            )  # public
+            code = (
+                KafkaError._SSL  # noqa: SLF001
+                if self._login_error is None
+                else KafkaError.SASL_AUTHENTICATION_FAILED
+            )
+            raise KafkaException(KafkaError(code))
         return future.result(0)
 
-    def again(self, error: KafkaError) -> bool:
-        """Whether it is worth another try."""
+    def is_retriable(self, error: KafkaError) -> bool:
+        """Returns whether the request is worth another try after this error."""
         return not self._turned_away and (
-            error.code() in AGAIN or (error.code() in UNKNOWN and self._news)
+            error.code() in AGAIN or (error.code() in UNKNOWN and self._topic_may_be_new)
         )
 
     def ask(self, what: str, topic: str | None, question: Callable[[], T]) -> T:
-        """The answer, after bounded tries.
+        """Sends a request, again while that helps; returns the answer.
+
+        Args:
+            what: what is asked for, for errors.
+            topic: the topic or topics it is about, for errors.
+            question: sends the request and waits for the answer.
 
         Raises:
-            SpecError: it can't be had, and asking again won't help.
-            UnreachableError: no answer for all the patience.
+            SpecError: the request failed, and another try won't help.
+            UnreachableError: no answer within the patience.
         """
 
-        def again(why: Exception) -> bool:
+        def worth_another_try(why: Exception) -> bool:
             return (
-                self.again(why.args[0])
+                self.is_retriable(why.args[0])
                 if isinstance(why, KafkaException)
                 else isinstance(why, TimeoutError)
             )
@@ -120,31 +128,39 @@ class Questions:
         began = self._began = time.monotonic()
         try:
             with waiting_for(f"{self._bootstrap} to tell {what}"):
-                return repeated(lambda: self._with_news(question, began), again, self.patience)
+                return repeated(
+                    lambda: self._ask_while_new(question, began), worth_another_try, self.patience
+                )
         except TimeoutError:
             raise self.unreachable(what, topic, "no answer") from None
         except KafkaException as why:
-            raise self.named(what, topic, why.args[0]) from None
+            raise self.error_for(what, topic, why.args[0]) from None
 
-    def _with_news(self, question: Callable[[], T], began: float) -> T:
-        """The answer.
+    def _ask_while_new(self, question: Callable[[], T], began: float) -> T:
+        """Sends the request, again for a moment while the topic is unknown.
 
-        For a moment "no such topic" may only mean that the news is on its way: no
-        reason to say that nobody answers.
+        The topic may be so new that not every broker knows it. That isn't a broker that
+        doesn't answer, so these tries don't count as such.
         """
         while True:
-            self._news = time.monotonic() - began < NEWS_SECONDS
+            self._topic_may_be_new = time.monotonic() - began < NEWS_SECONDS
             try:
                 return question()
             except KafkaException as why:
-                if not self._news or why.args[0].code() not in UNKNOWN:
+                if not self._topic_may_be_new or why.args[0].code() not in UNKNOWN:
                     raise
             time.sleep(AGAIN_SECONDS)
 
-    def named(
+    def error_for(
         self, what: str, topic: str | None, error: KafkaError
     ) -> SpecError | UnreachableError:
-        """What an error of the client means to a user."""
+        """Makes the user's error from one of the client.
+
+        Args:
+            what: what was asked for.
+            topic: the topic or topics it was about.
+            error: the client's error.
+        """
         code = error.code()
         if code in UNKNOWN:
             do = "Check source.topic and bootstrap_servers, or create the topic."
@@ -163,67 +179,63 @@ class Questions:
             )
         if code == KafkaError.TOPIC_EXCEPTION:
             return SpecError(
-                "Kafka does not take this for a topic's name", "plan", "Fix source.topic.", topic
+                "Kafka does not accept this topic's name", "plan", "Fix source.topic.", topic
             )
-        if code in LOGIN or self._login is not None:
+        if code in LOGIN or self._login_error is not None:
             CLIENTS.leave(self._client)
-            text = self._login or self.scrub(error.str())
+            text = self._login_error or self.scrub(error.str())
             do = f"Check the sasl.* and ssl.* properties {PLACE}."
             return SpecError(f"The cluster refused the login: {text}", "plan", do, topic)
-        rejected = self._untrusted
+        rejected = self._certificate_error
         if rejected is not None:
             CLIENTS.leave(self._client)
             do = (
                 "See that ssl.ca.location (or ssl.ca.pem) under client names the CA of the brokers'"
-                " certificates, these are for the host names that clients use and have not expired,"
-                " and that the brokers accept the client's own, if they want one."
+                " certificates, that these are for the host names that clients use and have not"
+                " expired, and that the brokers accept the client's certificate, if they ask for"
+                " one."
             )
             return SpecError(
                 f"The TLS certificate is not accepted: {rejected[1]}", "plan", do, topic
             )
-        return self.unreachable(what, topic, self.heard or self.scrub(error.str()))
+        return self.unreachable(what, topic, self.client_error or self.scrub(error.str()))
 
     def unreachable(self, what: str, topic: str | None, why: str) -> UnreachableError:
-        """No answer, and the reason as far as it is known."""
+        """Makes the error of a request without an answer, with the reason if one is known."""
         CLIENTS.leave(self._client)
         text = f"{self._bootstrap} did not tell {what} within {self.patience:.0f} s: {why}"
         do = (
             "Check that the broker runs, can be reached, and speaks the client's security.protocol"
-            " (else PLAINTEXT); then try again."
+            " (PLAINTEXT if none is set); then try again."
         )
         return UnreachableError(text, "plan", do, topic)
 
     def scrub(self, text: str) -> str:
-        """A text of librdkafka without the secrets that it might quote."""
+        """Removes the secrets that a text of librdkafka might quote."""
         return self._client.scrub(text)
 
     @property
-    def heard(self) -> str | None:
-        """The client's own words since the question was put: the reason behind a timeout.
+    def client_error(self) -> str | None:
+        """The client's last error since the request was sent: the reason of a timeout.
 
-        "All brokers are down" only counts them.
+        "All brokers are down" is taken only where there is no other error.
         """
         said = [error for _, error in self._client.said_since(self._began)]
-        reasons = [
-            error
-            for error in said
-            if error.code() != KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
-        ]  # public
+        down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+        reasons = [error for error in said if error.code() != down]
         return self.scrub((reasons or said)[-1].str()) if said else None
 
     @property
-    def _login(self) -> str | None:
-        """Why the login was refused, which no further try would fix."""
+    def _login_error(self) -> str | None:
+        """The reason why the login was refused; None if it wasn't."""
         refused = [
             error for _, error in self._client.said_since(self._began) if error.code() in LOGIN
         ]
         return self.scrub(refused[-1].str()) if refused else None
 
     @property
-    def _untrusted(self) -> tuple[float, str] | None:
-        """When a certificate was not accepted for the first time since the question was
-        put, and why.
-        """
+    def _certificate_error(self) -> tuple[float, str] | None:
+        """The first refusal of a certificate since the request was sent: when, and why."""
         said = self._client.said_since(self._began)
         return next(
             ((at, self.scrub(error.str())) for at, error in said if untrusted(error.str())), None
@@ -231,10 +243,12 @@ class Questions:
 
     @property
     def _turned_away(self) -> bool:
-        """Whether no further try would help: the login was refused, or a certificate
-        was not accepted and no other broker answers.
+        """True if another try won't help.
+
+        Then the login was refused, or a certificate was not accepted and for a while no
+        other broker has answered.
         """
-        rejected = self._untrusted
-        return self._login is not None or (
+        rejected = self._certificate_error
+        return self._login_error is not None or (
             rejected is not None and time.monotonic() - rejected[0] > OTHERS_SECONDS
         )

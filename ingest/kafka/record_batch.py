@@ -1,10 +1,10 @@
-"""Batches of records as Kafka's log has them (the second version of the form), made of
-whole columns: without an object for each record.
+"""Record batches in Kafka's format (magic 2), made of whole columns.
 
-What a producer adds, its number, its epoch and the batch's place in the sequence, is
-put in last (`Batch.sealed`), with the checksum. Source: the description of the record
-batch in Kafka's documentation, "Message Format"; of LZ4's frames, "LZ4 Frame Format
-Description".
+There is no Python object for each record. The producer's id and epoch, the sequence
+number and the checksum are written last (`Batch.sealed`).
+
+Sources: "Message Format" in Kafka's documentation for record batches, "LZ4 Frame Format
+Description" for LZ4's frames.
 """
 
 from __future__ import annotations
@@ -25,33 +25,38 @@ Ints = npt.NDArray[np.int64]
 passes = Compiled("windrow.ingest.kafka.record_pass")
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
-_FROM = 21
-"""Where that begins which the checksum is of: the attributes, behind base offset,
-length, epoch, form and the checksum itself.
+_CHECKED_FROM = 21
+"""First byte that the checksum covers: that of the attributes.
+
+Before it are the base offset, the length, the leader epoch, the magic and the checksum.
 """
 
-_FORM, _LZ4, _TRANSACTIONAL = 2, 3, 16
+_MAGIC, _LZ4, _TRANSACTIONAL = 2, 3, 16
 _POLYNOMIAL = 0x82F63B78
 _FRAME = bytes.fromhex("04224d18607073")
-"""An LZ4 frame of blocks that don't lean on each other, of 4 MiB at most, without
-checksums: the batch has one.
+"""Header of an LZ4 frame of independent blocks of at most 4 MiB.
+
+It has no checksums, for the batch has one.
 """
 
 _BLOCK = 4 << 20
-_AS_IT_IS = 0x80000000
-_ROOM = 61
-"""Bytes that a record takes at most beside its key, value and headers: seven numbers of
-ten at most, less what none of them needs.
+_UNCOMPRESSED = 0x80000000
+_RECORD_ROOM = 61
+"""Most bytes of a record without the bytes of its key, value and headers.
+
+These are the attributes and six varints of at most ten bytes: the lengths of the record,
+its key and its value, the differences of its time and offset, the number of headers.
 """
 
 _HEADER_ROOM = 10
+"""Most bytes of the lengths of a header's name and value."""
 
 UNPACKED_BYTES = 4 << 20
-"""Of a batch, at most: who reads it unpacks all of it at once."""
+"""Most bytes of a batch before compression: a reader decompresses it as a whole."""
 
 
 class Producer(NamedTuple):
-    """Who has a transaction. `number`: Kafka's for its transactional id."""
+    """A transactional producer: its id (`number`) and its epoch."""
 
     number: int
     epoch: int
@@ -60,8 +65,8 @@ class Producer(NamedTuple):
 class Messages(NamedTuple):
     """Messages as columns.
 
-    `value`, `key`: bytes; `headers`: those that differ, by their names; `same`: those
-    that all have; `times`: in epoch milliseconds.
+    `headers` are those whose values differ between messages, `same` those that all
+    messages have. `times` are in milliseconds since 1970.
     """
 
     value: pa.BinaryArray
@@ -72,7 +77,10 @@ class Messages(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch, but for what `sealed` puts in."""
+    """An encoded batch without its producer, its sequence number and its checksum.
+
+    `base` and `last` are the first and the greatest timestamp.
+    """
 
     octets: bytearray
     records: int
@@ -80,20 +88,21 @@ class Batch(NamedTuple):
     last: int
 
     def sealed(self, producer: Producer, sequence: int) -> memoryview:
-        """The batch as part of its transaction.
+        """Writes the header of the batch as part of a transaction; returns its bytes.
 
-        `sequence`: records of the producer that stand before it in the topic-partition.
+        `sequence` is the number of records that the producer has sent to the
+        topic-partition before.
         """
-        length, form = len(self.octets) - 12, _LZ4 | _TRANSACTIONAL
+        length, attributes = len(self.octets) - 12, _LZ4 | _TRANSACTIONAL
         _HEAD.pack_into(
             self.octets,
             0,
             0,
             length,
             -1,
-            _FORM,
+            _MAGIC,
             0,
-            form,
+            attributes,
             self.records - 1,
             self.base,
             self.last,
@@ -101,57 +110,59 @@ class Batch(NamedTuple):
             sequence,
             self.records,
         )
-        struct.pack_into(">I", self.octets, _FROM - 4, crc32c(memoryview(self.octets)[_FROM:]))
+        struct.pack_into(
+            ">I", self.octets, _CHECKED_FROM - 4, crc32c(memoryview(self.octets)[_CHECKED_FROM:])
+        )
         return memoryview(self.octets)
 
 
 class Batching:
-    """Cuts messages into batches, as large as a topic takes them.
+    """Cuts messages into batches that are as large as the topic accepts.
 
-    Keeps how far the last ones could be compressed. Used by one thread.
+    Remembers how well the last batch could be compressed. Used by one thread.
 
     Args:
-        most: bytes of a batch that a topic takes (`max.message.bytes`); a message that
-            takes more has a batch of its own.
-        unpacked: the same before it is compressed; a broker that packs batches anew
-            measures what comes of that.
+        max_bytes: most bytes of a batch (the topic's `max.message.bytes`). A larger
+            message has a batch of its own.
+        max_unpacked: most bytes of a batch before compression. It matters where a broker
+            compresses batches in another way and checks the size of the result.
     """
 
-    def __init__(self, most: int, unpacked: int = UNPACKED_BYTES) -> None:
-        self._most, self._unpacked = most, unpacked
-        self._least = self._before = max(1, min(most // 2, unpacked))
+    def __init__(self, max_bytes: int, max_unpacked: int = UNPACKED_BYTES) -> None:
+        self._max_bytes, self._max_unpacked = max_bytes, max_unpacked
+        self._least_room = self._next_room = max(1, min(max_bytes // 2, max_unpacked))
 
     def batches(self, messages: Messages, rows: Ints) -> Iterator[Batch]:
-        """The batches of some messages, which one topic-partition is to have in this order.
+        """Encodes the messages of one topic-partition as batches, in this order.
 
         Args:
-            messages: those among which they are.
-            rows: which they are.
+            messages: messages, also of other topic-partitions.
+            rows: the rows of this topic-partition's messages.
         """
-        written = _Records(messages, rows)
+        records = _Records(messages, rows)
         first = 0
         while first < len(rows):
-            stop = written.stop(first, self._before)
-            batch = written.batch(first, stop)
-            room, size = written.room(first, stop), len(batch.octets)
-            if size > self._most and batch.records > 1:
-                self._before = max(1, min(room, self._before) // 2)
+            stop = records.stop(first, self._next_room)
+            batch = records.batch(first, stop)
+            room, size = records.room(first, stop), len(batch.octets)
+            if size > self._max_bytes and batch.records > 1:
+                self._next_room = max(1, min(room, self._next_room) // 2)
                 continue
             yield batch
             first = stop
-            # Not all of what the next ones could have, by the last one: what doesn't
-            # fit is encoded twice.
-            self._before = max(
-                self._least, min(self._unpacked, room * self._most * 3 // (4 * size))
+            # Three quarters of what would fit if the next batch were compressed as well as
+            # this one: a batch that doesn't fit is encoded twice.
+            self._next_room = max(
+                self._least_room, min(self._max_unpacked, room * self._max_bytes * 3 // (4 * size))
             )
 
 
 class _Records:
-    """Some messages on their way into batches."""
+    """The messages of some rows, to be encoded as records."""
 
     def __init__(self, messages: Messages, rows: Ints) -> None:
         named = [name.encode() for name, _ in messages.headers]
-        self._names, others, self._kept = _names(named, messages.same)
+        self._names, others, self._referenced = _header_names(named, messages.same)
         columns = (messages.value, messages.key, *(column for _, column in messages.headers))
         self._columns = np.array([addresses(column) for column in columns], np.int64)
         self._messages, self._rows, self._headers = (
@@ -161,7 +172,7 @@ class _Records:
         )
         room = np.full(
             len(rows),
-            _ROOM + len(others) + sum(_HEADER_ROOM + len(name) for name in named),
+            _RECORD_ROOM + len(others) + sum(_HEADER_ROOM + len(name) for name in named),
             np.int64,
         )
         for column in columns:
@@ -169,17 +180,17 @@ class _Records:
         self._ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(room)])
 
     def room(self, first: int, stop: int) -> int:
-        """Bytes that these take at most, before they are compressed."""
+        """Most bytes of the records [first, stop) before compression."""
         return int(self._ends[stop] - self._ends[first])
 
     def stop(self, first: int, room: int) -> int:
-        """Up to which they fit into so many; one does."""
+        """End of the records from `first` on that fit into the room; at least one record."""
         return max(
             int(np.searchsorted(self._ends, self._ends[first] + room, side="right")) - 1, first + 1
         )
 
     def batch(self, first: int, stop: int) -> Batch:
-        """These."""
+        """Encodes the records [first, stop) as a batch."""
         some, scratch = self._rows[first:stop], np.empty(self.room(first, stop), np.uint8)
         times = self._messages.times
         own = times[some]
@@ -191,15 +202,18 @@ class _Records:
 
 
 def crc32c(octets: memoryview) -> int:
-    """The checksum of bytes that a record batch has."""
+    """Checksum of a record batch (CRC-32C)."""
     view = np.frombuffer(octets, np.uint8)
     return int(passes.crc32c(_tables(), view.ctypes.data, len(view)))
 
 
 def by_key(keys: pa.BinaryArray, count: int, without: int) -> Ints:
-    """Of each message the partition that Java's clients give it, among so many.
+    """Partition of each message by its key, as Java's clients choose it.
 
-    `without`: that of those that have no key.
+    Args:
+        keys: the messages' keys.
+        count: number of partitions.
+        without: partition of messages without a key.
     """
     chosen = np.full(len(keys), without, np.int64)
     passes.murmur2(np.array([addresses(keys)], np.int64), count, chosen)
@@ -207,7 +221,7 @@ def by_key(keys: pa.BinaryArray, count: int, without: int) -> Ints:
 
 
 def addresses(column: pa.Array) -> list[int]:
-    """A column of bytes as passes are told of it: see `record_pass.DATA`."""
+    """Addresses of a column of bytes for compiled passes: see `record_pass.DATA`."""
     present, ends, data = column.buffers()
     return [
         0 if data is None else data.address,
@@ -223,15 +237,20 @@ def _ends(column: pa.Array) -> npt.NDArray[np.int32]:
     ]
 
 
-def _names(
+def _header_names(
     named: Sequence[bytes], same: Sequence[tuple[str, bytes]]
 ) -> tuple[Ints, bytes, list[Any]]:
-    """See `record_pass.put_records`; the headers that all have; and what must live as
-    long as the addresses are used.
+    """Encodes headers' names, and the headers that all messages have.
+
+    Returns:
+        Addresses and lengths as `record_pass.put_records` takes them, the encoded headers
+        that all messages have, and the arrays at the addresses, which have to live as long
+        as the addresses are used.
     """
-    others = b"".join(_sized(name.encode()) + _sized(value) for name, value in same)
-    texts = [np.frombuffer(text or b"\0", np.uint8) for text in (*map(_sized, named), others)]
-    lengths = [len(_sized(name)) for name in named] + [len(others)]
+    others = b"".join(_with_length(name.encode()) + _with_length(value) for name, value in same)
+    encoded = [_with_length(name) for name in named] + [others]
+    texts = [np.frombuffer(text or b"\0", np.uint8) for text in encoded]
+    lengths = [len(text) for text in encoded]
     return (
         np.array([(text.ctypes.data, n) for text, n in zip(texts, lengths, strict=True)], np.int64),
         others,
@@ -239,7 +258,7 @@ def _names(
     )
 
 
-def _sized(octets: bytes) -> bytes:
+def _with_length(octets: bytes) -> bytes:
     word, out = len(octets) << 1, bytearray()
     while word >= 128:
         out.append(word & 127 | 128)
@@ -248,14 +267,14 @@ def _sized(octets: bytes) -> bytes:
 
 
 def _compressed(octets: npt.NDArray[np.uint8]) -> bytearray:
-    """Room for a batch's head, and its records in an LZ4 frame."""
+    """Room for a batch's header, and the records in an LZ4 frame."""
     out, codec = bytearray(_HEAD.size), pa.Codec("lz4_raw")
     out += _FRAME
     for start in range(0, len(octets), _BLOCK):
         block = pa.py_buffer(octets[start : start + _BLOCK])
         smaller = codec.compress(block)
         plain = smaller.size >= block.size
-        out += struct.pack("<I", block.size | _AS_IT_IS if plain else smaller.size)
+        out += struct.pack("<I", block.size | _UNCOMPRESSED if plain else smaller.size)
         out += memoryview(block if plain else smaller)
     out += bytes(4)
     return out
@@ -263,7 +282,7 @@ def _compressed(octets: npt.NDArray[np.uint8]) -> bytearray:
 
 @cache
 def _tables() -> Ints:
-    """For eight bytes at once: the n-th is of a byte that n more bytes stand behind."""
+    """Tables for CRC-32C of eight bytes a step; the n-th is for a byte before n others."""
     tables = np.zeros((8, 256), np.int64)
     for byte in range(256):
         crc = byte

@@ -1,4 +1,4 @@
-"""The passes over records on their way into batches. Compiled, because they see every byte."""
+"""Compiled passes that encode messages as records, sum them up, and partition by key."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from windrow.ingest.native.pointers import byte_at, copy_bytes, int32_at, int64_
 Ints = npt.NDArray[np.int64]
 
 DATA, ENDS, PRESENT, FIRST = range(4)
-"""What is told of a column of bytes: the addresses of its bytes, of its offsets and of
-its bitmap (0: nothing is null), and at which place of all three the batch begins.
+"""Fields of a column of bytes.
+
+They are the addresses of its bytes, its offsets and its bitmap (0: no nulls), and the
+column's first place in all three.
 """
 
 ADDRESS, LENGTH = range(2)
-"""What is told of bytes that are the same in each record."""
+"""Fields of bytes that are the same in each record."""
 
 _INT = types.int64
 _INTS = types.int64[::1]
@@ -38,7 +40,7 @@ def _begin(columns: Any, column: int, row: int) -> Any:
 
 @part
 def _length(columns: Any, column: int, row: int) -> Any:
-    """Of a cell; -1 where it is null."""
+    """Length of a cell; -1 where it is null."""
     if _is_null(columns, column, row):
         return np.int64(-1)
     return _begin(columns, column, row + 1) - _begin(columns, column, row)
@@ -67,7 +69,7 @@ def _put_varint(at: Any, value: Any) -> Any:
 
 @part
 def _room(length: Any) -> Any:
-    """What a cell takes, with its length before it."""
+    """Bytes of a cell with its length before it."""
     return _varint_length(length) + max(length, np.int64(0))
 
 
@@ -85,18 +87,17 @@ def _put_cell(columns: Any, column: int, row: int, at: Any) -> Any:
 def put_records(
     columns: Any, names: Any, rows: Ints, times: Ints, base: int, count: int, out: int
 ) -> int:
-    """Write the records of some rows behind each other, as the second version of
-    Kafka's record batches has them; the bytes that they take.
+    """Encodes the messages of some rows as records of magic 2; returns their bytes' number.
 
     Args:
-        columns: of value, key and each header that differs: see `DATA`.
-        names: of each header that differs its name, with its length before it, and last
-            all other headers as written: see `ADDRESS`.
-        rows: which, in their order.
-        times: of each row in epoch milliseconds.
-        base: the time that a batch's times are counted from.
-        count: how many headers each record has.
-        out: the address of room for them.
+        columns: the value, the key and each header whose values differ: see `DATA`.
+        names: the names of these headers with their lengths before them, and last all
+            other headers as encoded: see `ADDRESS`.
+        rows: the rows, in the order of the records.
+        times: time of each message, in milliseconds since 1970.
+        base: the time from which a batch's times are counted.
+        count: number of headers of each record.
+        out: address of the room for the records.
     """
     at, headers, others = out, columns.shape[0] - 2, names.shape[0] - 1
     for delta in range(len(rows)):
@@ -129,12 +130,12 @@ def put_records(
 
 @compiled(_INT(_TABLE, _INT, _INT))
 def crc32c(tables: Any, start: int, length: int) -> int:
-    """The checksum of bytes that a record batch has (CRC-32C), eight of them a step.
+    """Checksum of bytes (CRC-32C), eight bytes a step.
 
     Args:
-        tables: `record_batch.TABLES`.
-        start: the address of the bytes.
-        length: how many.
+        tables: `record_batch._tables`.
+        start: address of the bytes.
+        length: number of the bytes.
     """
     crc: Any = np.int64(0xFFFFFFFF)
     at, end = start, start + length
@@ -160,13 +161,14 @@ def crc32c(tables: Any, start: int, length: int) -> int:
 
 @compiled(types.void(_TABLE, _INT, _INTS))
 def murmur2(columns: Any, count: int, partitions: Ints) -> None:
-    """Into which partition of so many each row goes by its key, as Java's clients have
-    it; those without a key are left as they are.
+    """Partition of each row by its key, as Java's clients choose it.
+
+    Rows without a key keep the partition that they have.
 
     Args:
-        columns: of the key alone: see `DATA`.
-        count: how many partitions there are.
-        partitions: gets them.
+        columns: the key alone: see `DATA`.
+        count: number of partitions.
+        partitions: receives the partitions.
     """
     m, mask = np.int64(0x5BD1E995), np.int64(0xFFFFFFFF)
     for row in range(len(partitions)):

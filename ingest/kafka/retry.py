@@ -1,8 +1,7 @@
-"""How patiently a cluster is asked: the waits, the tries, and what is believed only
-when it is told again.
+"""Timeouts, retries, and the confirmation of bad news from a cluster.
 
-For how long a question is repeated in all is the caller's to say; `PATIENCE_SECONDS`
-where nobody does.
+The caller chooses how long a request is repeated in all; the default is
+`PATIENCE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -16,69 +15,73 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Collection[object])
 
 PATIENCE_SECONDS = 30.0
-"""How long one question is asked again before it is said that nobody answers."""
+"""How long a request is repeated before it fails."""
 
 REQUEST_SECONDS = 10.0
-"""How long one request may take."""
+"""Timeout of one request."""
 
 AGAIN_SECONDS, MOST_SECONDS = 0.1, 2.0
-"""Between the first two tries of a question, and at most between two.
+"""Pause between the first two tries of a request, and the longest one between two.
 
-A step that the client says may be repeated waits no longer than the first.
+A step of a transaction that librdkafka calls retriable is repeated after the first.
 """
 
 NEWS_SECONDS = 1.0
-"""How long the news of a topic that was just made may take to reach the broker that is asked."""
+"""How long a broker may not know of a topic that was just created."""
 
 OTHERS_SECONDS = 2.0
-"""How long other brokers have to answer once one has turned the client away, or its
-certificate was not accepted.
+"""How long other brokers have to answer once one has refused the client.
+
+The same holds where a broker's certificate was not accepted.
 """
 
 HEAR_SECONDS = 0.05
-"""How often a client that waits for an answer is asked what it has heard of its connections."""
+"""How often a client's errors are looked at while it waits for an answer."""
 
 POLL_SECONDS = 0.05
-"""How long a consumer is waited for before it is looked whether it goes on at all."""
+"""How long one poll of a consumer waits."""
 
 QUIET_SECONDS = 1.0
-"""After so long it is doubted that anything will come: the client tells late, or never,
-of a topic that isn't there or a refused login.
+"""How long a consumer may receive nothing before the cluster is asked for the reason.
+
+The client reports a deleted topic or a refused login late, or never.
 """
 
 CONNECT_SECONDS = 5.0
-"""How long a client may take to find a broker, for a question that only saves time."""
+"""Timeout of a request that is sent only to save time."""
 
 CALL_SECONDS = 30.0
-"""How long one call of a transaction may take."""
+"""Timeout of one call of a transaction."""
 
 LEAVE_SECONDS = 5.0
-"""How long a transaction that is given up may take to end; what can't be ended the
-broker ends by itself.
-"""
+"""Timeout of the abort of a transaction; without it, the broker aborts it later."""
 
 SEEN_SECONDS = 5.0
-"""How long readers of committed messages may take to come past what was committed."""
+"""How long readers of committed messages may take to see what was committed."""
 
 LOOK_SECONDS = 0.005
-"""Between two looks whether they have."""
+"""Pause between two looks whether they do."""
 
 TIMES, APART_SECONDS = 3, 1.5
-"""How often, and how far apart, bad news is told before it is believed: a leader that
-was just elected may say that a log ends too early (KAFKA-7703), and a broker that is
-behind with its metadata that a topic is gone.
+"""How often bad news has to come before it is believed, and the pause in between.
+
+A leader that was just elected may report a log's end too low (KAFKA-7703), and a broker
+with old metadata may report a topic as deleted.
 """
 
 
 def repeated(question: Callable[[], T], worth: Callable[[Exception], bool], patience: float) -> T:
-    """An answer, asked for again as long as what failed is `worth` another try and
-    there is patience, in seconds; else that is raised.
+    """Sends a request, again while an error is worth it; returns the answer.
+
+    Args:
+        question: sends the request and waits for the answer.
+        worth: returns whether an error is worth another try.
+        patience: how long to try, in seconds; then the last error is raised.
     """
     deadline, wait = time.monotonic() + patience, AGAIN_SECONDS
     while True:
-        pause = wait + random.uniform(  # noqa: S311
-            0, AGAIN_SECONDS
-        )  # no secret: many that ask at once shall not go on doing so
+        # at random, so that many clients don't all repeat their requests at once
+        pause = wait + random.uniform(0, AGAIN_SECONDS)  # noqa: S311
         try:
             return question()
         except Exception as why:
@@ -89,9 +92,12 @@ def repeated(question: Callable[[], T], worth: Callable[[Exception], bool], pati
 
 
 def surely(suspects: C, look: Callable[[C], C], pause: Callable[[float], None]) -> C:
-    """What is left of the suspects of a first look after each of the other looks.
+    """Looks at suspects again, some time apart; returns those that are left each time.
 
-    `look`: those of some suspects that still are.
+    Args:
+        suspects: the suspects of a first look.
+        look: returns those of some suspects that still are suspects.
+        pause: waits for some seconds.
     """
     for _ in range(TIMES - 1):
         if not suspects:

@@ -1,4 +1,4 @@
-"""A piece of one topic-partition, read for its timestamps only."""
+"""Scan of a range of one topic-partition for the messages' timestamps."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from windrow.ingest.kafka.retry import POLL_SECONDS, QUIET_SECONDS
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Stamps
 
-Doubt = Callable[[TopicPartition, int, int, KafkaError | None, float], None]
-"""Told where a scan stands, its stop, what the client said (None: nothing), and for how
-many seconds nothing has come.
+OnStall = Callable[[TopicPartition, int, int, KafkaError | None, float], None]
+"""Raises the reason why a scan can't go on; returns if it can.
 
-Raises why the scan can't go on; else it does.
+Arguments: the topic-partition, the scan's position and its stop, the client's error if
+there is one, and for how many seconds no message has come.
 """
 
 _FIRST, _MOST = 64, 4096
+"""Messages of the first chunk, and of the largest ones."""
 
-_MOST_AHEAD: Mapping[str, int] = MappingProxyType(
+_LESS_AHEAD: Mapping[str, int] = MappingProxyType(
     {
-        # most scans look at few messages; a long one takes a little longer for it
+        # most scans look at few messages; a long one takes a little longer with this
         "fetch.message.max.bytes": 256 * 1024,
-        # what the broker still holds for the last scan, at the log's end, the next one
-        # waits for
+        # how long the broker holds back an answer at the log's end, for which the next scan
+        # waits
         "fetch.wait.max.ms": 1,
         "queued.min.messages": 1_000,
     }
@@ -39,96 +40,101 @@ _MOST_AHEAD: Mapping[str, int] = MappingProxyType(
 
 
 def scanning(properties: Mapping[str, Value]) -> dict[str, Value]:
-    """A consumer's properties, with which a scan fetches little ahead; a user who chose
-    less gets less.
-    """
+    """Properties of a consumer that fetches little ahead, or less if the user chose less."""
     return dict(properties) | {
-        name: min(int(properties[name]), most) for name, most in _MOST_AHEAD.items()
+        name: min(int(properties[name]), most) for name, most in _LESS_AHEAD.items()
     }
 
 
 def scan(
-    consumer: ck.Consumer, tp: TopicPartition, start: int, stop: int, doubt: Doubt
+    consumer: ck.Consumer, tp: TopicPartition, start: int, stop: int, on_stall: OnStall
 ) -> Iterator[Stamps]:
-    """The visible messages of [start, stop), in chunks that grow from `_FIRST` to
-    `_MOST`: most callers stop within the first.
+    """Reads the timestamps of the visible messages of [start, stop), in growing chunks.
 
-    Ends when the position reaches `stop`, not when a message does: the last offsets may
-    be markers, aborted, or compacted away. The consumer may have served another scan:
-    the client drops what it had fetched for an earlier assignment.
+    Most callers stop within the first chunk. The scan ends when the consumer's position
+    reaches `stop`, not when a message does: the last offsets may be transaction markers,
+    aborted, or compacted away. The consumer may have served another scan; the client
+    drops the messages that it had fetched for that assignment.
     """
     consumer.assign([ck.TopicPartition(tp.topic, tp.partition, start)])
     position, size = start, _FIRST
     while position < stop:
-        chunk, position = _chunk(consumer, tp, (start, position, stop), size, doubt)
+        chunk, position = _chunk(consumer, tp, (start, position, stop), size, on_stall)
         if chunk.offsets.size:
             yield chunk
         size = min(2 * size, _MOST)
 
 
 def _chunk(
-    consumer: ck.Consumer, tp: TopicPartition, place: tuple[int, int, int], size: int, doubt: Doubt
+    consumer: ck.Consumer,
+    tp: TopicPartition,
+    place: tuple[int, int, int],
+    size: int,
+    on_stall: OnStall,
 ) -> tuple[Stamps, int]:
-    """At most `size` messages, and the position after them.
+    """Reads at most `size` messages; returns them and the position behind them.
 
-    `place`: the scan's start, its position, its stop.
+    `place` is the scan's start, its position, and its stop.
     """
     found: list[tuple[int, int, int]] = []
     start, position, stop = place
     moved, due = time.monotonic(), QUIET_SECONDS
     while position < stop and len(found) < size:
-        taken, before, doubtful = _taken(consumer, size - len(found)), position, None
+        taken, before, doubtful = _received(consumer, size - len(found)), position, None
         for message in taken:
             if message.error() is not None:
-                position = max(position, _passed(consumer, tp, message, started=position > start))
-                doubtful = message if _doubtful(message) else doubtful
+                position = max(
+                    position, _next_offset(consumer, tp, message, started=position > start)
+                )
+                doubtful = message if _is_unexpected(message) else doubtful
             elif (stamp := _stamp(message))[0] < stop:
                 found.append(stamp)
                 position = stamp[0] + 1
             else:
                 position = stop
         if not taken:
-            position = max(position, _passed(consumer, tp, None, started=position > start))
+            position = max(position, _next_offset(consumer, tp, None, started=position > start))
         if position > before:
             moved, due = time.monotonic(), QUIET_SECONDS
         quiet = time.monotonic() - moved
         if position < stop and (doubtful is not None or quiet >= due):
-            doubt(tp, position, stop, None if doubtful is None else doubtful.error(), quiet)
+            on_stall(tp, position, stop, None if doubtful is None else doubtful.error(), quiet)
             due = 2 * quiet if quiet >= due else due
     return _stamps(found), position
 
 
-def _taken(consumer: ck.Consumer, most: int) -> list[ck.Message]:
-    """What is there, at most so many; if nothing is, what comes first.
+def _received(consumer: ck.Consumer, most: int) -> list[ck.Message]:
+    """Messages that the client has, at most so many; if it has none, the next one.
 
-    Asked for several with a timeout, it waits for all of them.
+    `consume` with a timeout would wait until it has all of them.
     """
-    there: list[ck.Message] = consumer.consume(most, 0)
-    if there:
-        return there
+    fetched: list[ck.Message] = consumer.consume(most, 0)
+    if fetched:
+        return fetched
     first = consumer.poll(POLL_SECONDS)
     return [] if first is None else [first]
 
 
-def _doubtful(message: ck.Message) -> bool:
-    """Whether the client said something that will not pass by itself, as a broken
-    connection will; or that the log ends here.
+def _is_unexpected(message: ck.Message) -> bool:
+    """Returns whether this is an error that the client won't recover from by itself.
+
+    The end of the log counts as one.
     """
     error = message.error()
     return error is not None and error.code() not in PASSING
 
 
-def _passed(
+def _next_offset(
     consumer: ck.Consumer, tp: TopicPartition, message: ck.Message | None, *, started: bool
 ) -> int:
-    """The next offset, also over what is invisible, as far as it is known; negative: not at all.
+    """Next offset behind invisible messages, as far as known; negative: unknown.
 
-    The client's own position is that of an earlier scan of the same topic-partition
-    until something of this one was seen.
+    The client's own position may still be that of an earlier scan of the same
+    topic-partition, until a message of this one has come.
     """
     error = None if message is None else message.error()
     if error is not None and error.code() == END:
-        return cast("int", message.offset())  # type: ignore[union-attr]  # there is a message where there is an error
+        return cast("int", message.offset())  # type: ignore[union-attr]  # an error is a message's
     return (
         int(consumer.position([ck.TopicPartition(tp.topic, tp.partition)])[0].offset)
         if started
@@ -139,7 +145,7 @@ def _passed(
 def _stamp(message: ck.Message) -> tuple[int, int, int]:
     kind, milliseconds = message.timestamp()
     epoch = message.leader_epoch()
-    offset = cast("int", message.offset())  # there is one wherever there is no error
+    offset = cast("int", message.offset())  # never None where there is no error
     return (
         offset,
         -1 if kind == ck.TIMESTAMP_NOT_AVAILABLE else milliseconds,

@@ -326,7 +326,7 @@ def test_what_a_reference_may_not_tell() -> None:
         "client.id is no secret: write its value, or a template"
     ]
     [problem] = problems({**LOGIN, "sasl.password": InFile("password")})
-    assert problem.startswith("sasl.password must name its file by the whole path")
+    assert problem.startswith("sasl.password must name its file by an absolute path")
 
 
 def test_a_secret_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

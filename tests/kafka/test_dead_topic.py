@@ -126,7 +126,7 @@ def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
         pytest.raises(
             RefusedError,
             match=(
-                r"doesn't take a dead letter of window .*\(commit, shop.orders\[3\]@2\)."
+                r"doesn't accept a dead letter of window .*\(commit, shop.orders\[3\]@2\)."
                 r" .*max.message.bytes"
             ),
         ),

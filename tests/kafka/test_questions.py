@@ -142,12 +142,12 @@ def test_what_one_topic_lacks_says_nothing_of_the_others() -> None:
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.TOPIC_EXCEPTION,
     ):
-        found = asked.each({"a": answered("yes"), "b": failed(code), "c": answered("too")})
+        found = asked.results({"a": answered("yes"), "b": failed(code), "c": answered("too")})
         assert (found["a"], found["c"]) == ("yes", "too")
         assert isinstance(found["b"], KafkaException)
     for code in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
         with pytest.raises(KafkaException):
-            asked.each({"a": answered("yes"), "b": failed(code)})
+            asked.results({"a": answered("yes"), "b": failed(code)})
 
 
 def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(

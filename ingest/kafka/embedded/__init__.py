@@ -1,1 +1,1 @@
-"""A real Kafka, one node, on loopback, and where its programs come from."""
+"""An embedded Kafka: one broker on 127.0.0.1, and the download of its programs."""

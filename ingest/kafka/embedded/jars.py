@@ -1,5 +1,6 @@
-"""Java, and the jars of the embedded broker: found in a cache, fetched once by Maven
-where they are missing.
+"""Java, and the jars of the embedded broker.
+
+The jars are in a cache, which Maven fills once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from windrow.ingest.errors import SpecError, UnreachableError
 
 KAFKA = "4.3.0"
 JAVA_MAJORS = (17, 21)
-"""What Kafka's server and Spark both run on."""
+"""Java versions that both Kafka's server and Spark run on."""
 
 POM = Path(__file__).with_name("kafka-pom.xml")
 _MAVEN_SECONDS = 600
@@ -23,15 +24,13 @@ _INSTALL = "apt-get install -y openjdk-17-jdk-headless maven"
 
 
 def java_command() -> str | None:
-    """The java that Spark would take too: JAVA_HOME's, else the one on the path."""
+    """Path of the java that Spark takes too: that of JAVA_HOME, else that on the path."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
 
 
 def java_problem() -> str | None:
-    """What is wrong with this machine's Java, in one sentence that ends with the cure;
-    None if nothing is.
-    """
+    """The problem of this machine's Java and its solution, in one sentence; None if fine."""
     wanted = " or ".join(map(str, JAVA_MAJORS))
     java = java_command()
     if java is None:
@@ -54,12 +53,13 @@ def java_problem() -> str | None:
 
 
 def find_jars() -> Path:
-    """The folder with Kafka's jars: $WINDROW_KAFKA_JARS, else the project's cache,
-    which Maven fills on first use.
+    """Folder with Kafka's jars: $WINDROW_KAFKA_JARS, else the project's cache.
+
+    Maven fills the cache on first use.
 
     Raises:
-        SpecError: $WINDROW_KAFKA_JARS names a folder without Kafka in it.
-        UnreachableError: Maven is missing, or could not bring the jars.
+        SpecError: $WINDROW_KAFKA_JARS names a folder without Kafka's jars.
+        UnreachableError: Maven is missing, or could not download the jars.
     """
     named = os.environ.get("WINDROW_KAFKA_JARS")
     if named:
@@ -72,15 +72,13 @@ def find_jars() -> Path:
 
 
 def root() -> Path:
-    """The checkout if this is one, else where the user stands: nothing is written
-    beside installed packages.
-    """
+    """The checkout, or the current folder where windrow is an installed package."""
     checkout = Path(__file__).parents[4]
     return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
 
 
 def _fetch(cache: Path) -> Path:
-    """Bring the jars beside the cache, then rename: a cache that exists is complete."""
+    """Downloads the jars to another folder and renames it: a cache is always complete."""
     maven = shutil.which("mvn")
     if maven is None:
         raise UnreachableError(
@@ -106,7 +104,7 @@ def _fetch(cache: Path) -> Path:
         try:
             jars.rename(cache)
         except OSError:
-            if not cache.is_dir():  # else another process was first, and its copy is as good
+            if not cache.is_dir():  # else another process was first, with the same jars
                 raise
     return cache
 

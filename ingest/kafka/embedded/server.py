@@ -1,17 +1,18 @@
-"""A real Kafka, one node, on loopback: for `make demo`, `windrow broker run` and the tests.
+"""A Kafka broker on 127.0.0.1, for `make demo`, `windrow broker run` and the tests.
 
-Everything it has lies in one folder.
+All of its files are in one folder.
 
-    folder/ports.json          the ports and the cluster id, chosen once: a restart keeps them
-    folder/server.properties   written at each start from the above
-    folder/data/               Kafka's log; folder/formatted says that it was formatted to the end
+    folder/ports.json          the ports and the cluster id; a restart keeps them
+    folder/server.properties   written at each start from ports.json
+    folder/data/               Kafka's log
+    folder/formatted           exists once folder/data is formatted completely
     folder/broker.pid          pid and start time of the process
-    folder/stopped             there from a stop to the next start: the end was wanted
-    folder/broker.log          what it says, appended
-    folder/lock                held while a process starts or stops the broker
+    folder/stopped             exists from a stop to the next start: the broker did not crash
+    folder/broker.log          the broker's output, appended
+    folder/lock                locked while a process starts or stops the broker
 
-A pid file may outlive its process, and the number may then be another program's:
-nothing is signalled whose start time or command line differs.
+A pid file may outlive its process, and another program may then have the pid. So a
+process is signalled only if its start time and its command line are the broker's.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 _START_SECONDS = 90.0
 _STOP_SECONDS = 30.0
-_SLICE_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 # below Linux's ephemeral range: no outgoing connection can take the port between stop
 # and restart
 _PORTS = (20_000, 32_000)
@@ -85,11 +86,11 @@ log.cleaner.backoff.ms=500
 num.network.threads=2
 num.io.threads=4
 """
-"""One node: every replication factor is 1.
+"""Settings of a single broker, with a replication factor of 1.
 
-Messages have old timestamps in tests and demo, so nothing expires by time unless a
-topic says so; retention and compaction, where a topic asks for them, look often. After
-a kill the controller waits a session out before it takes the broker back.
+Messages have old timestamps in tests and in the demo, so nothing expires by time unless
+a topic says so. Retention and compaction run often, for topics that ask for them. The
+session is short, because after a kill the controller waits until it has timed out.
 """
 
 
@@ -99,25 +100,25 @@ class _Ports(msgspec.Struct, frozen=True):
     cluster: str
 
 
-_BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For a program that ends in a moment: half of its time went into making it fast."""
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a Java program that ends soon; without them the JIT took half of its time."""
 
 
 class _Pid(msgspec.Struct, frozen=True):
-    """A process that can't be mistaken for a later one with the same number."""
+    """A process by its pid and start time: another process may have the same pid later."""
 
     pid: int
     started: float
 
 
 class EmbeddedBroker:
-    """One broker in one folder.
+    """A broker in a folder.
 
-    Any process may start, find, or stop it: the state is in the folder, not in this object.
+    Any process may start, find or stop it: its state is in the folder, not in this object.
     """
 
     def __init__(self, folder: Path, jars: Path, port: int | None = None) -> None:
-        """`folder` is made if missing; `port` None: the one of the last start, else a free one."""
+        """Starts nothing yet; without `port`, that of the last start or a free one is taken."""
         self._folder = folder.resolve()
         self._jars = jars.resolve()
         self._port = port
@@ -125,10 +126,10 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """`127.0.0.1:port`.
+        """The broker's address, 127.0.0.1 and its port.
 
         Raises:
-            UnreachableError: it was never started in this folder.
+            UnreachableError: no broker was ever started in this folder.
         """
         ports = self._read("ports.json", _Ports)
         if ports is None:
@@ -140,24 +141,22 @@ class EmbeddedBroker:
         return f"127.0.0.1:{ports.broker}"
 
     def running(self) -> bool:
-        """Whether this folder's broker process lives."""
+        """True if the broker's process lives."""
         return self._process() is not None
 
     def stopped(self) -> bool:
-        """Whether its end was asked for with `stop`, by any process: tells a broker
-        that was stopped from one that died.
-        """
+        """True if any process has called `stop` since the last start; False after a crash."""
         return (self._folder / "stopped").exists()
 
     def start(self) -> Self:
-        """Format the storage if needed, start the broker and wait until it answers.
+        """Formats the storage if needed, starts the broker and waits until it answers.
 
-        A broker that already runs in this folder is taken over.
+        A broker that already runs in this folder is used.
 
         Raises:
-            SpecError: it runs already, on another port than asked for.
+            SpecError: it already runs on another port.
             UnreachableError: Java is missing, a port is taken, or the broker does not
-                come up; with the last lines of its log.
+                start; with the last lines of its log.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
@@ -175,19 +174,19 @@ class EmbeddedBroker:
                     f" {self._port}"
                 )
                 raise SpecError(what, "setup", "Stop it first.")
-            self._await(process)
+            self._wait_until_ready(process)
         return self
 
     def stop(self) -> None:
-        """SIGTERM, a bounded wait, then SIGKILL. Nothing happens if it doesn't run."""
+        """Sends SIGTERM, and SIGKILL if the broker hasn't ended after a while."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """As `kill -9`: what a crash of the broker looks like."""
+        """Sends SIGKILL, as a crash of the broker."""
         self._end(signal.SIGKILL)
 
     def __enter__(self) -> Self:
-        """Started."""
+        """Starts the broker."""
         return self.start()
 
     def __exit__(
@@ -196,7 +195,7 @@ class EmbeddedBroker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stopped."""
+        """Stops the broker."""
         self.stop()
 
     # ----------------------------------------------------------------------------------------------
@@ -223,9 +222,10 @@ class EmbeddedBroker:
         self._write("server.properties", text.encode())
 
     def _format(self) -> None:
-        """Once.
+        """Formats the storage, once.
 
-        Storage that was not formatted to the end never served anybody, so it is begun again.
+        Storage that isn't formatted completely has never held any data, so it is deleted
+        and formatted again.
         """
         done = self._folder / "formatted"
         ports = self._read("ports.json", _Ports)
@@ -235,7 +235,7 @@ class EmbeddedBroker:
         config = str(self._folder / "server.properties")
         command = self._java(
             [
-                *_BRIEF,
+                *_SHORT_LIVED,
                 "kafka.tools.StorageTool",
                 "format",
                 "--cluster-id",
@@ -282,8 +282,8 @@ class EmbeddedBroker:
         ]
         return [java_command() or "java", *options, "-cp", f"{self._jars}/*", *arguments]
 
-    def _await(self, process: psutil.Process) -> None:
-        """Until it answers a metadata request; its death, not the clock, ends the wait early."""
+    def _wait_until_ready(self, process: psutil.Process) -> None:
+        """Waits until the broker answers a request for metadata, or its process ends."""
         deadline = time.monotonic() + _START_SECONDS
         admin = AdminClient(
             {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
@@ -293,7 +293,7 @@ class EmbeddedBroker:
                 if admin.list_topics(timeout=1).brokers:
                     return
             except KafkaException:
-                pass  # not up yet: this is the question
+                pass  # not ready yet
             if ended_within(process, 0.05):
                 (self._folder / "broker.pid").unlink(missing_ok=True)
                 self._reap()
@@ -321,15 +321,16 @@ class EmbeddedBroker:
             process = self._process()
             if process is not None:
                 if sign == signal.SIGTERM:
-                    # before the signal: who sees the end must see the reason
+                    # before the signal: whoever sees the end has to see that it was wanted
                     (self._folder / "stopped").touch()
                 self._end_process(process, sign)
             (self._folder / "broker.pid").unlink(missing_ok=True)
             self._reap()
 
     def _end_process(self, process: psutil.Process, sign: signal.Signals) -> None:
-        """No stranger is hit: psutil refuses to signal a process that has taken over
-        the number since `process` was made.
+        """Signals the process, and kills it if it hasn't ended after a while.
+
+        psutil refuses to signal another process that has got the same pid since.
         """
         try:
             process.send_signal(sign)
@@ -341,16 +342,12 @@ class EmbeddedBroker:
         self._reap()
 
     def _reap(self) -> None:
-        """Forget our child once it ended, whoever ended it."""
+        """Reaps the child once it has ended."""
         if self._child is not None and self._child.poll() is not None:
             self._child = None
 
     def _process(self) -> psutil.Process | None:
-        """This folder's broker.
-
-        Number, start time and command line must all be what they were: a pid file may
-        outlive its process.
-        """
+        """The broker's process, with the noted pid, start time and command line; or None."""
         noted = self._read("broker.pid", _Pid)
         if noted is None:
             return None
@@ -368,7 +365,7 @@ class EmbeddedBroker:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Two starts in one folder at once: the second waits, then finds the first one's broker."""
+        """Locks the folder: of two starts at once, the second finds the first one's broker."""
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -380,24 +377,23 @@ class EmbeddedBroker:
             return None
 
     def _write(self, name: str, content: bytes) -> None:
-        """Whole or not at all: a process may die in between."""
+        """Writes a file completely or not at all, also if this process is killed."""
         part = self._folder / f"{name}.part"
         part.write_bytes(content)
         part.replace(self._folder / name)
 
 
 def _ended(process: psutil.Process) -> bool:
-    """A zombie has ended: it may be another process's child, which only that one can
-    reap, and psutil would wait for it to the last.
+    """Returns whether a process has ended, also as a zombie without other threads.
 
-    But not while it has threads: a killed JVM's first thread is a zombie before the
-    others have let go of files and ports, and nobody can reap it till then.
+    A zombie may be the child of another process, which alone can reap it; psutil would
+    wait for that. But a zombie with threads hasn't ended: the first thread of a killed
+    JVM is a zombie while the others still hold files and ports.
     """
     try:
         return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
-    except (
-        psutil.NoSuchProcess
-    ):  # also psutil's ZombieProcess, where a zombie's threads can't be counted
+    # also psutil's ZombieProcess, raised where a zombie's threads can't be counted
+    except psutil.NoSuchProcess:
         return True
 
 
@@ -408,7 +404,7 @@ def ended_within(process: psutil.Process, seconds: float) -> bool:
         if left <= 0:
             return False
         with suppress(psutil.TimeoutExpired, psutil.NoSuchProcess):
-            process.wait(min(_SLICE_SECONDS, left))
+            process.wait(min(_POLL_SECONDS, left))
             return True
     return True
 
@@ -435,9 +431,9 @@ def _is_free(port: int) -> bool:
 
 
 def _cluster_id() -> str:
-    """Kafka's form of a UUID: 22 characters of URL-safe base64.
+    """Makes a UUID in Kafka's form, 22 characters of URL-safe base64.
 
-    No leading dash: its command line would take that for an option.
+    It doesn't begin with a dash, which Kafka's command line would take for an option.
     """
     text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     return text if not text.startswith("-") else _cluster_id()

@@ -138,7 +138,7 @@ class SinkTopics:
         described = self._described(questions, [self._name])[self._name]
         if isinstance(described, KafkaException):
             if described.args[0].code() not in UNKNOWN:
-                raise questions.named("the control topic", self._name, described.args[0])
+                raise questions.error_for("the control topic", self._name, described.args[0])
             if not wait:
                 return None
             time.sleep(NEWS_SECONDS)
@@ -192,7 +192,7 @@ class SinkTopics:
         if error.code() in LOST:
             what = f"The topic {topic} was deleted from, or cut off, while it was read"
             return UnreachableError(what, "check", "Run the command again.", topic)
-        return self._questions().named(f"what {topic} holds", topic, error)
+        return self._questions().error_for(f"what {topic} holds", topic, error)
 
     def stable_and_end(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Per topic-partition of the target topics and the control topic, to where
@@ -331,7 +331,7 @@ class SinkTopics:
         for name, found in described.items():
             if isinstance(found, KafkaException):
                 if found.args[0].code() not in UNKNOWN:
-                    raise self._questions().named(f"the topic {name}", name, found.args[0])
+                    raise self._questions().error_for(f"the topic {name}", name, found.args[0])
                 do = (
                     "Create it with the partitions that it should have, or fix sink.topic: windrow"
                     " doesn't make it."
@@ -384,7 +384,9 @@ class SinkTopics:
 
         def asked() -> dict[str, Any]:
             futures = questions.admin.describe_configs(resources, request_timeout=questions.seconds)
-            return questions.each({resource.name: future for resource, future in futures.items()})
+            return questions.results(
+                {resource.name: future for resource, future in futures.items()}
+            )
 
         return questions.ask("the topics' settings", None, asked)
 

@@ -87,8 +87,8 @@ class KafkaReader:
             self.plan.topics[split.topic],
             min(self.stall_seconds, _ANSWER_SECONDS),
         )
-        identity.once(*planned)
-        summary = self._read(properties, split, take, partial(identity.again, *planned))
+        identity.check(*planned)
+        summary = self._read(properties, split, take, partial(identity.check_anew, *planned))
         keep(client, identity)
         return summary
 

@@ -437,7 +437,7 @@ def test_properties_that_cannot_be_used_show_no_secret() -> None:
         "sasl.password": "hunter2",
     }
     with pytest.raises(SpecError, match=r"\*\*\*") as refused:
-        IdentityCheck(properties).once(SPLIT, "c", "id", 1)
+        IdentityCheck(properties).check(SPLIT, "c", "id", 1)
     assert "hunter2" not in str(refused.value)
 
 
