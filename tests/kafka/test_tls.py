@@ -66,7 +66,7 @@ def test_a_broker_that_asks_for_a_certificate_says_so() -> None:
         broker = KafkaBroker(bootstrap, client(TLS / "broker.pem"), patience_seconds=PATIENCE)
         with pytest.raises(SpecError, match="certificate required") as told:
             broker.cluster_id()
-        assert "the client's own" in told.value.do
+        assert "the client's certificate" in told.value.do
 
 
 def test_the_right_ca_is_no_mistake() -> None:
