@@ -1,4 +1,4 @@
-"""Frozen boundaries, plans and copies of receipts: put-if-absent."""
+"""The ledger: frozen boundaries, plans and copies of receipts, each written once."""
 
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 

@@ -1,14 +1,12 @@
-"""Where the ledger lies: transactions that exclude each other, on SQLite and
-PostgreSQL, and what their errors mean.
+"""The ledger's database: transactions that exclude each other, on SQLite and PostgreSQL.
 
-SQLite keeps its rollback journal: the ledger is one file that can be copied, on any
-file system that locks; its few small transactions would gain nothing from a write-ahead
-log. No connection to a file is kept between transactions: opening one costs a third of
-a millisecond, and a kept one would go on writing into a file that was moved away.
+SQLite keeps its rollback journal: the ledger is one file that can be copied, on any file system
+with locks, and its few small transactions would gain nothing by a write-ahead log. Each transaction
+opens the file anew, in a third of a millisecond: a kept connection would go on writing into a file
+that was moved away.
 
-To a server one connection is kept per process. It is asked whether it lives before each
-transaction, so one that died in between is replaced and not reported; a forked process
-leaves its parent's alone and makes its own.
+A process keeps one connection to a server. It is tested before each transaction, so one that was
+lost in between is replaced without an error. A forked process makes one of its own.
 """
 
 from __future__ import annotations
@@ -30,10 +28,10 @@ from windrow.ingest.settings.places import home
 from windrow.ingest.waiting import waiting_for
 
 WAIT_SECONDS = 30
-"""How long a transaction waits for another one before it gives up."""
+"""The seconds that a transaction waits for another one before it gives up."""
 
 OWN_FOLDER = ".windrow"
-"""The folder beside a spec that is made for its ledger; any other place must be there."""
+"""The folder next to a spec that is created for its ledger; any other folder must exist."""
 
 REBUILD = (
     "Move it away and run `windrow doctor SPEC --rebuild-ledger`: everything in it comes back from"
@@ -56,34 +54,36 @@ _TABLES = {
         " pg_table_is_visible(oid)"
     ),
 }
-"""One cheap question; SQLAlchemy's inspector asks one for each table."""
+"""One cheap query for all tables; SQLAlchemy's inspector sends one for each."""
 
 
 @dataclass(frozen=True)
 class Database:
-    """An engine and its name for people, which holds neither password nor options."""
+    """A database, as an engine of SQLAlchemy.
+
+    `name`: for messages, without password and options. `file`: the path of an SQLite database.
+    `secrets`: texts that no message may show. `seen`: the tables that were seen on a server; a file
+    may be another one each time, so each connection to it looks again.
+    """
 
     engine: Engine
     name: str
     file: Path | None
-    """Where it is, if it is a file of ours."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """What is never told of it."""
     seen: set[str] = field(default_factory=set)
-    """Tables that were seen on a server; a file may be another one each time, and is
-    asked by each connection.
-    """
 
     @contextmanager
     def reading(self) -> Iterator[Connection | None]:
-        """A transaction that sees one state; None if there is no file: opening one would make it.
+        """Opens a transaction that sees one state.
+
+        None if the file doesn't exist, because SQLite would create it.
 
         Raises:
-            UnreachableError: the database can't be reached, or is locked.
-            SpecError: it is on a server that isn't trusted.
-            DamagedError: the file is not a ledger, or damaged.
+            UnreachableError: the database can't be reached, or stays locked.
+            SpecError: TLS refuses the server.
+            DamagedError: the file is no database, or damaged.
         """
-        with self._told():
+        with self._explained():
             if self.file is not None and not self.file.exists():
                 yield None
                 return
@@ -92,17 +92,17 @@ class Database:
 
     @contextmanager
     def writing(self, scope: str) -> Iterator[Connection]:
-        """A transaction that excludes all others of the same scope (SQLite: all
-        others), from its beginning to its commit.
+        """Opens a transaction that excludes all others of the same scope until its commit.
 
-        Makes the file if it isn't there, and its folder if that is windrow's own.
+        On SQLite it excludes all others. A missing file is created, and its folder if that is
+        windrow's own.
 
         Raises:
-            UnreachableError: the database can't be reached, or is locked.
-            SpecError: it is on a server that isn't trusted.
-            DamagedError: the file is not a ledger, or damaged.
+            UnreachableError: the database can't be reached, or stays locked.
+            SpecError: TLS refuses the server.
+            DamagedError: the file is no database, or damaged.
         """
-        with self._told():
+        with self._explained():
             if self.file is not None and self.file.parent.name == OWN_FOLDER:
                 self.file.parent.mkdir(exist_ok=True)
             with (
@@ -113,7 +113,7 @@ class Database:
                 yield connection
 
     def has(self, connection: Connection, *tables: str) -> bool:
-        """Whether these tables are there."""
+        """Returns whether these tables exist."""
         seen: set[str] = (
             self.seen if self.file is None else connection.info.setdefault("windrow tables", set())
         )
@@ -122,8 +122,8 @@ class Database:
         return seen.issuperset(tables)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """SQLAlchemy's errors in our words; the original stays attached for --debug."""
+    def _explained(self) -> Iterator[None]:
+        """Turns SQLAlchemy's errors into windrow's; `--debug` shows the original."""
         try:
             yield
         except DBAPIError as error:
@@ -151,10 +151,7 @@ class Database:
             ) from error
 
     def _reason(self, error: DBAPIError) -> str:
-        """The database's own first line.
-
-        It names hosts and users; the value of a wrong option is taken out.
-        """
+        """The first line of the database's message, without secrets."""
         text = _first_line(error)
         for secret in self.secrets:
             text = text.replace(secret, "***")
@@ -162,17 +159,17 @@ class Database:
 
 
 def open_database(url: str) -> Database:
-    """A database from an SQLAlchemy URL, or an SQLite file from its path. Opens no connection.
+    """Makes a database of an SQLAlchemy URL, or of the path of an SQLite file. Opens nothing.
 
     Raises:
-        SpecError: the URL is neither, or its driver isn't installed.
+        SpecError: it is neither, or its driver isn't installed.
     """
     if not url.isprintable():
         raise SpecError("The ledger's place holds control characters", "spec", _FORMS)
     try:
         parsed = make_url(url) if "://" in url else URL.create("sqlite", database=url)
     except (ArgumentError, ValueError):
-        # its text may hold the password
+        # the error's text may hold the password
         raise SpecError("The ledger's URL can't be parsed", "spec", f"{_FORMS} {_ESCAPE}") from None
     kind = parsed.get_backend_name()
     if kind == "sqlite":
@@ -210,20 +207,21 @@ def _sqlite(url: URL) -> Database:
         hide_parameters=True,
         connect_args={"timeout": WAIT_SECONDS},
     )
-    event.listen(engine, "connect", _leave_transactions_to_us)
+    event.listen(engine, "connect", _begin_no_transactions)
     event.listen(engine, "begin", _begin)
     return Database(engine, str(path), path)
 
 
-def _leave_transactions_to_us(connection: object, _: object) -> None:
-    """Python's sqlite3 would begin a transaction only before the first write: too late
-    for the reads that the write relies on.
+def _begin_no_transactions(connection: object, _: object) -> None:
+    """Keeps Python's sqlite3 from beginning transactions.
+
+    It would do so only before the first write: too late for the reads that the write relies on.
     """
     connection.isolation_level = None  # type: ignore[attr-defined]
 
 
 def _begin(connection: Connection) -> None:
-    """A writer takes the lock before its first read: IMMEDIATE."""
+    """Begins a transaction. A writer takes the lock before its first read."""
     if not connection.get_execution_options().get(_WRITES, False):
         connection.exec_driver_sql("BEGIN")
         return
@@ -234,20 +232,20 @@ def _begin(connection: Connection) -> None:
 
 
 _opened: dict[URL, Database] = {}
-"""Those on servers, one per URL and process however often a ledger is opened: each keeps a connection.
+"""The databases on servers by their URLs: each keeps a connection, so a process has one per URL.
 
-Of threads that open one for the first time at once, each may make an engine. All get
-the first that was put here; the others' have opened no connection yet.
-"""  # noqa: E501
+If threads open one at the same time, each may make an engine. All of them use the first one that
+was put here; the others have opened no connection yet.
+"""
 
 
 def _postgresql(url: URL) -> Database:
     _refuse_misread(url)
     driver = url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
     try:
-        # Whatever the server's default is: a stricter level takes its snapshot before
-        # the advisory lock is granted, and would then look at neighbours as they were
-        # before those it waited for.
+        # A stricter isolation level, which may be the server's default, takes its snapshot
+        # before the advisory lock is granted. It would not see the boundaries of the
+        # transactions that it has waited for.
         engine = create_engine(
             driver,
             pool_size=1,
@@ -280,16 +278,18 @@ def _postgresql(url: URL) -> Database:
 def _watched(
     _dialect: object, _record: object, given: Sequence[Any], options: Mapping[str, Any]
 ) -> object:
-    """In the place of the driver's own connection, one that waits for no answer without limit."""
-    from windrow.ingest.settings.watched import (
-        WatchedConnection,
-    )  # brings the driver, which may not be there
+    """Connects by a connection that doesn't wait for answers for ever."""
+    # imports the driver, which may not be installed
+    from windrow.ingest.settings.watched import WatchedConnection
 
     return WatchedConnection.connect(*given, **options)
 
 
 def _refuse_misread(url: URL) -> None:
-    """A password that isn't percent-encoded ends up in the host or the database, which are told."""
+    """Refuses a URL whose password isn't percent-encoded.
+
+    A part of it would count as the host or the database, which messages show.
+    """
     try:
         (url.host or "").encode("idna")
     except UnicodeError:
@@ -299,11 +299,10 @@ def _refuse_misread(url: URL) -> None:
 
 
 def _secrets(url: URL) -> tuple[str, ...]:
-    """What a driver may repeat, and nobody should: the password, and the values of
-    options, of which it may be one.
+    """The texts that a driver's message may quote and nobody may see.
 
-    But for `sslrootcert`: an error that names a file which isn't there helps nobody
-    without its name.
+    They are the password, and the values of all options, since one may be the password. Only that
+    of `sslrootcert` is shown: an error about a missing file needs its name.
     """
     values = [
         v
@@ -314,24 +313,23 @@ def _secrets(url: URL) -> tuple[str, ...]:
     return tuple(v for v in (url.password, *values) if v)
 
 
-def _leave_to_parent() -> None:
-    """In a forked child: forget the parent's connections without closing them; two
-    processes on one connection garble it.
+def _forget_connections() -> None:
+    """Forgets the parent's connections in a forked child, without closing them.
+
+    Two processes on one connection would garble it.
     """
     for database in _opened.values():
         database.engine.dispose(close=False)
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+os.register_at_fork(after_in_child=_forget_connections)
 
 
 def lock(connection: Connection, scope: str) -> None:
-    """Take the scope's advisory lock until the end of the transaction.
+    """Takes the scope's advisory lock until the end of the transaction.
 
-    On SQLite a writer holds the one lock there is from its beginning.
-
-    A holder that was stopped loses its session, and with it the lock, before those who
-    wait for it give up.
+    On SQLite the writer has the file's only lock already. On a server, a client that was stopped
+    with the lock loses its session, and the lock, before those that wait for it give up.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -348,8 +346,8 @@ def lock(connection: Connection, scope: str) -> None:
 def _cure(error: DBAPIError) -> str:
     if "lock" in _first_line(error):
         return (
-            f"Another process held it for more than {WAIT_SECONDS} s: look for one that is stopped,"
-            " then run this again."
+            f"Another process held the lock for more than {WAIT_SECONDS} s: look for one that is"
+            " stopped, then run this again."
         )
     return _CHECK
 

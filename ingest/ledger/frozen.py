@@ -1,5 +1,6 @@
-"""What a pipeline has frozen around some labels, read at once: freezing hundreds of
-boundaries asks the database once or twice.
+"""Frozen boundaries around some labels, read at once.
+
+So freezing hundreds of boundaries asks the database only once or twice.
 """
 
 from __future__ import annotations
@@ -18,10 +19,17 @@ from windrow.ingest.source.enumerator.tiling import clamped
 
 
 class FrozenBoundaries:
-    """The frozen boundaries from right below the lowest of some labels to right above
-    the highest, and those that are added here.
+    """The frozen boundaries around some labels, and the ones that are added.
 
-    Rows are decoded when they are asked for. An instant is no neighbour of a number.
+    They reach from the nearest one below the lowest label to the nearest one above the highest.
+    Rows are decoded when they are needed. The label of a micro-batch is no neighbour of a time.
+
+    Args:
+        connection: in a transaction.
+        pipeline_id: whose boundaries.
+        labels: at least one.
+        has_openings: whether the ledger has that table; an older version made none.
+        decode: reads a boundary from its row.
     """
 
     def __init__(
@@ -32,7 +40,6 @@ class FrozenBoundaries:
         has_openings: bool,
         decode: Callable[[Row[Any]], Boundary],
     ) -> None:
-        """`has_openings`: whether the ledger has that table; an older version made none."""
         texts = sorted(map(sortable, labels))
         self._rows = _read(connection, BOUNDARIES, pipeline_id, texts[0], texts[-1])
         self._order = sorted(self._rows)
@@ -46,13 +53,15 @@ class FrozenBoundaries:
         self.added: list[Boundary] = []
 
     def neighbours(self, label: Label) -> tuple[Boundary | None, Boundary | None]:
-        """The nearest below (its opening) and above."""
+        """The nearest boundary below, or its opening, and the nearest one above."""
         text = sortable(label)
         below, above = bisect_left(self._order, text) - 1, bisect_right(self._order, text)
-        lower = self._order[below] if below >= 0 and _alike(self._order[below], text) else None
+        lower = (
+            self._order[below] if below >= 0 and _is_comparable(self._order[below], text) else None
+        )
         upper = (
             self._order[above]
-            if above < len(self._order) and _alike(self._order[above], text)
+            if above < len(self._order) and _is_comparable(self._order[above], text)
             else None
         )
         return None if lower is None else self._opened(lower), (
@@ -60,11 +69,11 @@ class FrozenBoundaries:
         )
 
     def freeze(self, boundary: Boundary) -> Boundary:
-        """The one that is there; else this one, clamped between its neighbours, which is there from now on.
+        """Returns the frozen boundary of the label; else clamps this one and adds it.
 
         Raises:
-            IdentityError, UnreachableError: see `tiling.clamped`.
-        """  # noqa: E501
+            IdentityError, UnreachableError: as `tiling.clamped` does.
+        """
         text = sortable(boundary.label)
         frozen = self._at(text)
         if frozen is not None:
@@ -85,14 +94,15 @@ class FrozenBoundaries:
         return self._known.get(text)
 
 
-def _alike(one: str, other: str) -> bool:
+def _is_comparable(one: str, other: str) -> bool:
+    """Returns whether both labels are times, or both numbers of micro-batches."""
     return one.startswith(NUMBERS) == other.startswith(NUMBERS)
 
 
 def _read(
     connection: Connection, table: Table, pipeline_id: str, low: str, high: str
 ) -> dict[str, Row[Any]]:
-    """One statement: the labels from `low` to `high`, with the nearest outside."""
+    """Reads the labels from `low` to `high`, and the nearest ones outside, by one statement."""
     return {
         row.label: row
         for row in connection.execute(
@@ -103,7 +113,7 @@ def _read(
 
 @cache
 def _around(table: Table) -> Select[Any]:
-    """Made once: to put it together takes longer than to run it."""
+    """The statement of `_read`, built once: that takes longer than to run it."""
     ours, low, high = (
         table.c.pipeline == bindparam("ours"),
         bindparam("low", type_=Text),

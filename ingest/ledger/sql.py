@@ -40,9 +40,10 @@ from windrow.ingest.ledger.tables import (
     SINKS,
     TABLES,
     TARGETS,
+    packed,
     sortable,
+    unpacked,
 )
-from windrow.ingest.ledger.texts import packed, unpacked
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.label import Label, label_text
@@ -55,44 +56,47 @@ T = TypeVar("T")
 Key = Mapping[str, str]
 
 _parsed: Callable[..., Any] = lru_cache(maxsize=16)(
-    lambda kept, kind: from_json(unpacked(kept), kind)
+    lambda stored, kind: from_json(unpacked(stored), kind)
 )
-"""Values don't change, and a run asks for the boundaries around its window several times."""
+"""Parses a value, or returns it from the cache: values never change, and a run asks for the
+boundaries around its window several times.
+"""
 
 _SELF = "the ledger itself"
-"""The scope of what belongs to no pipeline; pipelines' scopes begin with `pipeline `."""
+"""The scope of transactions for no pipeline; pipelines' scopes begin with `pipeline `."""
 
 
 def open_ledger(url: str) -> SqlLedger:
-    """The ledger at a path or an SQLAlchemy URL. Touches nothing: the first write makes what isn't there.
+    """The ledger at a path or an SQLAlchemy URL. Opens nothing; the first write creates it.
 
     Raises:
-        SpecError: the URL makes no sense.
-    """  # noqa: E501
+        SpecError: no ledger can be at such a URL.
+    """
     return SqlLedger(open_database(url))
 
 
 @dataclass(frozen=True)
 class SqlLedger:
-    """`ports.ledger.Ledger` on SQLAlchemy Core.
+    """The ledger on SQLAlchemy Core (`ports.ledger.Ledger`).
 
-    INV: every write reads and writes inside one transaction that excludes the other
-    writers of its pipeline, so "if absent" and "between its neighbours" hold at the
-    commit and not only at the look. What only reads makes neither file nor table: in a
-    ledger that isn't there nothing is frozen.
+    INV: every write reads and writes in one transaction that excludes the other writers of its
+    pipeline, so "if absent" and "between its neighbours" hold at the commit, too. A read creates
+    neither file nor table: in a ledger that doesn't exist nothing is frozen.
 
-    All methods raise UnreachableError if the database can't be used, and DamagedError
-    if it is damaged.
+    All methods raise UnreachableError if the database can't be used, and DamagedError if it is
+    damaged.
     """
 
     database: Database
 
     def identity(self) -> str:
-        """The ledger's own random id, made with its tables: asking for it makes them,
-        for whoever asks is about to bind a table to it.
+        """The ledger's own random id.
+
+        It is made with the ledger's tables, here at the latest: the caller is about to bind a table
+        to it.
 
         Raises:
-            DamagedError: it has its tables, and no id in them.
+            DamagedError: the ledger has its tables, and no id in them.
         """
         known = self._ask(_identity, None)
         if known is None:
@@ -111,10 +115,10 @@ class SqlLedger:
         return known
 
     def adopt_identity(self, identity: str) -> None:
-        """Take over the id that a table is bound to; for a rebuilt, still empty ledger only.
+        """Takes over the id that a table is bound to. For a rebuilt, still empty ledger only.
 
         Raises:
-            IdentityError: if this ledger already holds boundaries and another id.
+            IdentityError: this ledger has boundaries and another id.
         """
         with self._writing_self() as connection:
             mine = _identity(connection)
@@ -135,83 +139,54 @@ class SqlLedger:
             )
 
     def bind_grid(self, pipeline_id: str, grid: str) -> str:
-        """Record the pipeline's grid if none is recorded; the recorded one."""
+        """Records the pipeline's grid if none is recorded; returns the recorded one."""
         with self._writing(pipeline_id) as connection:
             row = _put_if_absent(connection, GRIDS, {"pipeline": pipeline_id}, {"grid": grid})
             return grid if row is None else str(row.grid)
 
     def sink(self, pipeline_id: str) -> str | None:
-        """The table that the pipeline writes to; None if it has none yet."""
-        return self._ask(lambda c: self._sink(c, pipeline_id), None)
+        """The identity of the table that the pipeline writes to; None if it has none yet."""
+        row = self._ask(lambda c: _get(c, SINKS, {"pipeline": pipeline_id}), None, SINKS)
+        return None if row is None else str(row.sink)
 
     def bind_sink(self, pipeline_id: str, sink: str) -> str:
-        """Record the table that the pipeline writes to if none is recorded; the recorded one."""
+        """Records the pipeline's table if none is recorded; returns the recorded one."""
         with self._writing(pipeline_id) as connection:
-            bound = self._sink(connection, pipeline_id) or sink
-            _put_if_absent(connection, SINKS, {"pipeline": pipeline_id}, {"sink": bound})
-            return bound
+            row = _put_if_absent(connection, SINKS, {"pipeline": pipeline_id}, {"sink": sink})
+            return sink if row is None else str(row.sink)
 
     def rebind(
         self, pipeline_id: str, sink: str, instead_of: str | None, forget: Sequence[Window]
     ) -> None:
-        """Record another table in place of the one that the caller has seen, and forget
-        the receipts of windows that it doesn't hold.
+        """Records another table, and forgets the receipts of windows that it doesn't hold.
 
         Raises:
-            RefusedError: another table is recorded than was seen.
+            RefusedError: the recorded table isn't the one that the caller has seen.
         """
+        key = {"pipeline": pipeline_id}
         with self._writing(pipeline_id) as connection:
-            if self._sink(connection, pipeline_id) not in {instead_of, sink}:
+            row = _get(connection, SINKS, key)
+            if (None if row is None else row.sink) not in {instead_of, sink}:
                 raise RefusedError(
                     f"Another table of {pipeline_id} was recorded meanwhile",
                     "ledger",
                     "Look again: windrow rebind SPEC.",
                 )
-            if (
-                _put_if_absent(connection, SINKS, {"pipeline": pipeline_id}, {"sink": sink})
-                is not None
-            ):
-                connection.execute(
-                    update(SINKS).where(SINKS.c.pipeline == pipeline_id).values(sink=sink)
-                )
+            put = insert(SINKS).values(key) if row is None else update(SINKS).where(_at(SINKS, key))
+            connection.execute(put.values(sink=sink))
             for window in forget:
                 connection.execute(delete(RECEIPTS).where(_at(RECEIPTS, _window(window))))
 
-    def _sink(self, connection: Connection, pipeline_id: str) -> str | None:
-        """The recorded one; a ledger of an older version has none, but where its newest
-        window was committed, or planned to be.
-        """
-        row = (
-            _get(connection, SINKS, {"pipeline": pipeline_id})
-            if self.database.has(connection, SINKS.name)
-            else None
-        )
-        if row is not None:
-            return str(row.sink)
-        for table in (RECEIPTS, PLANS):
-            newest_first = (
-                select(table)
-                .where(table.c.pipeline == pipeline_id)
-                .order_by(table.c.window_start.desc(), table.c.window_end.desc())
-            )
-            newest = connection.execute(newest_first.limit(1)).first()
-            if newest is not None:
-                return (
-                    self._decoded(newest, Receipt).plan.sink
-                    if table is RECEIPTS
-                    else self._decoded(newest, Plan).sink
-                )
-        return None
-
     def boundary(self, pipeline_id: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that ends there sees it."""
+        """The frozen boundary of a label, for the window that ends there."""
         return self._ask(
             lambda c: self._value(_get(c, BOUNDARIES, _label(pipeline_id, label)), Boundary), None
         )
 
     def start(self, pipeline_id: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that starts there sees it:
-        its opening after a rebase, else `boundary`.
+        """The frozen boundary of a label, for the window that starts there.
+
+        After a rebase it is the opening, else `boundary`.
         """
         key = _label(pipeline_id, label)
 
@@ -226,14 +201,12 @@ class SqlLedger:
         return self._ask(question, None)
 
     def neighbours(self, pipeline_id: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
-        """The nearest frozen boundaries below (its opening) and above a label."""
+        """The nearest frozen boundary below a label, or its opening, and the nearest one above."""
         nothing: tuple[Boundary | None, Boundary | None] = (None, None)
         return self._ask(lambda c: self._frozen(c, pipeline_id, [label]).neighbours(label), nothing)
 
     def newest(self, pipeline_id: str, count: int = 1) -> list[Boundary]:
-        """The frozen boundaries with the highest labels, at most `count`, ascending; as
-        `boundary` sees them.
-        """
+        """The frozen boundaries with the highest labels, at most `count`, in label order."""
         wanted = (
             select(BOUNDARIES)
             .where(BOUNDARIES.c.pipeline == pipeline_id)
@@ -245,14 +218,15 @@ class SqlLedger:
         )
 
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
-        """Freeze under one serialized transaction; the frozen boundaries of the same labels, in label order.
+        """Freezes boundaries; returns the frozen ones of the same labels, in label order.
 
-        Per boundary: what is frozen under its label is left and returned in its place;
-        else it is clamped between its frozen neighbours and inserted. Were the
-        neighbours read before the transaction, then 1. run A reads them for label 4, 2.
-        run B freezes label 3 at a higher offset than A resolved, 3. A inserts label 4:
-        the window between them would be negative.
-        """  # noqa: E501
+        A boundary that is frozen already stays, and is returned in place of the new one. A new one
+        is clamped between its frozen neighbours. Both happen in one transaction, because else:
+
+            1 Run A reads the neighbours of label 4.
+            2 Run B freezes label 3 at a higher offset than A has for label 4.
+            3 A inserts label 4: the window between them would be negative.
+        """
         if not boundaries:
             return []
         ordered = sorted(boundaries, key=lambda b: sortable(b.label))
@@ -260,22 +234,21 @@ class SqlLedger:
             frozen = self._frozen(connection, pipeline_id, [b.label for b in ordered])
             now_frozen = [frozen.freeze(b) for b in ordered]
             if frozen.added:
-                rows = [{**_label(pipeline_id, b.label), "value": _kept(b)} for b in frozen.added]
+                rows = [{**_label(pipeline_id, b.label), "value": _packed(b)} for b in frozen.added]
                 connection.execute(insert(BOUNDARIES), rows)
             return now_frozen
 
     def rebase(
         self, pipeline_id: str, opening: Boundary, instead_of: Boundary | None = None
     ) -> None:
-        """Record that from the highest frozen label on the source is another one, in
-        place of the opening that the caller has seen there.
+        """Records that the source is another one from the highest frozen label on.
 
-        In the transaction that excludes freezing: a boundary that is frozen meanwhile
-        would be of the old source, behind the new one.
+        Its transaction excludes freezing: else a boundary of the old source could be frozen behind
+        the one of the new source.
 
         Raises:
-            RefusedError: the label is not the highest frozen one, or another opening is
-                there than was seen.
+            RefusedError: the label isn't the highest frozen one, or the recorded opening isn't the
+                one that the caller has seen.
         """
         key, highest = (
             _label(pipeline_id, opening.label),
@@ -299,7 +272,7 @@ class SqlLedger:
                     "Another run froze one meanwhile, or nothing is frozen yet. Look again: windrow"
                     " rebase SPEC.",
                 )
-            values = {"value": _kept(opening)}
+            values = {"value": _packed(opening)}
             put = (
                 insert(OPENINGS).values(**key)
                 if recorded is None
@@ -308,7 +281,7 @@ class SqlLedger:
             connection.execute(put.values(**values))
 
     def rebased(self, pipeline_id: str) -> list[Boundary]:
-        """The openings that were recorded by rebases, in label order."""
+        """The openings that rebases have recorded, in label order."""
         openings = (
             select(OPENINGS).where(OPENINGS.c.pipeline == pipeline_id).order_by(OPENINGS.c.label)
         )
@@ -317,8 +290,9 @@ class SqlLedger:
         )
 
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
-        """The micro-batch that a request runs: put-if-absent by request, so that its
-        retries run the same one.
+        """Records the micro-batch that a request runs; returns the recorded one.
+
+        The first one counts. So a request's retries run the same micro-batch.
         """
         with self._writing(pipeline_id) as connection:
             row = _put_if_absent(
@@ -330,7 +304,7 @@ class SqlLedger:
             return number if row is None else int(row.number)
 
     def assigned(self, pipeline_id: str, request: str) -> int | None:
-        """The micro-batch that was assigned to a request."""
+        """The micro-batch that was assigned to a request; None if there is none."""
         row = self._ask(
             lambda c: _get(c, REQUESTS, {"pipeline": pipeline_id, "request": request}),
             None,
@@ -339,20 +313,20 @@ class SqlLedger:
         return None if row is None else int(row.number)
 
     def plan(self, window: Window) -> Plan | None:
-        """The frozen plan of a window."""
+        """The frozen plan of a window; None if there is none."""
         return self._ask(lambda c: self._value(_get(c, PLANS, _window(window)), Plan), None)
 
     def freeze_plan(self, plan: Plan) -> Plan:
-        """Put if absent; the one that is there."""
+        """Freezes a window's plan, if none is frozen; returns the frozen one."""
         return self.freeze_plans([plan])[0]
 
     def freeze_plans(self, plans: Sequence[Plan]) -> list[Plan]:
-        """The same of several plans of one pipeline, in one transaction."""
+        """Freezes plans of one pipeline in one transaction; returns the frozen ones."""
         if not plans:
             return []
         with self._writing(plans[0].window.pipeline) as connection:
             rows = [
-                _put_if_absent(connection, PLANS, _window(plan.window), {"value": _kept(plan)})
+                _put_if_absent(connection, PLANS, _window(plan.window), {"value": _packed(plan)})
                 for plan in plans
             ]
             return [
@@ -361,8 +335,9 @@ class SqlLedger:
             ]
 
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
-        """The generation that a replacing request aims at: put-if-absent by (window,
-        request), so that its retries don't replace again.
+        """Records the generation that a replacing request writes; returns the recorded one.
+
+        The first one counts. So a request's retries don't replace again.
         """
         with self._writing(window.pipeline) as connection:
             row = _put_if_absent(
@@ -376,11 +351,10 @@ class SqlLedger:
     def record(
         self, receipt: Receipt, written: str | None = None, *, also_older: bool = False
     ) -> None:
-        """Keep a copy of a committed receipt: the newest generation per window, and of
-        one generation what the sink said last.
+        """Stores a copy of a committed receipt: each window's newest generation.
 
-        Two receipts of one generation are there where the table was lost and the window
-        run again: the sink holds the second one.
+        Two receipts of one generation exist if the table was lost and the window was run again.
+        Then the sink has the second one, and so the newer copy replaces the older one.
         """
         key, new = (
             _window(receipt.window),
@@ -391,16 +365,13 @@ class SqlLedger:
         )
         with self._writing(receipt.window.pipeline) as connection:
             row = _put_if_absent(connection, RECEIPTS, key, new)
-            stays = (
-                row is None
-                or row.value == new["value"]
-                or (row.generation > receipt.generation and not also_older)
-            )
-            if not stays:
+            if row is None or row.value == new["value"]:
+                return
+            if also_older or row.generation <= receipt.generation:
                 connection.execute(update(RECEIPTS).where(_at(RECEIPTS, key)).values(**new))
 
     def written(self, window: Window) -> str | None:
-        """The exact text of the window's copy, as it was recorded."""
+        """The exact text of a window's copy; None if there is none."""
         row = self._ask(lambda c: _get(c, RECEIPTS, _window(window)), None)
         if row is None:
             return None
@@ -408,7 +379,7 @@ class SqlLedger:
             return unpacked(row.value)
 
     def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
-        """The copies, in window order; of the `newest` windows only, if that is given."""
+        """The copies of receipts in window order, or those of the `newest` windows."""
         order = (RECEIPTS.c.window_start.desc(), RECEIPTS.c.window_end.desc())
         newest_first = (
             select(RECEIPTS)
@@ -421,7 +392,7 @@ class SqlLedger:
         )
 
     def schemas(self, pipeline_id: str) -> list[WriterSchema]:
-        """The writers' schemas that are kept, the last kept first."""
+        """The writers' schemas, the one that was recorded last first."""
         last_first = (
             select(SCHEMAS)
             .where(SCHEMAS.c.pipeline == pipeline_id)
@@ -434,7 +405,7 @@ class SqlLedger:
         )
 
     def keep_schemas(self, pipeline_id: str, schemas: Sequence[WriterSchema]) -> list[WriterSchema]:
-        """Put each if its id is absent, in one transaction; those that are there now."""
+        """Records writers' schemas whose ids are new; returns the recorded ones."""
         if not schemas:
             return []
         with self._writing(pipeline_id) as connection:
@@ -447,7 +418,7 @@ class SqlLedger:
                     {"pipeline": pipeline_id, "id": schema.id},
                     {
                         "number": count + len(kept),
-                        "value": _kept(schema),
+                        "value": _packed(schema),
                     },
                 )
                 row = _put_if_absent(connection, SCHEMAS, key, value)
@@ -455,8 +426,10 @@ class SqlLedger:
             return kept
 
     def _ask(self, question: Callable[[Connection], T], nothing: T, *more: Table) -> T:
-        """The answer of one state of the ledger; `nothing` if there is no ledger yet,
-        or an older version made it without these tables.
+        """Asks one state of the ledger.
+
+        The answer is `nothing` if the ledger doesn't exist, or an older version of windrow made it
+        without these tables.
         """
         with self.database.reading() as connection:
             has_tables = connection is not None and self.database.has(
@@ -472,12 +445,14 @@ class SqlLedger:
 
     @contextmanager
     def _writing_in(self, scope: str) -> Iterator[Connection]:
-        """A writing transaction in a ledger that has its tables, also if an older version made it with fewer.
+        """Opens a transaction that writes, in a ledger with all tables.
 
-        On a server, first writes of two pipelines exclude each other too: 1. A and B
-        find no tables, 2. A takes the ledger's own lock, B waits, 3. A makes the tables
-        and commits, 4. B goes on, looks once more and finds them.
-        """  # noqa: E501
+        Missing tables are created; an older version of windrow made fewer of them. On a server the
+        first writes of two pipelines exclude each other, too:
+
+            1 A and B see no tables.   2 A takes the ledger's own lock, B waits.
+            3 A creates the tables and commits.   4 B goes on, looks again and sees them.
+        """
         with self.database.writing(scope) as connection:
             if not self.database.has(connection, *TABLES.tables):
                 lock(connection, _SELF)
@@ -488,7 +463,7 @@ class SqlLedger:
     def _frozen(
         self, connection: Connection, pipeline_id: str, labels: Sequence[Label]
     ) -> FrozenBoundaries:
-        """What is frozen from right below the lowest of these labels to right above the highest."""
+        """The frozen boundaries around these labels."""
         has_openings = self.database.has(connection, OPENINGS.name)
         return FrozenBoundaries(
             connection, pipeline_id, labels, has_openings, lambda row: self._decoded(row, Boundary)
@@ -521,7 +496,7 @@ def _identity(connection: Connection) -> str | None:
     return found
 
 
-def _kept(value: msgspec.Struct) -> str:
+def _packed(value: msgspec.Struct) -> str:
     return packed(to_json(value))
 
 
@@ -547,16 +522,16 @@ def _get(connection: Connection, table: Table, key: Key) -> Row[Any] | None:
 
 @cache
 def _by(table: Table, names: tuple[str, ...]) -> Select[Any]:
-    """Made once: to put a statement together takes longer than to run it."""
+    """The statement of `_get`, built once: that takes longer than to run it."""
     return select(table).where(and_(*(table.c[name] == bindparam(name) for name in names)))
 
 
 def _put_if_absent(
     connection: Connection, table: Table, key: Key, rest: Mapping[str, object]
 ) -> Row[Any] | None:
-    """The row that was there under the key; None if there was none and it was put there now.
+    """Inserts a row if its key is free, and returns None; else returns the row with the key.
 
-    Inside a writing transaction.
+    In a transaction that writes.
     """
     row = _get(connection, table, key)
     if row is None:

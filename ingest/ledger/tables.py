@@ -1,9 +1,14 @@
-"""The ledger's tables: a few key columns, and each value as its JSON (see
-`ingest.ledger.texts`).
+"""The ledger's tables: a few key columns, and each value as JSON.
+
+What is stored of a window grows with its topic-partitions, and is much the same for each: a
+thousand of them are a megabyte of JSON, and a tenth of that compressed. So long texts are
+compressed. Short ones stay readable for a person who looks into the database.
 """
 
 from __future__ import annotations
 
+import base64
+import zlib
 from datetime import UTC
 
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text
@@ -18,7 +23,7 @@ FACTS = Table(
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""The ledger's identity."""
+"""The ledger's id, under the name `identity`."""
 
 GRIDS = Table(
     "windrow_grids",
@@ -33,7 +38,7 @@ SINKS = Table(
     Column("pipeline", Text, primary_key=True),
     Column("sink", Text, nullable=False),
 )
-"""The one table that each pipeline writes to, by the sink's identity."""
+"""The table that each pipeline writes to, by the sink's identity."""
 
 BOUNDARIES = Table(
     "windrow_boundaries",
@@ -50,7 +55,7 @@ OPENINGS = Table(
     Column("label", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""What rebases recorded: how windows that start at a label see its boundary."""
+"""The boundaries that rebases recorded for the windows that start at their labels."""
 
 REQUESTS = Table(
     "windrow_requests",
@@ -59,7 +64,7 @@ REQUESTS = Table(
     Column("request", Text, primary_key=True),
     Column("number", BigInteger, nullable=False),
 )
-"""The micro-batch that each request runs."""
+"""The number of the micro-batch that each request runs."""
 
 PLANS = Table(
     "windrow_plans",
@@ -79,7 +84,7 @@ TARGETS = Table(
     Column("request", Text, primary_key=True),
     Column("generation", BigInteger, nullable=False),
 )
-"""The generation each replacing request aims at."""
+"""The generation that each replacing request writes."""
 
 RECEIPTS = Table(
     "windrow_receipts",
@@ -99,16 +104,46 @@ SCHEMAS = Table(
     Column("number", BigInteger, nullable=False),
     Column("value", Text, nullable=False),
 )
-"""Writers' schemas by their ids; numbered as they came."""
+"""Writers' schemas by their ids, numbered in the order in which they were recorded."""
 
 NUMBERS = "batch-"
-"""Texts of numbers sort from here on, texts of instants before it, in every collation:
-digits come before letters.
+"""The prefix of the labels of micro-batches.
+
+They sort behind the labels that are times, in every collation: digits come before letters.
 """
 
 
 def sortable(label: Label) -> str:
-    """A label as a text of fixed width, so that texts sort as labels do."""
+    """Writes a label as a text of fixed width, so that texts sort as labels do."""
     if isinstance(label, int):
         return f"{NUMBERS}{label:019d}"
     return label.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+LONG = 16 * 1024
+"""A text with more characters is compressed."""
+
+_COMPRESSED = "zlib:"
+"""The prefix of a compressed text; no JSON begins so."""
+
+
+def packed(text: str) -> str:
+    """Compresses a long text, for a column of the ledger."""
+    if len(text) <= LONG:
+        return text
+    return _COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 1)).decode()
+
+
+def unpacked(stored: str) -> str:
+    """Reads the text in a column.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if not stored.startswith(_COMPRESSED):
+        return stored
+    content = base64.b64decode(stored.removeprefix(_COMPRESSED), validate=True)
+    try:
+        return zlib.decompress(content).decode()
+    except zlib.error as error:
+        raise ValueError(str(error)) from None

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 import pytest
 
 from tests.contracts.ledger_contract import PIPELINE, plan, receipt, window
@@ -65,18 +64,6 @@ class LedgerTableContract:
         with ThreadPoolExecutor(8) as pool:
             found = set(pool.map(lambda n: reopen().bind_sink(PIPELINE, f"delta:/{n}"), range(8)))
         assert found == {reopen().sink(PIPELINE)}
-
-    def test_a_ledger_without_a_record_knows_its_table(self, reopen: Callable[[], Ledger]) -> None:
-        """One that an older version filled: where the newest window was committed, else
-        where it was planned to be.
-        """
-        ledger = reopen()
-        ledger.freeze_plan(msgspec.structs.replace(plan(1, 5), sink="delta:/planned"))
-        assert ledger.sink(PIPELINE) == "delta:/planned"
-        made = msgspec.structs.replace(plan(1, 5), sink="delta:/a")
-        ledger.record(msgspec.structs.replace(receipt(1), plan=made, digest=made.digest))
-        assert ledger.sink(PIPELINE) == "delta:/a"
-        assert reopen().bind_sink(PIPELINE, "delta:/b") == "delta:/a"
 
     def test_another_table_is_compared_and_set(self, reopen: Callable[[], Ledger]) -> None:
         """Nobody replaces a table that he hasn't seen; what the new one lacks is

@@ -18,7 +18,6 @@ from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.errors import OwnerError, SpecError, UnreachableError
-from windrow.ingest.ledger.tables import SINKS
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline
@@ -236,25 +235,6 @@ def test_runs_that_begin_at_once_share_one_table(desk: Desk) -> None:
         run(late, hour(1), PLAIN)
     assert late.ledger.plan(hour(1)) is None
     assert list(late.sink.receipts()) == []
-    assert not desk.run(1).recovered
-
-
-def forget_binding(desk: Desk) -> None:
-    """As a ledger of an older version is."""
-    with desk.pipeline().ledger.database.writing("test") as connection:  # type: ignore[attr-defined]
-        SINKS.drop(connection)
-
-
-def test_a_ledger_of_an_older_version_knows_the_table_by_its_receipts(desk: Desk) -> None:
-    """Without a record of its own it goes by what was committed, else by what was planned."""
-    desk.pipeline().ledger.freeze_plan(preview(desk.pipeline(), hour(0)))
-    forget_binding(desk)
-    with pytest.raises(OwnerError):
-        desk.run(1, **elsewhere(desk))
-    desk.run(0)
-    forget_binding(desk)
-    with pytest.raises(OwnerError):
-        desk.run(1, **elsewhere(desk))
     assert not desk.run(1).recovered
 
 
