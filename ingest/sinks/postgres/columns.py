@@ -1,60 +1,51 @@
-"""The columns of a table: which PostgreSQL type holds a column's values, and what
-becomes of a table that has others.
-
-Pure.
-"""
+"""The columns of a table: their types in PostgreSQL, and how they evolve. Pure."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError
-from windrow.ingest.schema.metadata_fields import refuse_wrong
+from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
+from windrow.ingest.schema.checksum import Hashes, row_hashes
+from windrow.ingest.sinks.columns import refuse_unstorable
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.merging import MergeColumns
 from windrow.ingest.sinks.postgres.names import SYSTEM, name_problems
 from windrow.ingest.sinks.schema_evolution import Evolution, evolution
 
 MOST = 1600
-"""So many columns a table of PostgreSQL can have, dropped ones included."""
+"""The most columns of a table of PostgreSQL, dropped ones included."""
 
 HASH = pa.field("_hash", pa.int64(), nullable=False)
-"""A column of tables with a primary key: the hash of the row's others
-(`ingest.schema.checksum`), whose sum is in receipts.
+"""A column of tables with a primary key: the hash of the row's other columns
+(`ingest.schema.checksum`). Receipts have the sum of these hashes.
 """
 
 JSON = "jsonb"
-BIGINT, DOUBLE = "bigint", "double precision"
-ZONED, LOCAL = "timestamp with time zone", "timestamp without time zone"
 
 _SCALARS = {
     pa.int8(): "smallint",
     pa.int16(): "smallint",
     pa.int32(): "integer",
-    pa.int64(): BIGINT,
+    pa.int64(): "bigint",
     pa.float32(): "real",
-    pa.float64(): DOUBLE,
+    pa.float64(): "double precision",
     pa.bool_(): "boolean",
     pa.string(): "text",
     pa.binary(): "bytea",
     pa.date32(): "date",
-    pa.timestamp("us", tz="UTC"): ZONED,
-    pa.timestamp("us"): LOCAL,
+    pa.timestamp("us", tz="UTC"): "timestamp with time zone",
+    pa.timestamp("us"): "timestamp without time zone",
 }
-_DO = (
-    "Use signed integers, float32/64, bool, string, binary, date32, decimal128, timestamp[us],"
-    " structs, lists or maps of these; give fields of the schema an alias where PostgreSQL can't"
-    " have their names."
-)
 
 
 def column_type(kind: pa.DataType) -> str | None:
-    """The PostgreSQL type that holds the values of an Arrow type, as `format_type`
-    writes it; None if none does.
+    """The PostgreSQL type of an Arrow type, by its name in `format_type`; else None.
 
-    What has an inside is a `jsonb`, but for lists of scalars, which are arrays.
+    Nested types are `jsonb`; a list of scalars is an array.
     """
     scalar = _SCALARS.get(kind)
     if scalar is not None:
@@ -71,69 +62,118 @@ def column_type(kind: pa.DataType) -> str | None:
     if not pa.types.is_list(kind):
         return None
     element = column_type(kind.value_type)
-    return None if element is None else JSON if _has_inside(kind.value_type) else f"{element}[]"
-
-
-def _has_inside(kind: pa.DataType) -> bool:
-    return int(kind.num_fields) > 0
+    if element is None:
+        return None
+    return JSON if pa.types.is_nested(kind.value_type) else f"{element}[]"
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-    """Refuse columns that no table of PostgreSQL can hold as they are, and metadata
-    columns that can't stand beside the rows'.
+    """Refuses columns whose values or names no table of PostgreSQL can hold.
+
+    Args:
+        rows: the rows' columns.
+        metadata: the names of the metadata columns.
 
     Raises:
-        SpecError: naming every such column, and what to use.
+        SpecError: names every such column, and the types that can be used.
     """
-    refuse_wrong(rows.names, metadata)
-    lower = [n.lower() for n in rows.names]
-    wrong = [
-        f"{n}: the name is used twice (case doesn't count)"
-        for n in sorted({n for n in lower if lower.count(n) > 1})
-    ]
-    wrong += [f"{f.name}: {f.type}" for f in rows if column_type(f.type) is None]
-    for name in (*rows.names, *metadata.values()):
-        wrong += (
-            [f"{name!r} is a column that every table of PostgreSQL has"] if name in SYSTEM else []
-        )
-        wrong += name_problems(name)
-    if not rows.names:
-        wrong.append("there are no columns")
-    if len(rows.names) + len(metadata) > MOST:
-        wrong.append(
-            f"{len(rows.names) + len(metadata)} columns, and a table of PostgreSQL has at most"
-            f" {MOST}"
-        )
-    if wrong:
-        raise SpecError(
-            "the schema can't be stored in PostgreSQL as it is: " + "; ".join(wrong), "spec", _DO
-        )
+    names = (*rows.names, *metadata.values())
+    wrong = [f"{n!r} is a column that every table of PostgreSQL has" for n in names if n in SYSTEM]
+    wrong += [problem for name in names for problem in name_problems(name)]
+    if len(names) > MOST:
+        wrong.append(f"{len(names)} columns, and a table of PostgreSQL has at most {MOST}")
+    do = "Give fields of the schema an alias where PostgreSQL can't have their names;"
+    refuse_unstorable(
+        rows, metadata, lambda kind: column_type(kind) is not None, "in PostgreSQL", do, wrong
+    )
 
 
 # --------------------------------------------------------------------------------------------------
 
 
 def evolution_of(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> Evolution:
-    """Works out how a table takes rows with the wanted columns."""
+    """Works out how a table takes rows with the wanted columns (`schema_evolution`)."""
     return evolution(current, wanted, evolve, shape)
 
 
 def shape(field: pa.Field) -> str:
-    """A column as it is told to people, and compared: its type in PostgreSQL, and what
-    lies in it where that has an inside.
+    """Describes a column, to compare it and for messages: its type in PostgreSQL.
+
+    A `jsonb` column is described by its Arrow type, too.
     """
     held = column_type(field.type)
     inside = f" of {field.type}" if held == JSON else ""
     return f"{held}{inside}" if field.nullable else f"{held}{inside} not null"
 
 
+_KEY_PROPERTY = b"windrow.primary-key"
+
+
+class KeyedColumns(MergeColumns, frozen=True):
+    """The columns by which changes are merged into a table, and those of its tombstones."""
+
+    @property
+    def has_tombstones(self) -> bool:
+        """True if deletes remove rows, so that only a tombstone keeps the place in the log."""
+        return not self.key.marks and self.key.version is None
+
+    @property
+    def tombstone(self) -> list[str]:
+        """The columns of a tombstone."""
+        return [*self.key.columns, self.window, *self.place]
+
+    def hashes(self, changes: pa.RecordBatch) -> Hashes:
+        """Computes each change's hash: of the row that it writes, or of the tombstone.
+
+        Rows and tombstones are stored with their hash, which a later change of the key subtracts
+        from the table's checksum.
+        """
+        hashes = row_hashes(
+            changes, (UNAVAILABLE.name,) if self.key.marks else (UNAVAILABLE.name, DELETED)
+        )
+        if self.has_tombstones:
+            deletes = changes.column(DELETED)
+            hashes[deletes.to_numpy(zero_copy_only=False)] = row_hashes(
+                changes.select(self.tombstone).filter(deletes)
+            )
+        return hashes
+
+    @property
+    def key_properties(self) -> dict[bytes, bytes]:
+        """The primary key as metadata of the table's schema. It never changes."""
+        key = {"columns": self.key.columns, "marks": self.key.marks, "version": self.key.version}
+        return {_KEY_PROPERTY: json.dumps(key).encode()}
+
+
+def key_difference(current: pa.Schema, wanted: pa.Schema) -> list[str]:
+    """The difference between the primary keys of two schemas, in words, if there is one."""
+    there, here = ((schema.metadata or {}).get(_KEY_PROPERTY) for schema in (current, wanted))
+    return (
+        []
+        if there == here
+        else [f"{_described(there)} in the table, {_described(here)} in the spec"]
+    )
+
+
+def _described(key_property: bytes | None) -> str:
+    if key_property is None:
+        return "no primary key"
+    key = json.loads(key_property)
+    more = [
+        *(["mode delete-aware"] if key["marks"] else []),
+        *([f"version {key['version']}"] if key["version"] else []),
+    ]
+    return ", ".join([f"the primary key {', '.join(key['columns'])}", *more])
+
+
 # --------------------------------------------------------------------------------------------------
 
 
 class CatalogColumn(msgspec.Struct, frozen=True):
-    """A column as the catalog has it.
+    """A column as PostgreSQL's catalog has it.
 
-    `filled`: it has a default, or is generated, so that rows may leave it out; `generated`: must.
+    `filled`: the database can fill it, by a default or because it is generated. `generated`: rows
+    must leave it out.
     """
 
     name: str
@@ -143,27 +183,29 @@ class CatalogColumn(msgspec.Struct, frozen=True):
     generated: bool
 
 
-def strange(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list[str]:
-    """In what the catalog's columns are not those that the schema stands for: somebody
-    else made or changed them.
+def column_problems(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list[str]:
+    """The columns of a table that rows of a schema can't be written to, in words.
 
-    Columns of the owner's own, which the database fills, may stand beside them.
+    A table that somebody else made or changed has such. Further columns are none if the database
+    fills them.
     """
     by_name = {c.name: c for c in columns}
-    found = []
+    problems = []
     for field in schema:
         column, held = by_name.get(field.name), column_type(field.type)
         if column is None:
-            found.append(f"{field.name} ({shape(field)}): not in the table")
+            problems.append(f"{field.name} ({shape(field)}): not in the table")
         elif column.type != held:
-            found.append(f"{field.name}: {column.type} in the table, not {held}")
+            problems.append(f"{field.name}: {column.type} in the table, not {held}")
         elif column.generated:
-            found.append(f"{field.name}: GENERATED ALWAYS in the table, and rows bring its values")
+            problems.append(
+                f"{field.name}: GENERATED ALWAYS in the table, and rows bring its values"
+            )
         elif field.nullable and not column.nullable:
-            found.append(f"{field.name}: not null in the table, and rows may have nulls")
+            problems.append(f"{field.name}: not null in the table, and rows may have nulls")
     others = [c for c in columns if c.name not in schema.names and not c.filled]
     return [
-        *found,
+        *problems,
         *(
             f"{c.name} ({c.type}): only in the table, and nothing fills it: give it a default"
             for c in others

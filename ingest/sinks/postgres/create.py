@@ -1,13 +1,11 @@
-"""A table is made once, and bound; later it is held against what is wanted of it,
-before anything is read.
+"""Creates and binds a table, and compares one that exists with the wanted columns.
 
-Making it, its mark and windrow's own tables is one transaction, and one such
-transaction at a time: of those that race, one binds the table, and the others find
-whose it is. A table that somebody else made is taken over if it has the wanted columns
-and no row: that is how it gets partitions, constraints or a tablespace of its owner's
-choice.
+The table, the comment that binds it and windrow's own tables are made in one transaction, and one
+such transaction runs at a time: of runs that race one binds the table, and the others see its
+owner. A table that somebody else made is bound if it has the wanted columns and no row. So it can
+have partitions, constraints or a tablespace of its owner's choice.
 
-Columns that it lacks are brought by the commit of the first rows that have them (`evolve`).
+Missing columns are added by the commit of the first rows that have them (`evolve`).
 """
 
 from __future__ import annotations
@@ -23,23 +21,33 @@ from psycopg import sql
 from windrow.ingest.errors import SchemaChangedError, SpecError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.postgres import catalog
-from windrow.ingest.sinks.postgres.catalog import TableThere, Target
+from windrow.ingest.sinks.postgres.catalog import (
+    FORM,
+    TABLES,
+    BoundTable,
+    ExistingTable,
+    Target,
+    table_at,
+    tombstones_name,
+)
 from windrow.ingest.sinks.postgres.columns import (
     HASH,
     CatalogColumn,
+    KeyedColumns,
+    column_problems,
     column_type,
     evolution_of,
-    strange,
+    key_difference,
 )
-from windrow.ingest.sinks.postgres.form import KeyedForm, other_key
-from windrow.ingest.sinks.postgres.merge import tombstones_name
-from windrow.ingest.sinks.postgres.names import mark_of
+from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName, bound_comment
 from windrow.ingest.sinks.postgres.server import (
     Connection,
     TablePlace,
     commit,
+    has_schema,
+    has_table,
     identifier,
+    is_true,
     reading,
     reason,
     writing,
@@ -48,116 +56,111 @@ from windrow.ingest.sinks.postgres.unfit import refuse_unfit
 from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes
 
 _SETUP = 7_308_332_045_911_029_879
-"""The advisory lock under which tables are made; any number will do."""
+"""The number of the advisory lock under which tables are made; any number will do."""
 
 _UNIQUE = """
 SELECT EXISTS (
-    SELECT FROM pg_index x WHERE x.indrelid = to_regclass(%s) AND x.indisunique AND x.indisvalid AND x.indpred IS NULL
+    SELECT FROM pg_index x
+    WHERE x.indrelid = to_regclass(%s) AND x.indisunique AND x.indisvalid AND x.indpred IS NULL
         AND x.indexprs IS NULL AND x.indimmediate AND %s = (
             SELECT array_agg(a.attname::text ORDER BY a.attname COLLATE "C") FROM pg_attribute a
-            WHERE a.attrelid = x.indrelid AND a.attnum = ANY((x.indkey::int2[])[0:x.indnkeyatts - 1])
+            WHERE a.attrelid = x.indrelid
+                AND a.attnum = ANY((x.indkey::int2[])[0:x.indnkeyatts - 1])
         )
 )
-"""  # noqa: E501
+"""
 """Whether an index keeps exactly these columns unique."""
 
 
 class WantedTable(msgspec.Struct, frozen=True):
-    """What a table is to be like: its columns, which of them is the window's, and what
-    may become of columns that are there.
+    """The table that a spec describes.
 
-    `merged`: where rows replace each other, by which columns.
+    `window`: the name of the window's column. `evolve`: what may become of the columns of a table
+    that exists. `keyed`: the columns of a table with a primary key.
     """
 
     schema: pa.Schema
     window: str
     evolve: Evolve = "add_columns"
-    merged: KeyedForm | None = None
+    keyed: KeyedColumns | None = None
 
 
-def ensure(place: TablePlace, wanted: WantedTable, mine: TableOwner) -> None:
-    """Create the table and bind it, unless that is done.
+def ensure(place: TablePlace, wanted: WantedTable, owner: TableOwner) -> None:
+    """Creates the table and binds it, unless that is done.
 
     Idempotent; of calls that race one does it.
 
     Raises:
-        SchemaChangedError, SpecError: as `seen`; or the user may not do this there.
-        LostConnectionError: whether it was done can't be told; it may be done again.
+        SchemaChangedError, SpecError: as `checked`; or the user lacks a right.
+        LostConnectionError: nobody knows whether it was done; it may be done again.
     """
     with reading(place.url) as connection:
-        found = seen(connection, place, wanted)
-    if found is None or found.target is None or found.stale:
+        found = checked(connection, place, wanted)
+    if found is None or found.target is None or found.restored:
         with writing(place.url, "setup") as connection:
-            _ensure(connection, place, wanted, mine)
+            _ensure(connection, place, wanted, owner)
             commit(connection)
 
 
-def seen(connection: Connection, place: TablePlace, wanted: WantedTable) -> TableThere | None:
-    """The table as it is, if it is there and can become, or stay, the wanted one.
+def checked(connection: Connection, place: TablePlace, wanted: WantedTable) -> ExistingTable | None:
+    """Looks up the table and compares it with the wanted one; None if it doesn't exist.
 
     Raises:
-        SchemaChangedError: every difference that no commit may make good, column by column.
-        SpecError: it can hold no windows, or somebody else's rows are in it.
+        SchemaChangedError: names every difference that no commit may resolve.
+        SpecError: the table can hold no windows, or has rows of somebody else's.
     """
-    found = catalog.table_at(connection, place)
-    refuse_unfit(
-        connection,
-        place,
-        [wanted.window],
-        () if wanted.merged is None else wanted.merged.key.columns,
-    )
+    found = table_at(connection, place)
+    key = () if wanted.keyed is None else wanted.keyed.key.columns
+    refuse_unfit(connection, place, wanted.window, key)
     if found is not None and found.target is None:
         refuse_others_rows(connection, place)
-        _refuse_strange(place, found.columns, wanted.schema)
+        _refuse_misfit(place, found.columns, wanted.schema)
     elif found is not None and found.target is not None:
         refuse_other_columns(place, found.target, found.columns, wanted)
     return found
 
 
 def _ensure(
-    connection: Connection, place: TablePlace, wanted: WantedTable, mine: TableOwner
+    connection: Connection, place: TablePlace, wanted: WantedTable, owner: TableOwner
 ) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SETUP])
-    if not catalog.has_own(connection, place):
-        _make_own(connection, place)
-    found = catalog.table_at(connection, place)
+    if not has_table(connection, TableName(place.own, OWN_TABLES[-1])):  # which is made last
+        _make_own_tables(connection, place)
+    found = table_at(connection, place)
     if found is None:
         _create(connection, place, wanted)
     if found is None or found.target is None:
-        _bind(connection, place, wanted, mine, found)
-    elif found.stale:
-        _put_mark(connection, place, found.target)
+        _bind(connection, place, wanted, owner, found)
+    elif found.restored:
+        _put_comment(connection, place, found.target)
 
 
 def refuse_other_columns(
     place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable
 ) -> None:
-    """Hold a bound table against the wanted columns.
+    """Compares the columns of a bound table with the wanted ones.
 
     Raises:
-        SchemaChangedError: they differ in more than a commit may change, or somebody
-            changed the table.
+        SchemaChangedError: they differ in more than a commit may change, or somebody changed the
+            table.
     """
-    keys = other_key(target.columns, wanted.schema)
+    keys = key_difference(target.columns, wanted.schema)
     if keys:
-        what = (
-            f"the table {place} has another key, order or mode, which it keeps for ever: {keys[0]}"
-        )
+        what = f"the table {place} has another primary key, version or mode: {keys[0]}"
         raise SchemaChangedError(
             what,
             "setup",
-            "Set sink back to what it was; or begin a pipeline with another id and table.",
+            "A table never changes these. Set sink back to what it was; or begin a pipeline with"
+            " another id and table.",
         )
     allowed_changes(
-        f"{place}",
-        wanted.evolve,
-        lambda by: evolution_of(target.columns, wanted.schema, by),
+        str(place), wanted.evolve, lambda by: evolution_of(target.columns, wanted.schema, by)
     )
-    _refuse_strange(place, columns, target.columns)
+    _refuse_misfit(place, columns, target.columns)
 
 
-def _refuse_strange(place: TablePlace, columns: Sequence[CatalogColumn], schema: pa.Schema) -> None:
-    wrong = strange(columns, schema)
+def _refuse_misfit(place: TablePlace, columns: Sequence[CatalogColumn], schema: pa.Schema) -> None:
+    wrong = column_problems(columns, schema)
     if wrong:
         what = f"the table {place} has other columns than windrow brings: " + "; ".join(wrong)
         do = "Did somebody else make or change it? Give it these columns, or name another table."
@@ -169,23 +172,23 @@ def _refuse_strange(place: TablePlace, columns: Sequence[CatalogColumn], schema:
         raise SchemaChangedError(what, "setup", do)
 
 
-def become_of(
-    place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable
-) -> Evolution:
-    """What becomes of the table's columns, as it is at the commit, so that staged rows
-    fit it: it may be another one than when they were.
+def evolution_at_commit(table: BoundTable, wanted: WantedTable) -> Evolution:
+    """Works out how the table, as it is at the commit, takes the staged rows.
+
+    It may have changed since they were staged.
 
     Raises:
-        SchemaChangedError: a staged column can't be one of the table's.
+        SchemaChangedError: the table can't take a staged column.
     """
+    target = table.target
     become = evolution_of(target.columns, wanted.schema, wanted.evolve)
     problems = [
-        *other_key(target.columns, wanted.schema),
+        *key_difference(target.columns, wanted.schema),
         *become.problems,
-        *strange(columns, target.columns),
+        *column_problems(table.catalog_columns, target.columns),
     ]
     if problems:
-        what = f"the staged rows don't fit the table {place} any more: " + "; ".join(problems)
+        what = f"the staged rows don't fit the table {table.place} any more: " + "; ".join(problems)
         raise SchemaChangedError(
             what,
             "commit",
@@ -194,14 +197,9 @@ def become_of(
     return become
 
 
-def change_columns(
-    connection: Connection,
-    place: TablePlace,
-    target: Target,
-    become: Evolution,
-    wanted: WantedTable,
-) -> None:
-    """Change the table's columns, within a transaction; those of its tombstones with them."""
+def change_columns(table: BoundTable, become: Evolution, keyed: KeyedColumns | None) -> None:
+    """Changes the columns of the table, and of its tombstones, within the transaction."""
+    connection, place = table.connection, table.place
     parts = [sql.SQL("ADD COLUMN {} {}").format(identifier(f.name), _type(f)) for f in become.added]
     for old, new in become.altered:
         name = identifier(new.name)
@@ -213,20 +211,20 @@ def change_columns(
         connection.execute(
             place.query("ALTER TABLE {table} {parts}", parts=sql.SQL(", ").join(parts)), ()
         )
-    if wanted.merged is not None and wanted.merged.buries:
-        _widen_tombstones(connection, place, target, become, wanted.merged)
+    if keyed is not None and keyed.has_tombstones:
+        _widen_tombstones(table, become, keyed)
     if become.added or become.altered:
         put = place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
-        connection.execute(put, [become.columns.serialize().to_pybytes(), target.id])
+        connection.execute(put, [become.columns.serialize().to_pybytes(), table.target.id])
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def _make_own(connection: Connection, place: TablePlace) -> None:
-    if not _ask(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", place.own):
+def _make_own_tables(connection: Connection, place: TablePlace) -> None:
+    if not has_schema(connection, place.own):
         connection.execute(place.query("CREATE SCHEMA {own}"), ())
-    for statement in catalog.TABLES.split(";"):
+    for statement in TABLES.split(";"):
         if statement.strip():
             connection.execute(place.query(statement), ())
 
@@ -247,48 +245,33 @@ def _bind(
     connection: Connection,
     place: TablePlace,
     wanted: WantedTable,
-    mine: TableOwner,
-    found: TableThere | None,
+    owner: TableOwner,
+    found: ExistingTable | None,
 ) -> None:
-    """Bind a table that is new, or somebody else's and empty."""
+    """Binds a table that is new, or somebody else's and empty."""
     if found is not None:
         refuse_others_rows(connection, place)
-        _refuse_strange(place, found.columns, wanted.schema)
-    target, window = (
-        Target(uuid.uuid4(), mine, wanted.window, wanted.schema, 0),
-        identifier(wanted.window),
-    )
-    connection.execute(
-        place.query(
-            "CREATE INDEX ON {table} USING brin ({window}) WITH (autosummarize = on)", window=window
-        ),
-        (),
-    )
-    _put_mark(connection, place, target)
+        _refuse_misfit(place, found.columns, wanted.schema)
+    target = Target(uuid.uuid4(), owner, wanted.window, wanted.schema, 0)
+    index = "CREATE INDEX ON {table} USING brin ({window}) WITH (autosummarize = on)"
+    connection.execute(place.query(index, window=identifier(wanted.window)), ())
+    _put_comment(connection, place, target)
     put = (
         "INSERT INTO {targets} (id, place, pipeline, ledger, grid, window_column, columns, form)"
         " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
     )
     columns = wanted.schema.serialize().to_pybytes()
-    values = [
-        target.id,
-        str(place.name),
-        mine.pipeline,
-        mine.ledger,
-        mine.grid,
-        wanted.window,
-        columns,
-        catalog.FORM,
-    ]
+    bound_to = [owner.pipeline, owner.ledger, owner.grid]
+    values = [target.id, str(place.name), *bound_to, wanted.window, columns, FORM]
     connection.execute(place.query(put), values)
-    if wanted.merged is not None:
-        _bind_key(connection, place, target, wanted.merged, new=found is None)
+    if wanted.keyed is not None:
+        _bind_key(connection, place, target, wanted.keyed, new=found is None)
 
 
-def _put_mark(connection: Connection, place: TablePlace, target: Target) -> None:
-    """By this the table is known (see `catalog`)."""
+def _put_comment(connection: Connection, place: TablePlace, target: Target) -> None:
+    """Puts the comment by which the table is known (`catalog`)."""
     row = connection.execute("SELECT to_regclass(%s)::oid::bigint", [place.name.quoted]).fetchone()
-    comment = sql.Literal(mark_of(target.id, 0 if row is None else row[0]))
+    comment = sql.Literal(bound_comment(target.id, 0 if row is None else row[0]))
     put = place.query(
         "COMMENT ON COLUMN {table}.{window} IS {comment}",
         window=identifier(target.window_column),
@@ -298,63 +281,56 @@ def _put_mark(connection: Connection, place: TablePlace, target: Target) -> None
 
 
 def _bind_key(
-    connection: Connection, place: TablePlace, target: Target, form: KeyedForm, *, new: bool
+    connection: Connection, place: TablePlace, target: Target, keyed: KeyedColumns, *, new: bool
 ) -> None:
-    """Have the database itself keep each key once, and a place for the keys that were taken out."""
-    key = sql.SQL(", ").join(map(identifier, form.key.columns))
+    """Makes the primary key or a unique index, and the table of the tombstones."""
+    key = sql.SQL(", ").join(map(identifier, keyed.key.columns))
     if new:
         connection.execute(place.query("ALTER TABLE {table} ADD PRIMARY KEY ({key})", key=key), ())
-    elif not _ask(connection, _UNIQUE, place.name.quoted, sorted(form.key.columns)):
+    elif not is_true(connection, _UNIQUE, place.name.quoted, sorted(keyed.key.columns)):
         try:
             connection.execute(place.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
         except psycopg.errors.FeatureNotSupported as error:
             what = (
-                f"the table {place} can't keep {', '.join(form.key.columns)} unique:"
+                f"the table {place} can't keep {', '.join(keyed.key.columns)} unique:"
                 f" {reason(place.url, error)}"
             )
             raise SpecError(
                 what, "setup", "Partition it by columns of sink.primary_key alone."
             ) from error
-    if form.buries:
-        fields = [target.columns.field(name) for name in (*form.tombstone, HASH.name)]
+    if keyed.has_tombstones:
+        fields = [target.columns.field(name) for name in (*keyed.tombstone, HASH.name)]
         columns = [sql.SQL("{} {} NOT NULL").format(identifier(f.name), _type(f)) for f in fields]
-        make = "CREATE TABLE {tombstones} ({columns}, PRIMARY KEY ({key}))"
         tombstones = tombstones_name(place, target)
-        names = {
-            "tombstones": identifier(tombstones.schema, tombstones.table),
-            "columns": sql.SQL(", ").join(columns),
-            "key": key,
-        }
-        connection.execute(place.query(make, **names), ())
+        make = place.query(
+            "CREATE TABLE {tombstones} ({columns}, PRIMARY KEY ({key}))",
+            tombstones=identifier(tombstones.schema, tombstones.table),
+            columns=sql.SQL(", ").join(columns),
+            key=key,
+        )
+        connection.execute(make, ())
 
 
-def _widen_tombstones(
-    connection: Connection,
-    place: TablePlace,
-    target: Target,
-    become: Evolution,
-    form: KeyedForm,
-) -> None:
-    tombstones = tombstones_name(place, target)
+def _widen_tombstones(table: BoundTable, become: Evolution, keyed: KeyedColumns) -> None:
+    tombstones = identifier(table.tombstones_name.schema, table.tombstones_name.table)
     for old, new in become.altered:
-        if new.name in form.tombstone and column_type(old.type) != column_type(new.type):
-            names = {
-                "tombstones": identifier(tombstones.schema, tombstones.table),
-                "name": identifier(new.name),
-                "type": _type(new),
-            }
-            connection.execute(
-                place.query("ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {type}", **names), ()
+        if new.name in keyed.tombstone and column_type(old.type) != column_type(new.type):
+            widen = table.place.query(
+                "ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {type}",
+                tombstones=tombstones,
+                name=identifier(new.name),
+                type=_type(new),
             )
+            table.connection.execute(widen, ())
 
 
 def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
-    """Look whether a table that isn't bound is empty.
+    """Refuses a table that isn't bound and isn't empty.
 
     Raises:
-        SpecError: it holds rows of somebody else's.
+        SpecError: the table has rows.
     """
-    if catalog.has_rows(connection, place):
+    if is_true(connection, place.query("SELECT EXISTS (SELECT FROM {table})")):
         what = f"the table {place} was not made by windrow, and holds rows"
         raise SpecError(
             what, "setup", "Set sink.table to a name that isn't taken, or to a table without rows."
@@ -362,9 +338,4 @@ def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
 
 
 def _type(field: pa.Field) -> sql.SQL:
-    return sql.SQL(str(column_type(field.type)))  # of our own making
-
-
-def _ask(connection: Connection, question: str, *values: object) -> bool:
-    row = connection.execute(question, values).fetchone()
-    return row is not None and bool(row[0])
+    return sql.SQL(str(column_type(field.type)))

@@ -1,7 +1,7 @@
-"""Arrow batches as rows of PostgreSQL's binary COPY, by pgpq: no object is made of a value.
+"""Encodes Arrow batches as rows of PostgreSQL's binary COPY, by pgpq.
 
-pgpq writes what it is given. What a column can't hold is refused here, at the row that holds it:
-PostgreSQL would name none.
+No Python object is made of a value. pgpq checks no values: one that its column can't hold is
+refused here, with its row. PostgreSQL's error would name none.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from windrow.ingest.sinks.postgres.json_text import json_texts
 HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TAIL = b"\xff\xff"
 
-_DAYS = 10_957
-_MICROS = _DAYS * 86_400_000_000
-"""From the epoch to PostgreSQL's, which is 2000-01-01."""
+DAYS = 10_957
+MICROS = DAYS * 86_400_000_000
+"""The distance from 1970-01-01 to PostgreSQL's epoch, 2000-01-01."""
 
-_FIRST_DAY, _LAST_DAY = -2_451_545 + _DAYS, 2_145_031_948 + _DAYS
-_FIRST_MICRO = -211_813_488_000_000_000 + _MICROS
-"""PostgreSQL's calendar, from 4713 BC on; its end for times lies behind that of Arrow's."""
+_FIRST_DAY, _LAST_DAY = -2_451_545 + DAYS, 2_145_031_948 + DAYS
+_FIRST_MICRO = -211_813_488_000_000_000 + MICROS
+"""The bounds of PostgreSQL's calendar, which begins in 4713 BC. Arrow's timestamps end earlier."""
 
 _ZONED = pa.timestamp("us", tz="UTC")
 _ZONED_NUMBER = np.frombuffer((1184).to_bytes(4, "big"), np.uint8)
-"""PostgreSQL's number of the type of an instant."""
+"""The oid of the type `timestamptz`, in four bytes."""
 
 
-# becomes an UnfitRowsError where it is known what messages the rows came from
 class UnfitValueError(Exception):
-    """Values that a column can't hold: at which rows of the batch (ascending), and what
-    is wrong with them.
+    """Raised for values that a column can't hold; becomes an UnfitRowsError in the stager.
+
+    `rows`: their rows in the batch, ascending. `what`: the column, and the problem.
     """
 
     def __init__(self, rows: npt.NDArray[np.int64], what: str) -> None:
@@ -49,10 +49,10 @@ class UnfitValueError(Exception):
 
 
 def rows_of(batch: pa.RecordBatch) -> bytes:
-    """The batch's rows, as they stand between COPY's head and tail.
+    """Encodes a batch's rows, without COPY's header and trailer.
 
     Raises:
-        UnfitValueError: a value can't be held.
+        UnfitValueError: a column can't hold a value.
     """
     columns, names = [], [str(number) for number in range(batch.num_columns)]
     for field, array in zip(batch.schema, batch.columns, strict=True):
@@ -78,12 +78,13 @@ def _encoded(batch: pa.RecordBatch, jsonb: list[str]) -> bytes:
         },
     )
     encoder.write_header()
-    octets, rest = encoder.write_batch(batch), encoder.finish()  # which may keep a small batch back
+    # a small batch may come only with the end
+    octets, rest = encoder.write_batch(batch), encoder.finish()
     return octets if len(rest) == len(TAIL) else octets + rest[: -len(TAIL)]
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """A column as pgpq knows it."""
+    """Converts a column to a type that pgpq encodes."""
     if column_type(array.type) == JSON:
         texts = json_texts(array)
         return texts if not array.null_count else pc.if_else(array.is_valid(), texts, None)
@@ -92,8 +93,9 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _zoned(array: pa.Array) -> pa.Array:
-    """Lists of instants as the bytes of their arrays: pgpq says of their elements that
-    they have no zone.
+    """Encodes lists of instants as PostgreSQL's arrays, to be written as bytes.
+
+    pgpq writes the type of a timestamp without time zone into their headers.
     """
     lists = array.cast(pa.list_(pa.timestamp("us")))
     octets = np.frombuffer(_encoded(pa.RecordBatch.from_arrays([lists], ["0"]), []), np.uint8)
@@ -108,7 +110,8 @@ def _zoned(array: pa.Array) -> pa.Array:
         0,
     )
     places = np.concatenate([[0], np.cumsum(sizes)])
-    heads = places[:-1] + 6 * np.arange(len(array))  # of each row: one field, and its length
+    # each row begins with its number of fields, in two bytes, and the field's length, in four
+    heads = places[:-1] + 6 * np.arange(len(array))
     values = np.delete(octets, (heads[:, None] + np.arange(6)).ravel())
     values[(places[:-1][sizes > 0][:, None] + np.arange(8, 12)).ravel()] = np.tile(
         _ZONED_NUMBER, int((sizes > 0).sum())
@@ -123,7 +126,7 @@ def _zoned(array: pa.Array) -> pa.Array:
 
 
 def _unfit(array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
-    """The rows that hold what the column can't, and what that is."""
+    """Yields the rows with values that the column can't hold, and the problem."""
     kind = array.type
     if column_type(kind) == JSON:
         untold = without_text({"": array})
@@ -133,7 +136,8 @@ def _unfit(array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
         for elements, what in _unfit(array.flatten()):
             yield np.unique(pc.list_parent_indices(array).take(pa.array(elements)).to_numpy()), what
     elif pa.types.is_string(kind):
-        if (octets_of(array) == 0).any():  # all at once, which is far cheaper than text by text
+        # a look at all bytes at once is far cheaper than one at each text
+        if (octets_of(array) == 0).any():
             yield from _rows(
                 pc.match_substring(array, "\0"),
                 "holds the character NUL, which no text of PostgreSQL can hold",

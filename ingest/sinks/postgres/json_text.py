@@ -1,13 +1,13 @@
-r"""Values with an inside as JSON for a `jsonb` column, whole columns at a time, and back.
+r"""Nested values as JSON in a `jsonb` column: encoded by whole columns, and read.
 
-    a struct, a map, a list  see `ingest.sinks.json_columns`; a key that holds NUL is no name
-    a number                 a number; what JSON has none for is a text: "NaN", "Infinity",
-                            "-Infinity", "-0.0"
-    bytes                    a text that PostgreSQL reads as bytes: "\\x6869"
-    a date, a time           a text that PostgreSQL reads as one
-    a text                   a text; with NUL in it, which jsonb can't hold, {"bytea": "\\x..."}
+    struct, map, list  see `ingest.sinks.json_columns`; a key with NUL can't be a name
+    number             a number; where JSON has none, a string: "NaN", "Infinity", "-Infinity",
+                       "-0.0"
+    bytes              a string that PostgreSQL reads as bytes: "\\x6869"
+    date, time         a string that PostgreSQL reads as one
+    text               a string; with NUL in it, which jsonb can't hold, {"bytea": "\\x..."}
 
-So nothing is lost: what is read back has the checksum of what was staged.
+So nothing is lost: the values that are read have the checksum of the ones that were staged.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ def _with_nul(array: pa.Array) -> pa.Array:
     return pc.match_substring(array, "\0").fill_null(False)
 
 
-_FORM = JsonEncoder(_leaf, _with_nul)
+_ENCODER = JsonEncoder(_leaf, _with_nul)
 
 
 def json_texts(array: pa.Array) -> pa.Array:
-    """Each value's JSON; `null` where there is none."""
-    return _FORM.texts(array)
+    """Encodes each value as JSON; a null as `null`."""
+    return _ENCODER.texts(array)
 
 
 def _hexadecimal(array: pa.Array) -> pa.Array:
-    """Bytes as a text that PostgreSQL reads as bytes: the digits of a whole column at once."""
+    """Encodes bytes as strings that PostgreSQL reads as bytes, a whole column at once."""
     ends, digits = ends_of(array).astype(np.int64), octets_of(array).data.hex().encode()
     valid = array.is_valid().buffers()[1] if array.null_count else None
     places = [valid, pa.py_buffer((ends - ends[0]) * 2), pa.py_buffer(digits)]
@@ -88,12 +88,12 @@ def _hexadecimal(array: pa.Array) -> pa.Array:
 
 
 def loads(text: str | bytes) -> Any:
-    """A JSON document, with numbers as exact as they stand there."""
+    """Parses a JSON document; no digit of a number is lost."""
     return json.loads(text, parse_float=Decimal)
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
-    """The value of a column, from a document of `loads`, as pyarrow takes it for the type."""
+    """Reads a column's value from a document of `loads`, as pyarrow takes it for the type."""
     return None if value is None else _reader(kind)(value)
 
 

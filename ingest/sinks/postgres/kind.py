@@ -55,7 +55,7 @@ def _own(value: str) -> str:
 
 
 class PostgresSection(SinkSection):
-    """The table, on any server that can be reached by a URL."""
+    """A table on a server, which a URL names."""
 
     kind: Literal["postgres"] = Field(description="What kind of table it is.")
     url: Annotated[Written, AfterValidator(_url), Values("a URL that names host and database")] = (
@@ -98,7 +98,7 @@ class PostgresSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """What is said of keys goes with a mode that has them."""
+        """Settings of keys go with a mode that has keys."""
         yield from key_conflicts(written)
 
     @property
@@ -111,46 +111,45 @@ class PostgresSection(SinkSection):
 
     @property
     def keeps(self) -> bool:
-        """Not where versions decide, for what lies between two of them may still come."""
+        """False with versions: a change with a version in between may still come."""
         return self.primary_key is not None and self.version is None
 
     def place(self, folder: Path) -> str:
-        """Where the table is, without who comes to it and how."""
+        """The table's place, without user, password and options."""
         del folder
         return f"postgresql://{server_url(self.url).place}/{table_name(self.table)}"
 
 
 class _Postgres:
-    """`sinks.kind.SinkKind`: a table in PostgreSQL, with its dead letters in a second
-    one beside it.
-    """
+    """Tables in PostgreSQL, each with a second one for dead letters (`sinks.kind.SinkKind`)."""
 
     section = PostgresSection
 
     def make(
         self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path
     ) -> Sink:
-        place = _place(section)
-        from windrow.ingest.sinks.place import normalized
-
-        staging = normalized(absolute(section.staging, folder))
+        place, staging = _place(section), _staging(section, folder)
         from windrow.ingest.sinks.postgres.store import PostgresStore, PostgresTable
 
         store = PostgresStore(place, staging, metadata, section.evolve, section.key)
         return PostgresTable(store, rows, metadata)
 
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
-        place = _place(section)
+        place, staging = _place(section), _staging(section, folder)
         from windrow.ingest.sinks.dead_letters import DeadLetterTable
-        from windrow.ingest.sinks.place import normalized
         from windrow.ingest.sinks.postgres.store import PostgresStore
 
-        staging = normalized(absolute(section.staging, folder))
         return DeadLetterTable(PostgresStore(place.dead, staging))
 
 
+def _staging(section: PostgresSection, folder: Path) -> str:
+    from windrow.ingest.sinks.place import normalized
+
+    return normalized(absolute(section.staging, folder))
+
+
 def _place(section: PostgresSection) -> TablePlace:
-    """The table's place, once the driver has taken the URL."""
+    """The table's place; the driver has checked the URL."""
     try:
         from windrow.ingest.sinks.postgres.server import TablePlace, refuse_unusable
     except ModuleNotFoundError as error:

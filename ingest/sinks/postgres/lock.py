@@ -1,16 +1,17 @@
-"""The table's lock, and what becomes of a run that holds it and was stopped.
+"""Waits for a table's lock, and ends the session of a stopped run that holds it.
 
-The server ends a session that is idle in a transaction, by itself; one that waits for
-more of a COPY it takes for busy, and neither its timeouts nor a cancelled query get
-there. So who waits for the lock looks who has it:
+The server itself ends a session that is idle in a transaction. But a session that waits for more
+bytes of a COPY counts as busy: no timeout of the server ends it, and no cancelled query. So the
+run that waits for the lock watches the one that holds it:
 
-    1 A holds the lock, and is stopped in the middle of a COPY.    2 B can't get the
-    lock, and sees A's COPY wait for bytes. 3 It sees the same count of bytes for
-    `STALLED`, and ends A's session; the server rolls back.    4 B has the lock. 5 A
-    wakes, has lost its connection, begins again, and finds B's receipt.
+    1 A holds the lock, and is stopped in the middle of a COPY.
+    2 B can't get the lock, and sees that A's COPY waits for bytes.
+    3 B sees the same count of bytes for `STALLED`, and ends A's session. The server rolls back.
+    4 B has the lock.
+    5 A wakes, has lost its connection, begins again, and finds B's receipt.
 
-A run that is only slow is ended as well, at worst; it begins again as A does. Nothing
-but time depends on who is right.
+At worst a run that is only slow is ended, and begins again as A does. A wrong guess costs time,
+and never a row.
 """
 
 from __future__ import annotations
@@ -27,17 +28,13 @@ from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, set_lock_timeout
 
 STALLED = 10.0
-"""Seconds without a byte after which a COPY that is waited for is given up; as long as
-`server.IDLE`.
-"""
+"""Seconds without a byte after which the session of a COPY is ended; as long as `server.IDLE`."""
 
 GLANCE = 2.0
-"""Seconds of waiting between two looks at who has the lock."""
+"""Seconds of waiting for the lock between two looks at the session that holds it."""
 
 LONGEST = 600.0
-"""Seconds that the lock is waited for: commits of other windows into the same table may
-be large.
-"""
+"""The most seconds that the lock is waited for: commits of other windows may be large."""
 
 _WAITING = """
 SELECT p.pid, a.xact_start::text, p.bytes_processed
@@ -45,36 +42,42 @@ FROM pg_stat_progress_copy p JOIN pg_stat_activity a ON a.pid = p.pid
 WHERE p.datname = current_database() AND a.usename = current_user AND a.wait_event = 'ClientRead'
     AND 2 = (
         SELECT count(DISTINCT l.relation) FROM pg_locks l
-        WHERE l.pid = p.pid AND l.granted AND l.relation IN (to_regclass(%s), to_regclass(%s)) AND l.mode = 'RowExclusiveLock'
+        WHERE l.pid = p.pid AND l.granted AND l.mode = 'RowExclusiveLock'
+            AND l.relation IN (to_regclass(%s), to_regclass(%s))
     )
-"""  # noqa: E501
-"""Who holds a lock of ours and waits for its client: somebody else's COPY into the
-table holds none of windrow's own tables.
+"""
+"""The sessions with locks on the table and on `targets` whose COPY waits for its client.
 
-What is to be merged goes into a table of the session's own first, which nobody else
-sees: so the locks are looked at, not where the COPY goes.
+The locks tell that it is a commit of windrow's: a COPY of somebody else has no lock on `targets`,
+and a merge copies into a temporary table, which other sessions can't see.
 """
 
 _LOG = logging.getLogger("windrow.postgres")
 
 Waiting = tuple[int, str, int]
-"""A session: its process, when its transaction began, how many bytes its COPY has had."""
+"""A session: its process id, the begin of its transaction, the bytes that its COPY has got."""
 
 
 def lock_row(
     connection: Connection, place: TablePlace, statement: str, values: Sequence[object]
 ) -> tuple[Any, ...] | None:
-    """Run a statement that locks a row of windrow's own, within a transaction; its first row.
+    """Runs a statement that locks a row of windrow's own tables; returns its first row.
+
+    Args:
+        connection: in a transaction.
+        place: the table's.
+        statement: with the names of tables as `TablePlace.query` fills them in.
+        values: of its placeholders.
 
     Raises:
         psycopg.errors.LockNotAvailable: another session has held the lock for too long.
     """
     begun = time.monotonic()
     since: dict[Waiting, float] = {}
-    told = False
+    said = False
     while True:
         try:
-            # a savepoint: what timed out is undone, the transaction goes on
+            # a savepoint, by which the transaction goes on after a timeout
             with connection.transaction():
                 set_lock_timeout(connection, f"{round(GLANCE * 1000)}ms")
                 row = connection.execute(place.query(statement), values).fetchone()
@@ -82,14 +85,14 @@ def lock_row(
             waited = time.monotonic() - begun
             if waited > LONGEST:
                 raise
-            if waited > QUIET and not told:
+            if waited > QUIET and not said:
                 _LOG.warning(
-                    "The table %s is waited for: another session has held its lock for %d s, a"
-                    " commit as a rule",
+                    "The table %s is waited for: another session, usually a commit, has held its"
+                    " lock for %d s",
                     place,
                     waited,
                 )
-                told = True
+                said = True
             since = end_stalled(connection, place, since)
         else:
             set_lock_timeout(connection)
@@ -99,8 +102,17 @@ def lock_row(
 def end_stalled(
     connection: Connection, place: TablePlace, since: dict[Waiting, float]
 ) -> dict[Waiting, float]:
-    """End those that were seen as they are now for long enough; since when the others are."""
-    # else a transaction sees one state of all sessions, the first
+    """Ends the sessions that haven't moved for `STALLED`.
+
+    Args:
+        connection: in the transaction that waits.
+        place: the table's.
+        since: the sessions that the last look saw, and when each was first seen in that state.
+
+    Returns:
+        The same for this look.
+    """
+    # else the transaction would see the sessions as its first look saw them
     connection.execute("SELECT pg_stat_clear_snapshot()")
     targets = TableName(place.own, "targets").quoted
     seen: list[Waiting] = connection.execute(_WAITING, [place.name.quoted, targets]).fetchall()

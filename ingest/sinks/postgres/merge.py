@@ -1,29 +1,28 @@
-"""Puts the changes of a window into a table with a primary key, within the transaction
-that keeps the receipt.
+"""Merges a window's changes into a table with a primary key, in one transaction.
 
-The server has the last word on every key: as a row of the table, or, where that word
-was a delete, as a *tombstone* in a table of windrow's own (`tombstones_<id of the target>`,
-with the key, the window, and the place of the message). No key has both. So a merge is:
+The last change of each key is in the database: as a row of the table, or, if it was a delete, as a
+*tombstone* in a table of windrow's own (the key, the window, and the message's place). No key has
+both. A merge has four steps:
 
-    1 COPY brings the staged changes into a table of the session's own.     2 Of each
-    key the last one is kept: by version, if there is one,
-    then by topic, partition and offset, and the order within the message.   3 Those go that come
-                            too late for a row or a tombstone: of a later
-    window; of a dead-letter replay, also of a later message of it.      4 What is left takes
-                            the place of rows and tombstones.
+    1 COPY loads the staged changes into a temporary table.
+    2 Of each key the last change is kept: by version, if there is one, then by topic, partition and
+      offset, and by the order within the message.
+    3 Changes are dropped that are late: the key's row or tombstone is of a later window. In a
+      dead-letter replay, also those of earlier messages of the same window.
+    4 The other changes replace rows and tombstones.
 
-A window's place in time decides, never the order in which windows are committed. Each
-step is one statement over all keys. What is counted in the receipt is counted by the
-server: each row, and each tombstone, has the hash of its columns beside it.
+The order of windows decides, never the order in which they are committed. Each step is one
+statement for all keys. The server counts what the receipt says: each row and each tombstone is
+stored with its hash.
 
-Of rows only those come to the driver whose change left columns alone (`UNAVAILABLE`),
-for they have another hash than was staged. When what they keep is right, and what is
-refused for it, says `ingest/sinks/delta/merge.py`.
+Only rows whose change left columns alone (`UNAVAILABLE`) are read by the driver, because their hash
+isn't the one that was staged. `ingest/sinks/delta/merge.py` says when the values that they keep are
+right, and what is refused for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -31,137 +30,84 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from windrow.ingest.errors import DamagedError, RefusedError
-from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.sinks.merging import Tally, kept_by, refuse_lost_values, refuse_missing_keys
-from windrow.ingest.sinks.postgres.catalog import Target, committed, rows_stay
-from windrow.ingest.sinks.postgres.columns import HASH, column_type
-from windrow.ingest.sinks.postgres.form import KeyedForm
-from windrow.ingest.sinks.postgres.names import TableName
+from windrow.ingest.sinks.postgres.catalog import BoundTable, rows_stay
+from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
 from windrow.ingest.sinks.postgres.read import rows
-from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
+from windrow.ingest.sinks.postgres.server import identifier
 from windrow.ingest.sinks.postgres.stage import CopyFile, CopyFiles, copy_in
+from windrow.ingest.sinks.window_table import committed_by_key
 
-_CHANGES, _WORDS = (
-    sql.Identifier("pg_temp", "windrow_changes"),
-    sql.Identifier("pg_temp", "windrow_words"),
-)
-_LOST = (
-    "Restore it from a backup, together with the table. Until then no window can be committed:"
-    " nobody could tell which keys were taken out."
-)
-
-
-ReceiptsOf = Callable[[Collection[str]], Mapping[str, Committed]]
-
-
-# --------------------------------------------------------------------------------------------------
-
-
-def tombstones_name(place: TablePlace, target: Target) -> TableName:
-    """Where the tombstones of a table are."""
-    return TableName(place.own, f"tombstones_{target.id.hex}")
-
-
-def refuse_lost_tombstones(connection: Connection, place: TablePlace, target: Target) -> None:
-    """See whether the tombstones of a table are there.
-
-    Raises:
-        DamagedError: they aren't.
-    """
-    name = tombstones_name(place, target)
-    row = connection.execute("SELECT to_regclass(%s) IS NULL", [name.quoted]).fetchone()
-    if row is not None and row[0]:
-        raise DamagedError(
-            f"the table {name}, which says which keys {place} has lost by deletes, is missing",
-            "commit",
-            _LOST,
-        )
-
-
-# --------------------------------------------------------------------------------------------------
+_CHANGES = sql.Identifier("pg_temp", "windrow_changes")
+_LAST = sql.Identifier("pg_temp", "windrow_last")
+"""Temporary tables: the staged changes, and the last one of each key."""
 
 
 def merge(
-    connection: Connection,
-    place: TablePlace,
-    target: Target,
-    form: KeyedForm,
+    table: BoundTable,
+    keyed: KeyedColumns,
     columns: pa.Schema,
     receipt: Receipt,
-    receipts_of: ReceiptsOf,
     staged: CopyFiles,
     files: Sequence[CopyFile],
 ) -> Receipt:
-    """Merge staged changes into a table, within a transaction; the receipt with what was done.
+    """Merges staged changes into a table; returns the receipt with what was done.
 
     Args:
-        connection: in a transaction that has the table's lock.
-        place: the table's.
-        target: it.
-        form: by which columns it is merged.
+        table: in a transaction that has its lock.
+        keyed: the columns by which it is merged.
         columns: its own, as they are in this transaction.
-        receipt: of the window.
-        receipts_of: the newest receipts that this transaction sees of some windows, by key.
-        staged: where the files are.
-        files: which of them.
+        receipt: the window's.
+        staged: the folder of the files.
+        files: the files with the changes.
 
     Raises:
-        RefusedError: a replacement has nothing to say of keys that are as its window
-            left them; a file isn't what was staged; or something else keeps the table
-            from taking its rows.
-        DamagedError: the tombstones are gone.
+        RefusedError: a replacement lacks keys whose last change was its window's; a file isn't as
+            it was staged; or a trigger keeps the table from changing.
+        DamagedError: the tombstones are missing.
     """
-    if form.buries:
-        refuse_lost_tombstones(connection, place, target)
-    merging = _Merge(connection, place, target, form, columns, receipt, receipts_of)
+    if keyed.has_tombstones:
+        table.refuse_lost_tombstones()
+    merging = _Merge(table, keyed, columns, receipt)
     merging.stage(staged, files)
     merging.keep_the_last()
-    merging.drop_what_is_late()
-    untold = merging.beaten_by_keeping()
+    merging.drop_late()
+    lost = merging.beaten_by_keeping()
     if receipt.generation > 0:
-        untold += merging.left_alone()
+        lost += merging.left_alone()
         if receipt.dead_replay is None:
-            refuse_missing_keys(receipt.window.key, merging.unknown())
-            untold += merging.kept_later()
-    refuse_lost_values(receipt.window.key, untold)
+            refuse_missing_keys(receipt.window.key, merging.missing())
+            lost += merging.kept_later()
+    refuse_lost_values(receipt.window.key, lost)
     merging.fill_in()
     merging.write()
-    buried = merging.buried if form.buries else None
-    older = (
-        receipts_of([receipt.window.key]).get(receipt.window.key)
-        if receipt.generation > 0
-        else None
+    key = receipt.window.key
+    older = committed_by_key(table, [key]).get(key) if receipt.generation > 0 else None
+    merged = merging.tally.after(
+        None if older is None else older.receipt,
+        buried=merging.buried if keyed.has_tombstones else None,
     )
-    return msgspec.structs.replace(
-        receipt, merged=merging.tally.after(None if older is None else older.receipt, buried=buried)
-    )
+    return msgspec.structs.replace(receipt, merged=merged)
 
 
 class _Merge:
     """One merge, step by step."""
 
     def __init__(
-        self,
-        connection: Connection,
-        place: TablePlace,
-        target: Target,
-        form: KeyedForm,
-        columns: pa.Schema,
-        receipt: Receipt,
-        receipts_of: ReceiptsOf,
+        self, table: BoundTable, keyed: KeyedColumns, columns: pa.Schema, receipt: Receipt
     ) -> None:
         self.tally, self.buried = Tally(), Tally()
-        self._beaten_by: dict[str, int] = {}
-        self._connection, self._place, self._form, self._columns = connection, place, form, columns
-        self._tombstones, self._target = tombstones_name(place, target), target
-        self._receipts_of = receipts_of
+        self._late: dict[str, int] = {}
+        self._table, self._place, self._connection = table, table.place, table.connection
+        self._keyed, self._columns = keyed, columns
         self._key, self._dead_replay = receipt.window.key, receipt.dead_replay is not None
 
     def stage(self, files: CopyFiles, chosen: Sequence[CopyFile]) -> None:
-        """Bring the staged changes in, in the order in which they stand, beside the table."""
-        # who waits for a run that was stopped knows it by this
+        """Loads the staged changes into a temporary table, numbered in their order."""
+        # by this lock another run knows this session (`lock`)
         self._run("LOCK TABLE {table} IN ROW EXCLUSIVE MODE")
         changes = self._changes.append(UNAVAILABLE)
         columns = [
@@ -179,21 +125,21 @@ class _Merge:
     def _changes(self) -> pa.Schema:
         return (
             self._columns
-            if self._form.key.marks
+            if self._keyed.key.marks
             else self._columns.append(pa.field(DELETED, pa.bool_()))
         )
 
     @property
     def _last_first(self) -> sql.Composable:
-        """The order of changes, key by key."""
+        """The order of changes by key, the last change of each key first."""
         version = (
             []
-            if self._form.key.version is None
-            else [sql.SQL("{} DESC NULLS LAST").format(identifier(self._form.key.version))]
+            if self._keyed.key.version is None
+            else [sql.SQL("{} DESC NULLS LAST").format(identifier(self._keyed.key.version))]
         )
-        topic, *place = map(identifier, self._form.place)
+        topic, *place = map(identifier, self._keyed.place)
         order = [
-            *map(identifier, self._form.key.columns),
+            *map(identifier, self._keyed.key.columns),
             *version,
             sql.SQL('{} COLLATE "C" DESC').format(topic),
             *(sql.SQL("{} DESC").format(name) for name in place),
@@ -202,75 +148,70 @@ class _Merge:
         return sql.SQL(", ").join(order)
 
     def keep_the_last(self) -> None:
-        """Of each key the last change."""
+        """Selects the last change of each key."""
         self._run(
-            "CREATE TEMPORARY TABLE {words} ON COMMIT DROP AS SELECT DISTINCT ON ({key}) * FROM"
+            "CREATE TEMPORARY TABLE {last} ON COMMIT DROP AS SELECT DISTINCT ON ({key}) * FROM"
             " {changes} ORDER BY {order}",
             order=self._last_first,
         )
-        self._run("CREATE UNIQUE INDEX ON {words} ({key})")
-        self._run("ANALYZE {words}")
+        self._run("CREATE UNIQUE INDEX ON {last} ({key})")
+        self._run("ANALYZE {last}")
 
-    def drop_what_is_late(self) -> None:
-        """Changes that come too late for the word that is there.
+    def drop_late(self) -> None:
+        """Drops the changes of keys that have a later row or tombstone.
 
-        Notes of how many keys that is a row, by its window.
+        Counts those that have a row by the row's window.
         """
         late = (
-            "WITH late AS (DELETE FROM {words} w USING {others} t WHERE {same} AND ({wins}) IS NOT"
+            "WITH late AS (DELETE FROM {last} w USING {others} t WHERE {same} AND ({wins}) IS NOT"
             " TRUE RETURNING t.{window} AS by) SELECT by, count(*) FROM late GROUP BY by"
         )
-        found = [
+        counts = [
             self._connection.execute(
                 self._query(late, others=others, wins=self._wins()), ()
             ).fetchall()
             for others in self._others()
         ]
-        self._beaten_by = dict(found[0])
+        self._late = dict(counts[0])
 
     def beaten_by_keeping(self) -> int:
-        """Of how many keys the word that is there is a row of a window that kept what
-        changes left alone.
-        """
-        found = self._receipts_of(self._beaten_by)
+        """Counts the keys with a later row of a window that kept values of earlier rows."""
+        later = committed_by_key(self._table, self._late)
         return sum(
-            keys
-            for key, keys in self._beaten_by.items()
-            if key in found and kept_by(found[key].receipt)
+            keys for key, keys in self._late.items() if key in later and kept_by(later[key].receipt)
         )
 
     def kept_later(self) -> int:
-        """Of how many keys later windows kept what changes left alone."""
-        later = [
-            key for key in committed(self._connection, self._place, self._target) if key > self._key
-        ]
-        return sum(kept_by(one.receipt) for one in self._receipts_of(later).values())
+        """Counts the keys of which later windows kept values of earlier rows."""
+        later = [key for key in self._table.committed() if key > self._key]
+        return sum(kept_by(one.receipt) for one in committed_by_key(self._table, later).values())
 
     def left_alone(self) -> int:
-        """How many changes leave columns alone."""
+        """Counts the changes that leave columns alone."""
         return int(self._one("SELECT count(*) FROM {changes} w WHERE {leaves}")[0])
 
     def fill_in(self) -> None:
-        """Give changes what they left alone: of the change of the key before it that
-        tells it, else of the row that is there.
+        """Fills in the values that changes left alone.
+
+        They are those of the key's last change that has the column, else those of its row.
         """
         alone = self._connection.execute(
-            self._query("SELECT DISTINCT unnest({unavailable}) FROM {words} w WHERE {leaves}"), ()
+            self._query("SELECT DISTINCT unnest({unavailable}) FROM {last} w WHERE {leaves}"), ()
         ).fetchall()
         if not alone:
             return
-        self.tally.kept = int(self._one("SELECT count(*) FROM {words} w WHERE {leaves}")[0])
-        told = (
+        self.tally.kept = int(self._one("SELECT count(*) FROM {last} w WHERE {leaves}")[0])
+        earlier = (
             "(SELECT DISTINCT ON ({key}) * FROM {changes} WHERE ({name} = ANY({unavailable})) IS"
             " NOT TRUE ORDER BY {order})"
         )
         for (name,) in alone:
             for others in (
                 self._place.table,
-                self._query(told, order=self._last_first, name=_literal(name)),
+                self._query(earlier, order=self._last_first, name=_literal(name)),
             ):
                 self._run(
-                    "UPDATE {words} w SET {column} = t.{column} FROM {others} t WHERE {same} AND"
+                    "UPDATE {last} w SET {column} = t.{column} FROM {others} t WHERE {same} AND"
                     " {name} = ANY(w.{unavailable})",
                     others=others,
                     name=_literal(name),
@@ -283,51 +224,49 @@ class _Merge:
         numbers: list[int] = []
         hashes: list[int] = []
         for batch in rows(
-            self._connection, self._place, schema, self._query("w WHERE {leaves}"), (), of=_WORDS
+            self._connection, self._place, schema, self._query("w WHERE {leaves}"), (), of=_LAST
         ):
             numbers += batch[number].to_pylist()
-            hashes += self._form.hashes(batch.drop_columns([number])).view(np.int64).tolist()
+            hashes += self._keyed.hashes(batch.drop_columns([number])).view(np.int64).tolist()
         self._connection.execute(
             self._query(
-                "UPDATE {words} w SET {hash} = v.hash FROM unnest(%s::bigint[], %s::bigint[]) AS v"
+                "UPDATE {last} w SET {hash} = v.hash FROM unnest(%s::bigint[], %s::bigint[]) AS v"
                 " (nth, hash) WHERE w.{nth} = v.nth"
             ),
             (numbers, hashes),
         )
 
-    def unknown(self) -> int:
-        """On how many keys the window had the last word, of which nothing stands of the
-        new attempt.
-        """
+    def missing(self) -> int:
+        """Counts the keys whose last change is the window's and which the attempt lacks."""
         asked = (
             "SELECT count(*) FROM {others} t WHERE t.{window} = %s AND NOT EXISTS (SELECT FROM"
-            " {words} w WHERE {same})"
+            " {last} w WHERE {same})"
         )
         return sum(int(self._one(asked, self._key, others=others)[0]) for others in self._others())
 
     def write(self) -> None:
-        """Put the words that stand in the place of what was there.
+        """Replaces rows and tombstones by the remaining changes.
 
         Raises:
-            RefusedError: a trigger, or somebody else, keeps rows out or in.
+            RefusedError: a trigger keeps rows out of the table, or in it.
         """
         tally, names = self.tally, [identifier(name) for name in self._columns.names]
         tally.rows_removed, tally.removed = self._counted(
-            "{table} t JOIN {words} w ON {same}", of="t"
+            "{table} t JOIN {last} w ON {same}", of="t"
         )
-        tally.rows_added, tally.added = self._counted("{words} w WHERE {stays}", of="w")
-        if self._form.buries:
-            self._run("DELETE FROM {table} t USING {words} w WHERE {same} AND w.{deleted}")
+        tally.rows_added, tally.added = self._counted("{last} w WHERE {stays}", of="w")
+        if self._keyed.has_tombstones:
+            self._run("DELETE FROM {table} t USING {last} w WHERE {same} AND w.{deleted}")
             if self._one(
-                "SELECT count(*) FROM {table} t JOIN {words} w ON {same} WHERE w.{deleted}"
+                "SELECT count(*) FROM {table} t JOIN {last} w ON {same} WHERE w.{deleted}"
             )[0]:
                 raise rows_stay(self._place)
             self._bury()
         others = [
-            identifier(name) for name in self._columns.names if name not in self._form.key.columns
+            identifier(name) for name in self._columns.names if name not in self._keyed.key.columns
         ]
         taken = self._run(
-            "INSERT INTO {table} AS t ({names}) SELECT {names} FROM {words} w WHERE {stays} ON"
+            "INSERT INTO {table} AS t ({names}) SELECT {names} FROM {last} w WHERE {stays} ON"
             " CONFLICT ({key}) DO UPDATE SET {put}",
             names=sql.SQL(", ").join(names),
             put=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others),
@@ -342,50 +281,50 @@ class _Merge:
             )
 
     def _bury(self) -> None:
-        """Have a tombstone for each key that is taken out, and none for one that a row came for."""
+        """Writes a tombstone for each deleted key, and deletes those of keys with a row."""
         buried = self.buried
         buried.rows_removed, buried.removed = self._counted(
-            "{tombstones} t JOIN {words} w ON {same}", of="t"
+            "{tombstones} t JOIN {last} w ON {same}", of="t"
         )
-        buried.rows_added, buried.added = self._counted("{words} w WHERE w.{deleted}", of="w")
-        self._run("DELETE FROM {tombstones} t USING {words} w WHERE {same}")
+        buried.rows_added, buried.added = self._counted("{last} w WHERE w.{deleted}", of="w")
+        self._run("DELETE FROM {tombstones} t USING {last} w WHERE {same}")
         self._run(
             "INSERT INTO {tombstones} ({tombstone})"
-            " SELECT {tombstone} FROM {words} w WHERE w.{deleted}",
-            tombstone=sql.SQL(", ").join(map(identifier, [*self._form.tombstone, HASH.name])),
+            " SELECT {tombstone} FROM {last} w WHERE w.{deleted}",
+            tombstone=sql.SQL(", ").join(map(identifier, [*self._keyed.tombstone, HASH.name])),
         )
 
     # ----------------------------------------------------------------------------------------------
 
     def _others(self) -> list[sql.Composable]:
-        """Where words lie that were committed."""
-        return [
-            self._place.table,
-            *(
-                [identifier(self._tombstones.schema, self._tombstones.table)]
-                if self._form.buries
-                else []
-            ),
-        ]
+        """The tables with the last committed change of each key: rows, and tombstones."""
+        rows = self._place.table
+        return [rows, self._tombstones] if self._keyed.has_tombstones else [rows]
+
+    @property
+    def _tombstones(self) -> sql.Composable:
+        name = self._table.tombstones_name
+        return identifier(name.schema, name.table)
 
     def _wins(self) -> sql.Composable:
-        """Whether the change `w` takes the place of the word `t`, which has its key;
-        may be null, for no.
+        """The condition by which the change `w` is later than the row or tombstone `t`.
+
+        Null means that it isn't.
         """
         after = sql.SQL('t.{} COLLATE "C" <= {} COLLATE "C"').format(
-            identifier(self._form.window), _literal(self._key)
+            identifier(self._keyed.window), _literal(self._key)
         )
         if self._dead_replay:
             lies = sql.SQL('({0}.{1} COLLATE "C", {0}.{2}, {0}.{3})')
-            mine, there = (
-                lies.format(sql.SQL(side), *map(identifier, self._form.place)) for side in "wt"
+            mine, other = (
+                lies.format(sql.SQL(side), *map(identifier, self._keyed.place)) for side in "wt"
             )
-            own = sql.SQL("t.{} = {}").format(identifier(self._form.window), _literal(self._key))
-            after = sql.SQL("{} AND (NOT {} OR {} > {})").format(after, own, mine, there)
-        if self._form.key.version is None:
+            own = sql.SQL("t.{} = {}").format(identifier(self._keyed.window), _literal(self._key))
+            after = sql.SQL("{} AND (NOT {} OR {} > {})").format(after, own, mine, other)
+        if self._keyed.key.version is None:
             return after
         new, old = (
-            sql.SQL("{}.{}").format(sql.SQL(side), identifier(self._form.key.version))
+            sql.SQL("{}.{}").format(sql.SQL(side), identifier(self._keyed.key.version))
             for side in "wt"
         )
         higher = (
@@ -396,7 +335,7 @@ class _Merge:
 
     @property
     def _nth_name(self) -> str:
-        """The column of a change's number, by a name that no other has."""
+        """The name of the column with a change's number, which no other column has."""
         name = "nth"
         while name in self._columns.names:
             name += "_"
@@ -407,17 +346,17 @@ class _Merge:
         return identifier(self._nth_name)
 
     def _query(self, text: str, **names: sql.Composable) -> sql.Composed:
-        key = [identifier(name) for name in self._form.key.columns]
+        key = [identifier(name) for name in self._keyed.key.columns]
         stays = (
             sql.SQL("true")
-            if self._form.key.marks
+            if self._keyed.key.marks
             else sql.SQL("NOT w.{}").format(identifier(DELETED))
         )
         return self._place.query(
             text,
             changes=_CHANGES,
-            words=_WORDS,
-            tombstones=identifier(self._tombstones.schema, self._tombstones.table),
+            last=_LAST,
+            tombstones=self._tombstones,
             key=sql.SQL(", ").join(key),
             same=sql.SQL(" AND ").join(sql.SQL("t.{0} = w.{0}").format(name) for name in key),
             stays=stays,
@@ -425,7 +364,7 @@ class _Merge:
             unavailable=identifier(UNAVAILABLE.name),
             leaves=sql.SQL("cardinality(w.{}) > 0").format(identifier(UNAVAILABLE.name)),
             hash=identifier(HASH.name),
-            window=identifier(self._form.window),
+            window=identifier(self._keyed.window),
             nth=self._nth,
             **names,
         )
@@ -438,7 +377,7 @@ class _Merge:
         return row or (0, 0)
 
     def _counted(self, rows_of: str, of: str) -> tuple[int, int]:
-        """How many rows these are, and the sum of their hashes."""
+        """Counts rows, and sums up their hashes."""
         rows, hashes = self._one(
             f"SELECT count(*), coalesce(sum({of}.{{hash}}), 0) FROM {rows_of}"  # noqa: S608
         )  # no values are in it
@@ -446,5 +385,5 @@ class _Merge:
 
 
 def _literal(text: str) -> sql.Composable:
-    """A text in SQL that is run with values: there a percent sign would begin a placeholder."""
+    """A text for a query that is run with values, where a percent sign is escaped."""
     return sql.Literal(text.replace("%", "%%"))

@@ -1,27 +1,31 @@
-"""Names in PostgreSQL: of the table, and of windrow's own tables. Pure."""
+"""Names in PostgreSQL: of a table, and of windrow's own tables. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from uuid import UUID
 
 import msgspec
 
 LONGEST = 63
-"""Bytes of a name; PostgreSQL cuts what is longer, and says so only in a notice."""
+"""The most bytes of a name. PostgreSQL cuts a longer one, and says so only in a notice."""
 
 SYSTEM = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
-"""Columns that every table has already."""
+"""The columns that every table of PostgreSQL has."""
+
+OWN_TABLES = ("targets", "receipts", "ranges", "notes")
+"""Windrow's own tables, in a schema of their own (`catalog`)."""
 
 DEAD = "_dead"
-MARK = "windrow "
-"""How the comment on a bound table's window column begins; what follows is the table's
-id, and its number in the catalog.
-"""
+COMMENT = "windrow "
+"""The beginning of the comment on a bound table's window column."""
+
+_COMMENT = re.compile(rf"{COMMENT}([0-9a-f-]{{36}}) (\d+):")
 
 
 class TableName(msgspec.Struct, frozen=True):
-    """A table with its schema, each exactly as the catalog has it."""
+    """A table with its schema, each exactly as PostgreSQL's catalog has it."""
 
     schema: str
     table: str
@@ -31,17 +35,17 @@ class TableName(msgspec.Struct, frozen=True):
 
     @property
     def dead(self) -> TableName:
-        """Of the table of dead letters beside it."""
+        """The table of dead letters."""
         return TableName(self.schema, self.table + DEAD)
 
     @property
     def quoted(self) -> str:
-        """As SQL has it."""
+        """The name as an SQL identifier."""
         return f"{quoted(self.schema)}.{quoted(self.table)}"
 
 
 def table_name(text: str) -> TableName:
-    """A table's name as a spec has it: `schema.table`, or a table of the schema `public`.
+    """Reads a table's name in a spec: `schema.table`, or a table of the schema `public`.
 
     Raises:
         ValueError: it is no such name; says what is wrong with it.
@@ -62,32 +66,32 @@ def table_name(text: str) -> TableName:
 
 
 def name_problems(name: str, longest: int = LONGEST) -> Iterator[str]:
-    """What is wrong with a name."""
+    """Yields the reasons why PostgreSQL can't have a name, as sentences."""
     if not name.isprintable():
         yield f"the name {name!r} holds control characters"
     if len(name.encode()) > longest:
         yield f"the name {name} is longer than {longest} bytes"
 
 
-def mark_of(table_id: UUID, number: int) -> str:
-    """The comment on a bound table's window column.
+def bound_comment(table_id: UUID, oid: int) -> str:
+    """The comment on the window column of a bound table.
 
-    `number`: the table's in the catalog, which a copy of the table doesn't have.
+    Args:
+        table_id: the table's id in `targets`.
+        oid: the table's oid, which a copy of the table doesn't have.
     """
     return (
-        f"{MARK}{table_id} {number}: the window that a row is of. By this comment windrow knows the"
+        f"{COMMENT}{table_id} {oid}: the window that a row is of. By this comment windrow knows the"
         " table; leave it as it is."
     )
 
 
-def marked(comment: str) -> tuple[UUID, int | None] | None:
-    """What such a comment says; None of any other. The first ones had no number."""
-    if not comment.startswith(MARK):
-        return None
-    table_id, *number = comment.removeprefix(MARK).partition(":")[0].split()
-    return UUID(table_id), int(number[0]) if number else None
+def bound_by(comment: str) -> tuple[UUID, int] | None:
+    """The id and the oid in the comment of a bound table; None of any other comment."""
+    found = _COMMENT.match(comment)
+    return None if found is None else (UUID(found[1]), int(found[2]))
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it, whatever stands in it."""
+    """A name as an SQL identifier, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'

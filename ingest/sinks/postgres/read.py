@@ -1,6 +1,4 @@
-"""Reads rows back, a bounded number at a time, with the values that were staged: for
-verification, and for dead letters.
-"""
+"""Reads rows of a table, a bounded number at a time, exactly as they were staged."""
 
 from __future__ import annotations
 
@@ -15,32 +13,29 @@ from psycopg.pq import Format
 from psycopg.types.json import set_json_loads
 
 from windrow.ingest.sinks.postgres.columns import JSON, column_type
+from windrow.ingest.sinks.postgres.encode import DAYS, MICROS
 from windrow.ingest.sinks.postgres.json_text import from_json, loads
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 
 _BATCH_ROWS = 2048
-_DAYS = 10_957
-_MICROS = _DAYS * 86_400_000_000
 
 
 class _Days(Loader):
-    """A date as days since the epoch: Python's dates end with the year 9999."""
+    """Loads a date as days since 1970: Python's dates end with the year 9999."""
 
     format = Format.BINARY
 
     def load(self, data: Buffer) -> int:
-        """The number."""
-        return int(struct.unpack("!i", data)[0]) + _DAYS
+        return int(struct.unpack("!i", data)[0]) + DAYS
 
 
 class _Micros(Loader):
-    """A time as microseconds since the epoch."""
+    """Loads a timestamp as microseconds since 1970."""
 
     format = Format.BINARY
 
     def load(self, data: Buffer) -> int:
-        """The number."""
-        return int(struct.unpack("!q", data)[0]) + _MICROS
+        return int(struct.unpack("!q", data)[0]) + MICROS
 
 
 def rows(
@@ -51,9 +46,15 @@ def rows(
     values: Sequence[object],
     of: sql.Composable | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a table, or some of them, with these columns; within a transaction.
+    """Reads rows of a table with some of its columns, within a transaction.
 
-    `where`: what follows the table's name; `of`: another table, in place of that one.
+    Args:
+        connection: in a transaction.
+        place: the table's.
+        schema: the columns to read.
+        where: the part of the query behind the table's name.
+        values: of the query's placeholders.
+        of: another table to read from.
     """
     set_json_loads(loads, connection)
     for name, loader in (("date", _Days), ("timestamp", _Micros), ("timestamptz", _Micros)):
@@ -67,14 +68,14 @@ def rows(
             rows=of or place.table,
         )
         cursor.execute(query, values)
-        while found := cursor.fetchmany(_BATCH_ROWS):
-            yield _batch(found, schema)
+        while fetched := cursor.fetchmany(_BATCH_ROWS):
+            yield _batch(fetched, schema)
 
 
-def _batch(found: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(fetched: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     arrays = [
         _array(values, field.type)
-        for values, field in zip(zip(*found, strict=True), schema, strict=True)
+        for values, field in zip(zip(*fetched, strict=True), schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

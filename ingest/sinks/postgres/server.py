@@ -1,15 +1,15 @@
-"""Connections to the server, transactions, and what the driver's errors stand for.
+"""Connections to the server, transactions, and windrow's errors for those of the driver.
 
-A transaction that writes looks first, under a lock; so one whose COMMIT was sent and
-not answered is run again, and finds what it did:
+A transaction that writes takes the table's lock and looks first. So after a COMMIT that wasn't
+answered it is simply run again, and finds its own receipt:
 
-    1 A's COMMIT arrives, its answer doesn't.    2 A connects again and waits for the
-    lock, until its old session has ended, one way or the
-    other.    3 A looks: its receipt is there, or it isn't, and then it writes.
+    1 A's COMMIT arrives, the answer to it is lost.
+    2 A connects again and waits for the lock, until the server has ended its old session.
+    3 A looks: if its receipt is missing, the COMMIT didn't arrive, and A writes again.
 
-A client that was stopped in its transaction would hold the lock for ever. The server
-ends a session that is idle in one for `IDLE`, so those who wait go on; when the client
-wakes, its COMMIT fails, it looks again, and finds the other's receipt.
+A client that was stopped in its transaction would hold the lock for ever. The server ends a
+session that is idle in a transaction for `IDLE`, so other runs go on. When the client wakes, its
+COMMIT fails; it looks again, and finds the other run's receipt.
 """
 
 from __future__ import annotations
@@ -31,50 +31,57 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.settings.libpq import TCP, tls_cure
 from windrow.ingest.settings.watched import WatchedConnection
-from windrow.ingest.sinks.postgres.names import TableName
+from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
 from windrow.ingest.waiting import waiting_for
 
 Connection = WatchedConnection
 
 IDLE = "10s"
-"""So long a session may do nothing in a transaction of ours; between two statements of
-one lies no work.
-"""
+"""How long a session may be idle in a transaction: none works between two statements."""
 
 WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds between tries at a transaction whose connection was lost: a server that
-crashed is back within them, as a rule.
+"""The seconds before each further try after a lost connection.
+
+A server that crashed is usually back by the last one.
 """
 
 _WITH_TRANSACTION_TIMEOUT = 170_000
-"""The first version of a server that has this setting."""
+"""The first version of PostgreSQL with the setting `transaction_timeout`."""
 
 LOCK_WAIT = "10min"
-"""For readers of the table, where its columns change."""
+"""How long a statement waits for a lock, as a reader does while a commit changes columns."""
 
 _DEFAULTS = {**TCP, "application_name": "windrow"}
 _PLANNING = {"enable_seqscan": "off", "jit": "off"}
-"""A window's rows are asked for by the index.
+"""Settings for the planner: a window's rows are read by the index.
 
-The planner would expect a row of any window soon, and read all of a table that has none.
+Else it would read the whole table to find that it has no row of a window.
 """
 
 _WHOLE = {"row_security": "off", "statement_timeout": "0", "quote_all_identifiers": "off"}
-"""All rows or an error, never some of them without a word; as long as it takes; and the
-catalog's names of types as they are compared.
+"""Settings for reliable answers.
+
+All rows or an error, never only those that a policy shows; no time limit; and names of types as
+`columns.column_type` writes them.
 """
 
-_RETRIED = {"40001", "40P01"}  # serialization failure, deadlock
-# by an administrator, a crash, a start, or for idling
+_RETRIED = {"40001", "40P01"}
+"""SQLSTATE of a serialization failure and of a deadlock."""
+
 _ENDED = {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"}
+"""SQLSTATE of sessions that an administrator, a crash, a start or a time limit has ended."""
+
 _CHECK = (
     "Check that the server is up and reachable, and the user's password and rights, then run this"
     " again."
 )
-# a limit, as of what an index takes; a state, as a publication without a replica
-# identity: no try fixes these
 _OF_THE_TABLE = {"54", "55"}
+"""SQLSTATE classes of errors that no further try fixes.
+
+A limit, as the size of an index entry; or a state, as a publication without a replica identity.
+"""
+
 _ROOM = {
     "53100": "its disk is full",
     "53200": "it is out of memory, or of room for locks",
@@ -83,14 +90,12 @@ _ROOM = {
 
 
 def identifier(*parts: str) -> sql.Composable:
-    """A name for SQL that is run with values, be they none: there a percent sign would
-    begin a placeholder.
-    """
+    """An identifier for a query that is run with values, where a percent sign is escaped."""
     return sql.Identifier(*(part.replace("%", "%%") for part in parts))
 
 
 class TablePlace(msgspec.Struct, frozen=True):
-    """A table on a server, and the schema that holds windrow's own tables. Picklable."""
+    """A table on a server, and the schema with windrow's own tables. Picklable."""
 
     url: ServerUrl
     name: TableName
@@ -98,7 +103,7 @@ class TablePlace(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> str:
-        """Which table this is, whoever comes to it and how."""
+        """The table's identity, which doesn't depend on user and options."""
         return f"postgres:{self}"
 
     def __str__(self) -> str:
@@ -106,28 +111,25 @@ class TablePlace(msgspec.Struct, frozen=True):
 
     @property
     def dead(self) -> TablePlace:
-        """Of the dead letters beside it."""
+        """The table of its dead letters."""
         return TablePlace(self.url, self.name.dead, self.own)
 
     @property
     def table(self) -> sql.Composable:
-        """The table, for SQL."""
+        """The table's name in SQL."""
         return identifier(self.name.schema, self.name.table)
 
-    def mine(self, table: str) -> sql.Composable:
-        """One of windrow's own tables, for SQL."""
-        return identifier(self.own, table)
-
     def query(self, text: str, **names: sql.Composable) -> sql.Composed:
-        """SQL with the names of the table and of windrow's own tables filled in; to be
-        run with values (see `identifier`).
+        """Fills the names of the table and of windrow's own tables into a query.
+
+        It has to be run with values, if only an empty list (`identifier`).
         """
-        own = {name: self.mine(name) for name in ("targets", "receipts", "ranges", "notes")}
+        own = {name: identifier(self.own, name) for name in OWN_TABLES}
         return sql.SQL(text).format(table=self.table, own=identifier(self.own), **own, **names)
 
 
 def refuse_unusable(url: ServerUrl) -> None:
-    """Hold a URL against what the driver knows. Opens nothing.
+    """Refuses a URL that the driver can't use. Opens nothing.
 
     Raises:
         SpecError: it has an option that the driver doesn't know.
@@ -136,8 +138,8 @@ def refuse_unusable(url: ServerUrl) -> None:
         conninfo.conninfo_to_dict(url.text)
     except psycopg.ProgrammingError:
         raise SpecError(
-            f"the URL of the server {url.place} has an option that libpq doesn't know, or can't be"
-            " read",
+            f"the URL of the server {url.place} can't be read, or has an option that libpq doesn't"
+            " know",
             "spec",
             "See PostgreSQL's documentation, libpq: connection URIs. What is special in a user or a"
             " password is percent-encoded.",
@@ -146,14 +148,17 @@ def refuse_unusable(url: ServerUrl) -> None:
 
 @contextmanager
 def connected(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
-    """A connection, which is closed at the end.
+    """Opens a connection, and closes it at the end.
 
     Raises:
-        UnreachableError: there is no way to the server, or it was lost.
-        SpecError: the user may not do this.
+        UnreachableError: the server can't be reached, or the connection was lost.
+        SpecError: the user lacks a right.
     """
-    with explained(url, stage), _connect(url) as connection:
-        yield connection
+    try:
+        with _connect(url) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise explained(url, error, stage) from error
 
 
 def _connect(url: ServerUrl) -> Connection:
@@ -170,7 +175,7 @@ def _connect(url: ServerUrl) -> Connection:
 
 @contextmanager
 def reading(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
-    """A connection in a transaction that sees one state of everything, and writes nothing.
+    """Opens a connection in a read-only transaction that sees one state of all tables.
 
     Raises as `connected`.
     """
@@ -189,9 +194,9 @@ def reading(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
 
 
 def begin(connection: Connection) -> None:
-    """Begin a transaction that writes, whatever the server's defaults are.
+    """Begins a transaction that writes, whatever the server's defaults are.
 
-    Each statement of it sees what is committed before it.
+    Each of its statements sees all that is committed by then.
     """
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
     waits = {"lock_timeout": LOCK_WAIT, "idle_in_transaction_session_timeout": IDLE}
@@ -199,7 +204,7 @@ def begin(connection: Connection) -> None:
 
 
 def set_lock_timeout(connection: Connection, wait: str = LOCK_WAIT) -> None:
-    """How long the statements that follow in this transaction wait for a lock."""
+    """Limits how long the next statements of the transaction wait for a lock."""
     _set(connection, {"lock_timeout": wait})
 
 
@@ -216,15 +221,32 @@ def _set(connection: Connection, settings: Mapping[str, str]) -> None:
     connection.session = None if row is None else row[0]
 
 
+def is_true(
+    connection: Connection, question: str | sql.SQL | sql.Composed, *values: object
+) -> bool:
+    """Asks a question that has one boolean answer; null counts as false."""
+    row = connection.execute(question, values).fetchone()
+    return row is not None and bool(row[0])
+
+
+def has_table(connection: Connection, name: TableName) -> bool:
+    """Returns whether a table of this name exists."""
+    return is_true(connection, "SELECT to_regclass(%s) IS NOT NULL", name.quoted)
+
+
+def has_schema(connection: Connection, name: str) -> bool:
+    """Returns whether a schema of this name exists."""
+    return is_true(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", name)
+
+
 @contextmanager
 def writing(url: ServerUrl, stage: Stage = "commit") -> Iterator[Connection]:
-    """A connection in a transaction that writes; whatever isn't committed at the end is taken back.
+    """Opens a connection in a transaction that writes, and rolls back what isn't committed.
 
     Raises:
-        LostConnectionError: the connection was lost, or the server took the transaction
-            back by itself. Nothing was written unless a COMMIT was sent.
-        UnreachableError, SpecError, RefusedError: the server refuses it; nothing was
-            committed.
+        LostConnectionError: the connection was lost, or the server rolled the transaction back by
+            itself. Nothing was written unless a COMMIT was sent.
+        UnreachableError, SpecError, RefusedError: the server refused it; nothing was committed.
     """
     try:
         connection = _connect(url)
@@ -236,23 +258,28 @@ def writing(url: ServerUrl, stage: Stage = "commit") -> Iterator[Connection]:
                 connection.rollback()
             connection.close()
     except psycopg.Error as error:
-        told = as_error(url, error, stage)
+        raised = explained(url, error, stage)
         if is_lost(error) or error.sqlstate in _RETRIED:
-            told = LostConnectionError(told.what, stage, told.do)
-        raise told from error
+            raised = LostConnectionError(raised.what, stage, raised.do)
+        raise raised from error
 
 
 def commit(connection: Connection) -> None:
-    """COMMIT. A transaction that failed before is rolled back by it, and no error says so."""
+    """Commits the transaction.
+
+    Raises:
+        psycopg.Error: it wasn't committed, or no answer came.
+    """
     cursor = connection.execute("COMMIT")
+    # the server answers with no error if the transaction had failed before
     if cursor.statusmessage != "COMMIT":
         raise psycopg.errors.TransactionRollback("the transaction was rolled back")
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether the connection is gone, so that nothing is known of what was sent last.
+    """Returns whether the connection was lost, and with it the last statement's answer.
 
-    One that TLS refused never was.
+    A connection that TLS refused was never there.
     """
     state = error.sqlstate
     if state is None:
@@ -260,19 +287,10 @@ def is_lost(error: psycopg.Error) -> bool:
     return state.startswith("08") or state in _ENDED
 
 
-@contextmanager
-def explained(url: ServerUrl, stage: Stage) -> Iterator[None]:
-    """The driver's errors in our words; the original stays attached for --debug."""
-    try:
-        yield
-    except psycopg.Error as error:
-        raise as_error(url, error, stage) from error
+def explained(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowError:
+    """The windrow error for an error of the driver.
 
-
-def as_error(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowError:
-    """What an error of the driver's stands for.
-
-    Of what the server says of values nothing is told: it quotes them.
+    Its message quotes no values, unlike the one of the server.
     """
     state, why = error.sqlstate or "", reason(url, error)
     cure = tls_cure(str(error)) if not state else None
@@ -320,7 +338,7 @@ def as_error(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowError
 
 
 def reason(url: ServerUrl, error: psycopg.Error) -> str:
-    """The server's own first line, or where values may stand in it, only what was hurt."""
+    """The first line of the server's message, or only names if it may quote values."""
     state, diag = error.sqlstate, error.diag
     if state is not None and state[:2] in {"22", "23", "P0"}:
         named = [
@@ -330,4 +348,4 @@ def reason(url: ServerUrl, error: psycopg.Error) -> str:
         ]
         return " ".join([type(error).__name__, *named, f"(SQLSTATE {state})"])
     lines = str(error).strip().splitlines()
-    return url.as_error(lines[0].rstrip(".") if lines else type(error).__name__)
+    return url.without_secrets(lines[0].rstrip(".") if lines else type(error).__name__)

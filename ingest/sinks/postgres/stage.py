@@ -1,12 +1,10 @@
-"""One split's rows, or dead letters, as a file that COPY takes as it is, under a name
-no other attempt uses; and such files brought in.
+"""Stages a split's rows in a file that COPY takes, and copies such files into tables.
 
-Staging runs on executors: the columns are encoded there, side by side, and nothing
-reaches the server. The commit streams the files into the table itself, so the server
-writes a row once. A file counts for what its stager said of it, its length and
-checksum: one that is gone, cut short or changed is noticed while it is streamed, and
-the transaction that it was streamed in is rolled back. So nobody has to sync a file:
-what a loss of power takes is staged anew.
+Staging runs on executors: they encode the columns, side by side, and send nothing to the server.
+The commit streams the files into the table, so the server writes each row once. A file's stager
+says its length and checksum: one that is gone, cut short or changed is noticed while it is
+streamed, and the transaction is rolled back. So no file has to be synced: one that a loss of power
+takes is staged again.
 """
 
 from __future__ import annotations
@@ -30,24 +28,23 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staging
 from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.postgres.columns import HASH, column_type
+from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, rows_of
-from windrow.ingest.sinks.postgres.form import KeyedForm
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace
 from windrow.ingest.sinks.staged_files import StagedFiles
 from windrow.ingest.sinks.staging import DeadLetterLayout, Layout, writable
 
 _BLOCK = 1 << 20
-"""So many bytes of a file are in the driver's memory at once."""
+"""The bytes of a file that are in the driver's memory at once."""
 
 _AGAIN = "Nothing was committed. Run the window again."
 _NUL_SHOWN = "\N{SYMBOL FOR NULL}"
 
 
 class CopyFile(msgspec.Struct, frozen=True):
-    """A staged file in the sink's own words: small, JSON, safe to lose.
+    """A staged file as its stager describes it: small, JSON, safe to lose.
 
-    `crc`: CRC-32 of all of its bytes; `types`: of its columns.
+    `crc`: the CRC-32 of all of its bytes. `types`: of its columns, in PostgreSQL.
     """
 
     path: str
@@ -59,9 +56,7 @@ class CopyFile(msgspec.Struct, frozen=True):
 
 
 class ShownNul(DeadLetterLayout, frozen=True):
-    """Dead letters as a text of PostgreSQL can hold them: where what is said of a
-    message has the character NUL, there is a symbol.
-    """
+    """Dead letters whose texts have a symbol in place of NUL, which `text` can't hold."""
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
         whole = super().batch(rows, messages, split)
@@ -73,12 +68,10 @@ class ShownNul(DeadLetterLayout, frozen=True):
 
 
 class PostgresStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know.
+    """Makes stagers on executors. Picklable.
 
-    `staging`: the place of the files; `folder`: which there are this table's.
-
-    `form`: of a table with a primary key. Then changes are staged
-    (`ingest.schema.changes`), each with the hash of what it is to leave.
+    `staging`: the place of the files. `folder`: the table's folder in it. `keyed`: the columns of a
+    table with a primary key. Then changes are staged (`ingest.schema.changes`), each with its hash.
     """
 
     staging: str
@@ -86,19 +79,23 @@ class PostgresStagerFactory(msgspec.Struct, frozen=True):
     layout: Layout
     window_column: str
     window: str
-    form: KeyedForm | None = None
+    keyed: KeyedColumns | None = None
 
     def __call__(self, split: Split) -> PostgresStager:
-        """A stager whose file is unique to this call."""
+        """Makes a stager, whose file is unique to this call."""
         return PostgresStager(self, split)
 
     def path(self) -> str:
-        """A new path."""
-        return f"{self.folder}/{quote(self.window, safe='')}/{quote(self.layout.attempt, safe='')}-{uuid.uuid4().hex}.copy"  # noqa: E501
+        """Makes a new path."""
+        window, attempt = (quote(part, safe="") for part in (self.window, self.layout.attempt))
+        return f"{self.folder}/{window}/{attempt}-{uuid.uuid4().hex}.copy"
 
 
 class PostgresStager:
-    """Stages one split into one file, made with its first batch. Memory: one batch."""
+    """Stages one split in one file, which is created with its first batch.
+
+    One batch is in memory.
+    """
 
     def __init__(self, made_by: PostgresStagerFactory, split: Split) -> None:
         self._made_by, self._split = made_by, split
@@ -107,13 +104,6 @@ class PostgresStager:
         self._out: pa.NativeFile | None = None
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """See `ports.sink.Stager.add`.
-
-        Raises:
-            UnfitRowsError: values that a table of PostgreSQL can't hold; says of which
-                column, and the first one's offset.
-            UnreachableError: the file can't be written.
-        """
         if rows.num_rows or messages.num_rows:
             self.ready(rows, messages)()
 
@@ -122,9 +112,9 @@ class PostgresStager:
         whole = batch.append_column(
             self._made_by.window_column, pa.repeat(self._made_by.window, batch.num_rows)
         )
-        if self._made_by.form is not None:
+        if self._made_by.keyed is not None:
             whole = whole.append_column(
-                HASH.name, pa.array(self._made_by.form.hashes(whole).view(np.int64))
+                HASH.name, pa.array(self._made_by.keyed.hashes(whole).view(np.int64))
             )
         try:
             octets = rows_of(whole)
@@ -165,9 +155,9 @@ class PostgresStager:
         schema = self._made_by.layout.schema.append(
             pa.field(self._made_by.window_column, pa.string())
         )
-        if self._made_by.form is not None:
+        if self._made_by.keyed is not None:
             schema = schema.append(HASH)
-        word = CopyFile(
+        file = CopyFile(
             self._path,
             self._size,
             self._crc,
@@ -175,10 +165,10 @@ class PostgresStager:
             tuple(schema.names),
             tuple(str(column_type(f.type)) for f in schema),
         )
-        return Staging(self._rows, text(self._checksum), (msgspec.json.encode(word).decode(),))
+        return Staging(self._rows, text(self._checksum), (msgspec.json.encode(file).decode(),))
 
     def discard(self) -> None:
-        """The file stays: a sweep takes it."""
+        """Closes the file without a result. It stays: a sweep removes it."""
         with suppress(OSError, pa.ArrowException):
             if self._out is not None:
                 self._out.close()
@@ -190,11 +180,11 @@ class PostgresStager:
 
 
 class CopyFiles(StagedFiles[CopyFile]):
-    """The staged files of one table; a commit copies their rows out, block by block.
+    """The staged files of one table, whose rows a commit copies out.
 
     Args:
         staging: a place that executors and driver share.
-        table: the table's.
+        table: the table's place.
     """
 
     def __init__(self, staging: str, table: TablePlace) -> None:
@@ -202,11 +192,11 @@ class CopyFiles(StagedFiles[CopyFile]):
         super().__init__(staging, (folder,), CopyFile, consumed=True)
 
     def blocks(self, file: CopyFile) -> Iterator[bytes]:
-        """The bytes of a file; the end is reached only if they are what was staged.
+        """Reads the bytes of a file, and at the end compares them with what was staged.
 
         Raises (when read on):
-            RefusedError: it is gone, cut short or changed.
-            UnreachableError: it can't be got at.
+            RefusedError: the file is gone, cut short or changed.
+            UnreachableError: it can't be read.
         """
         size = crc = 0
         try:
@@ -217,7 +207,7 @@ class CopyFiles(StagedFiles[CopyFile]):
         except FileNotFoundError:
             raise self._lost(
                 file,
-                "is gone: did a sweep take it, or do executors and driver see different folders?",
+                "is gone: did a sweep remove it, or do executors and driver see different folders?",
             ) from None
         except OSError as error:
             what = (
@@ -242,21 +232,20 @@ def copy_in(
     files: Sequence[CopyFile],
     into: sql.Identifier | None = None,
 ) -> None:
-    """Stream staged files into the table, within a transaction; of a file that isn't
-    whole, nothing must be committed.
+    """Copies staged files into a table, within a transaction.
 
     Args:
-        connection: in a transaction.
+        connection: in a transaction, which must be rolled back if this raises.
         place: the table's.
         columns: the table's own, as they are in this transaction.
-        staged: where the files are.
-        files: which of them.
-        into: another table with these columns, if they aren't to go into that one.
+        staged: the folder of the files.
+        files: the files to copy.
+        into: another table with these columns, to copy into.
 
     Raises:
-        RefusedError: a file isn't what was staged, or the table has other types or
-            takes fewer rows.
-        UnreachableError: a file can't be got at.
+        RefusedError: a file isn't as it was staged, or the table has other types or takes fewer
+            rows.
+        UnreachableError: a file can't be read.
     """
     for file in files:
         _refuse_other_types(place, columns, file)
@@ -276,12 +265,12 @@ def copy_in(
 def _copied(
     connection: Connection, table: sql.Identifier, staged: CopyFiles, file: CopyFile
 ) -> int:
-    """How many rows the table took.
+    """Copies one file; returns the number of rows that the table took.
 
-    Between the statements lies no work: the file is opened when the server waits for it.
+    The file is opened during the COPY, so that the session isn't idle before it.
     """
     names = sql.SQL(", ").join(map(sql.Identifier, file.columns))
-    # run without values: see `identifier`
+    # it is run without values, so no percent sign needs to be escaped (`identifier`)
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)
     lost: RefusedError | UnreachableError | None = None
     try:
@@ -295,18 +284,18 @@ def _copied(
                     raise
             return cursor.rowcount
     except psycopg.Error:
-        if lost is not None:  # the server stumbled over the same bytes
+        if lost is not None:  # the server's error is about the same bytes
             raise lost from None
         raise
 
 
 def _refuse_other_types(place: TablePlace, columns: pa.Schema, file: CopyFile) -> None:
-    """COPY's binary form is of exactly the column's type, where an INSERT would convert."""
-    there = {f.name: str(column_type(f.type)) for f in columns}
+    """Refuses a file with another type than the table's: a binary COPY converts none."""
+    types = {f.name: str(column_type(f.type)) for f in columns}
     other = [
-        f"{n}: {t}, {there.get(n)} in the table"
+        f"{n}: {t}, {types.get(n)} in the table"
         for n, t in zip(file.columns, file.types, strict=True)
-        if there.get(n) != t
+        if types.get(n) != t
     ]
     if other:
         what = f"the staged rows don't fit the table {place} any more: " + "; ".join(other)

@@ -1,21 +1,22 @@
 """A table in PostgreSQL as a table store: pessimistic.
 
-    1 The row of the table among windrow's `targets` is locked.   2 Receipts, ranges and columns are
-    looked at.   3 Rows, receipt and notes are put.   4 COMMIT.
+    1 Lock the table's row in `targets`.
+    2 Look at receipts, ranges and columns.
+    3 Put rows, receipt and notes.
+    4 COMMIT.
 
-The lock comes before the look: each statement sees what is committed before it, so
-whoever has waited for another run finds its receipt. So no put ever conflicts. One
-whose COMMIT was sent and not answered is looked for under the lock, too, which the old
-session has until it has ended, one way or the other. To keep progress in the
-transaction that keeps the data is PostgreSQL's own strength, and the advice of Kafka's
-documentation.
+The lock comes before the look, and each statement sees all that is committed by then: a run that
+has waited for another one finds its receipt, so no put ever conflicts. A COMMIT that wasn't
+answered is looked for under the lock, too, which the old session has until the server has ended
+it. To store progress in the transaction of the data is PostgreSQL's own strength, and the advice
+of Kafka's documentation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 
 import psycopg
 import pyarrow as pa
@@ -24,33 +25,32 @@ from psycopg import sql
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Capabilities, Unreadable
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.place import ListedFile, millis
 from windrow.ingest.sinks.postgres import catalog, server
-from windrow.ingest.sinks.postgres.catalog import Target
+from windrow.ingest.sinks.postgres.catalog import BoundTable, Target
 from windrow.ingest.sinks.postgres.columns import (
     HASH,
     CatalogColumn,
+    KeyedColumns,
     check_rows,
     evolution_of,
 )
 from windrow.ingest.sinks.postgres.create import (
     WantedTable,
-    become_of,
     change_columns,
+    checked,
     ensure,
+    evolution_at_commit,
     refuse_other_columns,
     refuse_others_rows,
-    seen,
 )
-from windrow.ingest.sinks.postgres.form import KeyedForm
-from windrow.ingest.sinks.postgres.merge import merge, refuse_lost_tombstones, tombstones_name
+from windrow.ingest.sinks.postgres.merge import merge
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory, ShownNul, copy_in
@@ -58,25 +58,24 @@ from windrow.ingest.sinks.postgres.unfit import refuse_unwritable
 from windrow.ingest.sinks.staging import DeadLetterLayout, Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
-    StoredReceipt,
     TableChange,
     Unanswered,
     Written,
 )
-from windrow.ingest.sinks.window_table import WindowTable, committed_by_key
+from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.sinks.write_check import refuse_unwritable as refuse_unwritable_folder
 
 
 class PostgresStore:
-    """A table on a server.
+    """A table on a server, with or without a primary key, of rows or of dead letters.
 
     Args:
-        table: where it is; it belongs to one pipeline.
-        staging: where tasks keep rows until their window is committed: a folder or a place in an
-            object store that all of them share.
-        metadata: the columns that windrow adds, by name.
-        evolve: what may become of the columns of a table that is there.
-        primary_key: by which rows replace each other.
+        table: its place. It belongs to one pipeline.
+        staging: a folder or a place in an object store, which all tasks and the driver share. Tasks
+            keep rows there until their window is committed.
+        metadata: the names of the metadata columns.
+        evolve: what may become of the columns of a table that exists.
+        primary_key: the columns by which rows replace each other.
     """
 
     lists_windows = False
@@ -97,7 +96,7 @@ class PostgresStore:
         self.staged = CopyFiles(staging, table)
         self.primary_key = primary_key
         self._metadata, self._evolve = dict(metadata), evolve
-        self.form = None if primary_key is None else KeyedForm(primary_key, self._metadata)
+        self.keyed = None if primary_key is None else KeyedColumns(primary_key, self._metadata)
 
     def is_at(self, identity: str) -> bool:
         return identity == self.identity
@@ -106,23 +105,23 @@ class PostgresStore:
         return [self.staged.uri]
 
     def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-        check_rows(rows if self.form is None else rows.append(HASH), metadata)
+        check_rows(rows if self.keyed is None else rows.append(HASH), metadata)
 
     def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-        if self.form is None:
+        if self.keyed is None:
             return whole_schema(rows, metadata)
-        return whole_schema(rows.append(HASH), metadata).with_metadata(self.form.key_properties)
+        return whole_schema(rows.append(HASH), metadata).with_metadata(self.keyed.key_properties)
 
     def check_write(self) -> None:
         refuse_unwritable_folder(self.staged.uri, "sink.staging")
-        refuse_unwritable(self.table, merged=self.form is not None)
+        refuse_unwritable(self.table, merged=self.keyed is not None)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         ensure(self.table, self.wanted(columns), owner)
 
     def wanted(self, columns: pa.Schema) -> WantedTable:
-        """What a table of these columns is to be like."""
-        return WantedTable(columns, self._metadata["window"], self._evolve, self.form)
+        """The table that the spec describes, with these columns."""
+        return WantedTable(columns, self._metadata["window"], self._evolve, self.keyed)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresState | None]:
@@ -145,11 +144,13 @@ class PostgresStore:
         if isinstance(layout, DeadLetterLayout):
             layout = ShownNul(layout.attempt, layout.generation, layout.pipeline)
         (folder,), column = self.staged.folders, self._metadata["window"]
-        return PostgresStagerFactory(self.staged.uri, folder, layout, column, window.key, self.form)
+        return PostgresStagerFactory(
+            self.staged.uri, folder, layout, column, window.key, self.keyed
+        )
 
 
-class PostgresState:
-    """What one transaction sees of the table (`sinks.table_store.KeyedState`)."""
+class PostgresState(BoundTable):
+    """The table as one transaction sees it (`sinks.table_store.KeyedState`)."""
 
     def __init__(
         self,
@@ -158,143 +159,100 @@ class PostgresState:
         target: Target,
         columns: Sequence[CatalogColumn],
     ) -> None:
-        self._store, self._table = store, store.table
-        self._connection, self._target, self._columns = connection, target, columns
-
-    @property
-    def version(self) -> int:
-        return self._target.commits
-
-    @property
-    def owner(self) -> TableOwner:
-        return self._target.owner
-
-    def note(self, name: str) -> int | None:
-        return catalog.note(self._connection, self._table, self._target, name)
-
-    def notes(self) -> Mapping[str, int]:
-        return catalog.notes(self._connection, self._table, self._target)
-
-    def committed(self) -> Collection[str]:
-        return catalog.committed(self._connection, self._table, self._target)
-
-    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        for kept in catalog.receipts(self._connection, self._table, self._target, keys):
-            yield kept.stored()
-
-    def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        return catalog.overlapping(self._connection, self._table, self._target, ranges)
-
-    def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        if keys is None:
-            return catalog.windows(self._connection, self._table, self._target)
-        has = partial(catalog.has_rows, self._connection, self._table, self._target)
-        return set(filter(has, keys))
+        super().__init__(connection, store.table, target, columns)
+        self._store = store
 
     def size(self) -> None:
-        """The server only estimates it."""
+        """None: the server only estimates the number of rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         wanted = self._store.wanted(columns)
-        refuse_other_columns(self._table, self._target, self._columns, wanted)
-        return evolution_of(self._target.columns, columns, wanted.evolve).changes
+        refuse_other_columns(self.place, self.target, self.catalog_columns, wanted)
+        return evolution_of(self.target.columns, columns, wanted.evolve).changes
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Without the hashes: it is the values that are held against receipts."""
-        held = self._target.columns
-        some = [name for name in held.names if self._store.form is None or name != HASH.name]
+        """Leaves out the hashes: verification compares the values themselves with receipts."""
+        held = self.target.columns
+        some = [name for name in held.names if self._store.keyed is None or name != HASH.name]
         schema = pa.schema([held.field(name) for name in names or some])
         if window is None:
-            return rows(self._connection, self._table, schema, sql.SQL(""), ())
-        of = sql.SQL("WHERE {} = %s").format(identifier(self._target.window_column))
-        return rows(self._connection, self._table, schema, of, [window.key])
+            return rows(self.connection, self.place, schema, sql.SQL(""), ())
+        where = sql.SQL("WHERE {} = %s").format(identifier(self.target.window_column))
+        return rows(self.connection, self.place, schema, where, [window.key])
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """A commit copies rows out, so all that is old: whose files are gone is refused."""
+        """All old files: a commit copies rows out, and is refused if its files are gone."""
         old = {file.path: at for file in listed if (at := millis(file.modified)) <= cutoff}
         return dict(sorted(old.items()))
 
     def put(self, change: TableChange) -> Answer:
         receipt = self._write(change)
         try:
-            server.commit(self._connection)
+            server.commit(self.connection)
         except psycopg.Error as error:
             if not server.is_lost(error):
                 raise
-            return Unanswered(server.reason(self._table.url, error))
+            return Unanswered(server.reason(self.place.url, error))
         return Written(self.version + 1, receipt)
 
     def _write(self, change: TableChange) -> Receipt | None:
-        """Bring it into the transaction; the receipt as it lies there."""
-        connection, table, target = self._connection, self._table, self._target
+        """Writes a change in the transaction; returns the receipt as it was written."""
         for name, value in change.notes.items():
-            catalog.put_note(connection, table, target, name, value)
+            self.put_note(name, value)
         if change.window is None:
             return None
-        columns = target.columns
+        columns, keyed = self.target.columns, self._store.keyed
         if change.columns is not None:
-            wanted = self._store.wanted(change.columns)
-            become = become_of(table, target, self._columns, wanted)
-            change_columns(connection, table, target, become, wanted)
+            become = evolution_at_commit(self, self._store.wanted(change.columns))
+            change_columns(self, become, keyed)
             columns = become.columns
         receipt, staged = change.receipt, self._store.staged
         files = staged.named(change.staged)
-        if self._store.form is not None and receipt is not None:
-            receipts = partial(committed_by_key, self)
-            receipt = merge(
-                connection,
-                table,
-                target,
-                self._store.form,
-                columns,
-                receipt,
-                receipts,
-                staged,
-                files,
-            )
+        if keyed is not None and receipt is not None:
+            receipt = merge(self, keyed, columns, receipt, staged, files)
         else:
             if change.replaces:
-                catalog.delete_rows(connection, table, target, change.window.key)
-            copy_in(connection, table, columns, staged, files)
+                self.delete_rows(change.window.key)
+            copy_in(self.connection, self.place, columns, staged, files)
         if files:
-            catalog.summarize(connection, table)
+            self.summarize()
         if receipt is not None:
-            catalog.put_receipt(connection, table, target, receipt)
+            self.put_receipt(receipt)
         return receipt
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        catalog.restore(self._connection, self._table, self._target, window, text)
+        self.restore_receipt(window, text)
         if not dry_run:
-            server.commit(self._connection)
+            server.commit(self.connection)
 
-    # ------------------------------------------------------------------- of a table with a key
+    # -------------------------------------------------------------- of a table with a primary key
 
     def rows(self) -> int:
-        asked = self._table.query("SELECT count(*) FROM {table}")
-        row = self._connection.execute(asked, ()).fetchone()
+        row = self.connection.execute(
+            self.place.query("SELECT count(*) FROM {table}"), ()
+        ).fetchone()
         return 0 if row is None else int(row[0])
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """Without the hashes, as of rows."""
-        form = self._store.form
-        if form is not None and form.buries:
-            refuse_lost_tombstones(self._connection, self._table, self._target)
-            tombstones = tombstones_name(self._table, self._target)
-            there = TablePlace(self._table.url, tombstones, self._table.own)
-            columns = pa.schema([self._target.columns.field(name) for name in form.tombstone])
-            yield from rows(self._connection, there, columns, sql.SQL(""), ())
+        """Leaves out the hashes, as `scan` does."""
+        keyed = self._store.keyed
+        if keyed is not None and keyed.has_tombstones:
+            self.refuse_lost_tombstones()
+            place = TablePlace(self.place.url, self.tombstones_name, self.place.own)
+            columns = pa.schema([self.target.columns.field(name) for name in keyed.tombstone])
+            yield from rows(self.connection, place, columns, sql.SQL(""), ())
 
     def lost_tombstones(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
         return self._lost_tombstones if receipt.counts.deletes else None
 
     @cached_property
     def _lost_tombstones(self) -> RefusedError | UnreachableError | None:
-        """Those of all windows are in one table, which is looked for once."""
-        if self._store.form is not None and self._store.form.buries:
+        """The same for all windows, whose tombstones are in one table; it is asked once."""
+        if self._store.keyed is not None and self._store.keyed.has_tombstones:
             try:
-                refuse_lost_tombstones(self._connection, self._table, self._target)
+                self.refuse_lost_tombstones()
             except (RefusedError, UnreachableError) as error:
                 return error
         return None
@@ -306,7 +264,7 @@ class PostgresTable(WindowTable):
     store: PostgresStore
 
     def columns_to_come(self) -> Sequence[str]:
-        """Looks at an empty table of somebody else's, too, which windrow is to take over."""
+        """Also checks an empty table of somebody else's, which windrow is to bind."""
         with server.reading(self.store.table.url) as connection:
-            seen(connection, self.store.table, self.store.wanted(self.columns))
+            checked(connection, self.store.table, self.store.wanted(self.columns))
         return super().columns_to_come()

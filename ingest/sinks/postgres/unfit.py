@@ -1,63 +1,73 @@
-"""What of a server, a user, or a table of an owner's own is refused before anything is
-read, because no window could go in, or stay in.
-"""
+"""Refuses servers, users and tables that can take no windows, before anything is read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.sinks.postgres.server import Connection, TablePlace, reading
+from windrow.ingest.sinks.postgres.names import OWN_TABLES
+from windrow.ingest.sinks.postgres.server import (
+    Connection,
+    TablePlace,
+    has_schema,
+    is_true,
+    reading,
+)
 
 _OLDEST = 140_000
+"""The oldest supported version of the server."""
 
-_UNKEPT = """
-SELECT c.oid::regclass::text, CASE c.relkind WHEN 'f' THEN 'a foreign table' ELSE 'unlogged' END FROM pg_class c
-WHERE (
-        c.oid IN (SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)))
-        OR (c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname IN ('targets', 'receipts', 'ranges', 'notes'))
-    ) AND (c.relpersistence = 'u' OR c.relkind = 'f')
+_NOT_DURABLE = """
+SELECT c.oid::regclass::text, CASE c.relkind WHEN 'f' THEN 'a foreign table' ELSE 'unlogged' END
+FROM pg_class c
+WHERE (c.relpersistence = 'u' OR c.relkind = 'f') AND (
+    c.oid IN (SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)))
+    OR (c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname = ANY(%s))
+)
 ORDER BY 1 LIMIT 1
-"""  # noqa: E501
+"""
 
-_UNEQUAL = """
-SELECT a.attname::text, c.collname::text FROM pg_attribute a JOIN pg_collation c ON NOT c.collisdeterministic AND (
+_INEXACT = """
+SELECT a.attname::text, c.collname::text
+FROM pg_attribute a JOIN pg_collation c ON NOT c.collisdeterministic AND (
     c.oid = a.attcollation OR c.oid IN (
-        SELECT k.compared FROM pg_index x CROSS JOIN unnest(x.indkey::int2[], x.indcollation::oid[]) AS k (attnum, compared)
+        SELECT k.collid FROM pg_index x
+        CROSS JOIN unnest(x.indkey::int2[], x.indcollation::oid[]) AS k (attnum, collid)
         WHERE x.indrelid = a.attrelid AND x.indisunique AND k.attnum = a.attnum
     )
 )
 WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) ORDER BY 1 LIMIT 1
-"""  # noqa: E501
-"""Columns, or unique indexes of them, for which texts are equal that have other bytes."""
+"""
+"""Columns, or unique indexes of them, by whose collation texts with other bytes are equal."""
 
 _DEFERRABLE = """
 SELECT x.indexrelid::regclass::text FROM pg_index x
-WHERE x.indrelid = to_regclass(%s) AND NOT x.indimmediate AND x.indpred IS NULL AND x.indexprs IS NULL AND %s = (
-    SELECT array_agg(a.attname::text ORDER BY a.attname COLLATE "C") FROM pg_attribute a
-    WHERE a.attrelid = x.indrelid AND a.attnum = ANY((x.indkey::int2[])[0:x.indnkeyatts - 1])
-)
+WHERE x.indrelid = to_regclass(%s) AND NOT x.indimmediate AND x.indpred IS NULL
+    AND x.indexprs IS NULL AND %s = (
+        SELECT array_agg(a.attname::text ORDER BY a.attname COLLATE "C") FROM pg_attribute a
+        WHERE a.attrelid = x.indrelid AND a.attnum = ANY((x.indkey::int2[])[0:x.indnkeyatts - 1])
+    )
 LIMIT 1
-"""  # noqa: E501
+"""
 
 
 def refuse_unfit(
-    connection: Connection, place: TablePlace, told_apart: Sequence[str], key: Sequence[str]
+    connection: Connection, place: TablePlace, window: str, key: Sequence[str]
 ) -> None:
-    """Look whether the table, if it is there, can hold windows, whatever its columns are.
+    """Refuses a table that can't hold windows, whatever its columns are, if it exists.
 
     Args:
         connection: to the server, in a transaction.
         place: the table's.
-        told_apart: the columns by which rows are told apart, besides the key's.
-        key: those of the primary key, if there is one.
+        window: the window's column.
+        key: the columns of the primary key, if there is one.
 
     Raises:
-        SpecError: it can't; or the database can't hold every text.
+        SpecError: says why; or the database isn't in UTF8.
     """
     _refuse_other_encoding(connection, place)
-    _refuse_unkept(connection, place)
-    _refuse_unequal(connection, place, [*told_apart, *key])
+    _refuse_not_durable(connection, place)
+    _refuse_inexact(connection, place, [window, *key])
     _refuse_deferrable(connection, place, key)
 
 
@@ -69,15 +79,13 @@ def _refuse_other_encoding(connection: Connection, place: TablePlace) -> None:
         )
 
 
-def _refuse_unkept(connection: Connection, place: TablePlace) -> None:
-    """Look whether the table, if it is there, its partitions and windrow's own tables
-    keep what is committed, with the receipts.
+def _refuse_not_durable(connection: Connection, place: TablePlace) -> None:
+    """Refuses unlogged and foreign tables, among partitions and windrow's own tables, too.
 
-    Raises:
-        SpecError: one is unlogged, so that a crash empties it and the receipts stay; or
-            lies on a server with commits of its own.
+    A crash empties an unlogged table and leaves the receipts; a foreign one has commits of its own.
     """
-    row = connection.execute(_UNKEPT, [place.name.quoted, place.name.quoted, place.own]).fetchone()
+    values = [place.name.quoted, place.name.quoted, place.own, list(OWN_TABLES)]
+    row = connection.execute(_NOT_DURABLE, values).fetchone()
     if row is not None:
         what = (
             f"{row[0]}, where rows of {place} or their receipts would lie, is {row[1]}: a crash"
@@ -91,13 +99,9 @@ def _refuse_unkept(connection: Connection, place: TablePlace) -> None:
         )
 
 
-def _refuse_unequal(connection: Connection, place: TablePlace, told_apart: Sequence[str]) -> None:
-    """Look whether what windrow tells rows apart by are different values for the database, too.
-
-    Raises:
-        SpecError: a column, or a unique index, has a nondeterministic collation.
-    """
-    row = connection.execute(_UNEQUAL, [place.name.quoted, list(told_apart)]).fetchone()
+def _refuse_inexact(connection: Connection, place: TablePlace, columns: Sequence[str]) -> None:
+    """Refuses columns by which rows are found, if they have a nondeterministic collation."""
+    row = connection.execute(_INEXACT, [place.name.quoted, list(columns)]).fetchone()
     if row is not None:
         what = (
             f"the table {place} can't tell rows apart by {row[0]}: by the collation {row[1]}"
@@ -111,9 +115,7 @@ def _refuse_unequal(connection: Connection, place: TablePlace, told_apart: Seque
 
 
 def _refuse_deferrable(connection: Connection, place: TablePlace, key: Sequence[str]) -> None:
-    """See that no constraint keeps the key unique only at a transaction's end, by which
-    rows can't be merged.
-    """
+    """Refuses a deferrable constraint of the key: ON CONFLICT can't use it."""
     row = connection.execute(_DEFERRABLE, [place.name.quoted, sorted(key)]).fetchone()
     if row is not None:
         what = (
@@ -127,12 +129,7 @@ def _refuse_deferrable(connection: Connection, place: TablePlace, key: Sequence[
         )
 
 
-def _ask(connection: Connection, question: str, *values: object) -> bool:
-    row = connection.execute(question, values).fetchone()
-    return row is not None and bool(row[0])
-
-
-# --------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ rights
 
 _RIGHTS = {
     "CREATE in the schema {schema}": (
@@ -150,35 +147,34 @@ _RIGHTS = {
     "SELECT, INSERT, UPDATE and DELETE of all tables in the schema {own}": (
         "SELECT coalesce(bool_and(has_table_privilege(c.oid, right_to)), true) FROM pg_class c"
         " CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS right_to WHERE"
-        " c.relnamespace = to_regnamespace(quote_ident(%(own)s)) AND c.relname IN ('targets',"
-        " 'receipts', 'ranges', 'notes') AND c.relkind = 'r'"
+        " c.relnamespace = to_regnamespace(quote_ident(%(own)s))"
+        " AND c.relname = ANY(%(own_tables)s) AND c.relkind = 'r'"
     ),
 }
 _TEMPORARY = {
     "TEMPORARY in the database": "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
 }
-"""What the user must be allowed to do, and how that is asked."""
+"""The rights that a user needs, and the query that tells whether he has each."""
 
 
 def refuse_unwritable(place: TablePlace, *, merged: bool = False) -> None:
-    """See whether the server can take the table, and the user may make or write it.
+    """Refuses a server that can take no tables, and a user who lacks a right.
 
-    `merged`: a table whose rows replace each other.
+    Args:
+        place: the table's.
+        merged: whether the table has a primary key.
 
     Raises:
-        SpecError: the server is too old, has another encoding, takes no writes; or
-            rights are missing: says which.
+        SpecError: the server is too old, has another encoding or takes no writes; or names the
+            rights that are missing.
     """
-    names = {"schema": place.name.schema, "table": place.name.quoted, "own": place.own}
     with reading(place.url) as connection:
-        if connection.info.server_version < _OLDEST:
-            what = (
-                f"the server {place.url.place} is PostgreSQL"
-                f" {connection.info.server_version // 10_000}"
-            )
+        version = connection.info.server_version
+        if version < _OLDEST:
+            what = f"the server {place.url.place} is PostgreSQL {version // 10_000}"
             raise SpecError(what, "setup", f"Use PostgreSQL {_OLDEST // 10_000} or a later one.")
         _refuse_other_encoding(connection, place)
-        if _ask(connection, "SELECT pg_is_in_recovery()"):
+        if is_true(connection, "SELECT pg_is_in_recovery()"):
             what = f"the server {place.url.place} is a standby, which takes no writes"
             raise SpecError(
                 what,
@@ -186,23 +182,28 @@ def refuse_unwritable(place: TablePlace, *, merged: bool = False) -> None:
                 "Name the primary in sink.url, or all servers with"
                 " target_session_attrs=read-write.",
             )
-        if not _ask(
-            connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", place.name.schema
-        ):
+        if not has_schema(connection, place.name.schema):
             what = f"the database {place.url.place} has no schema {place.name.schema}"
             raise SpecError(
                 what, "setup", "Make it with CREATE SCHEMA, or name another one in sink.table."
             )
-        missing = []
-        for right, question in (_RIGHTS | (_TEMPORARY if merged else {})).items():
-            row = connection.execute(question, names).fetchone()
-            missing += (
-                []
-                if row is not None and row[0]
-                else [right.format(schema=place.name.schema, table=place.name, own=place.own)]
-            )
-        if missing:
-            what = (
-                f"the user {connection.info.user} on {place.url.place} lacks: {'; '.join(missing)}"
-            )
-            raise SpecError(what, "setup", "Grant it, or name another user in sink.url.")
+        _refuse_missing_rights(connection, place, _RIGHTS | (_TEMPORARY if merged else {}))
+
+
+def _refuse_missing_rights(
+    connection: Connection, place: TablePlace, rights: Mapping[str, str]
+) -> None:
+    names = {
+        "schema": place.name.schema,
+        "table": place.name.quoted,
+        "own": place.own,
+        "own_tables": list(OWN_TABLES),
+    }
+    missing = []
+    for right, question in rights.items():
+        row = connection.execute(question, names).fetchone()
+        if row is None or not row[0]:
+            missing.append(right.format(schema=place.name.schema, table=place.name, own=place.own))
+    if missing:
+        what = f"the user {connection.info.user} on {place.url.place} lacks: {'; '.join(missing)}"
+        raise SpecError(what, "setup", "Grant it, or name another user in sink.url.")

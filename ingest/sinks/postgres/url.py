@@ -1,4 +1,4 @@
-"""The URL of a server: what of it names the place, and what must never be told.
+"""The URL of a server: its hosts and database, and the secrets in it.
 
 Text only: nothing is opened, and no driver is needed.
 """
@@ -9,15 +9,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-FORM = "postgresql://host:port/database?sslmode=verify-full"
+_FORM = "postgresql://host:port/database?sslmode=verify-full"
 _PORT = 5432
 
 
 class ServerUrl(msgspec.Struct, frozen=True):
     """A URL as libpq takes it.
 
-    `hosts`: where the server may be, one or several; `database`: there. `secrets`: what
-    nobody is told.
+    `hosts`: the server's hosts with their ports. `database`: its name. `secrets`: passwords, which
+    no message may show.
     """
 
     text: str
@@ -30,21 +30,21 @@ class ServerUrl(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where the database is, without who comes to it and how."""
+        """The hosts and the database, without user, password and options."""
         return f"{','.join(self.hosts)}/{self.database}"
 
-    def as_error(self, text: str) -> str:
-        """A driver's text without secrets."""
+    def without_secrets(self, text: str) -> str:
+        """Takes the secrets out of a driver's text."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
 
 
 def server_url(text: str) -> ServerUrl:
-    """Read a URL.
+    """Reads a URL.
 
     Raises:
-        ValueError: it isn't one of a database; says why, and nothing of what it holds.
+        ValueError: it names no database; says why, and quotes nothing of the URL.
     """
     if not text.isprintable() or " " in text:
         raise ValueError("holds spaces or control characters")
@@ -54,9 +54,9 @@ def server_url(text: str) -> ServerUrl:
             parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         )
     except ValueError:
-        raise ValueError(f"can't be read as a URL: write {FORM}") from None
+        raise ValueError(f"can't be read as a URL: write {_FORM}") from None
     if parts.scheme not in {"postgresql", "postgres"}:
-        raise ValueError(f"must begin with postgresql://: write {FORM}")
+        raise ValueError(f"must begin with postgresql://: write {_FORM}")
     if parts.fragment:
         raise ValueError(
             "holds a #: what is special in a user or a password is percent-encoded, # as %23"
@@ -72,7 +72,7 @@ def server_url(text: str) -> ServerUrl:
         unquote(parts.path.removeprefix("/")) or options.get("dbname", ""),
     )
     if not hosts or not database:
-        raise ValueError(f"must name the host and the database: write {FORM}")
+        raise ValueError(f"must name the host and the database: write {_FORM}")
     password = user.partition(":")[2]
     secrets = tuple(
         {
@@ -95,7 +95,7 @@ def server_url(text: str) -> ServerUrl:
 
 
 def _with_port(host: str, port: str) -> str:
-    """A host with its port; a folder of sockets as it is."""
+    """Adds the port to a host; a folder of sockets has none."""
     if host.startswith("/"):
         return host.rstrip("/")
     named = host.rpartition(":")[2].isdecimal() and not host.endswith("]")

@@ -30,7 +30,7 @@ from tests.sinks.things import window
 from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres import merge as merging
-from windrow.ingest.sinks.postgres import store
+from windrow.ingest.sinks.postgres.store import PostgresState
 
 pytestmark = pytest.mark.slow  # starts a server
 
@@ -186,9 +186,9 @@ def test_tombstones_are_looked_for_once(
     for number in log:
         table.commit(log, number)
     receipts, came = [c.receipt for c in table.sink.receipts()], list[object]()
-    looked = store.refuse_lost_tombstones
+    looked = PostgresState.refuse_lost_tombstones
     monkeypatch.setattr(
-        store, "refuse_lost_tombstones", lambda *told: came.append(told) or looked(*told)
+        PostgresState, "refuse_lost_tombstones", lambda state: came.append(state) or looked(state)
     )
     assert list(table.sink.audit().keyed.lost_tombstones(receipts)) == []
     assert len(came) == 1
@@ -289,7 +289,7 @@ def _no_tombstones(self: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("left_out", "instead"), [("drop_what_is_late", _late_is_in_time), ("_others", _no_tombstones)]
+    ("left_out", "instead"), [("drop_late", _late_is_in_time), ("_others", _no_tombstones)]
 )
 def test_windows_out_of_order_catch_the_twin(
     table: PostgresKeyed,

@@ -555,11 +555,11 @@ def test_what_windrow_keeps_of_a_window_is_told_and_restored(
 
 
 def test_what_another_version_keeps_is_refused(sink: Any, owner: Any) -> None:
-    """Of a table whose receipts lie in another form nothing is read, and nothing goes in."""
+    """Of a table whose receipts are in another form nothing is read, and nothing goes in."""
     sink.prepare()
-    owner("UPDATE windrow.targets SET form = 1")
+    owner("UPDATE windrow.targets SET form = 2")
     for ask in (sink.prepare, sink.owner, lambda: sink.look(window(0)), lambda: commit(sink, 0)):
-        with pytest.raises(SpecError, match="an earlier version of windrow"):
+        with pytest.raises(SpecError, match="in form 2; this one knows form 3"):
             ask()
 
 

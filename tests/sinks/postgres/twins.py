@@ -75,8 +75,8 @@ class NoLock(PostgresBoth):
 class _Forgets(_State):
     def forget(self, change: TableChange) -> None:
         for table in ("receipts", "ranges"):
-            asked = self._table.query(f"DELETE FROM {{{table}}} WHERE window_key = %s")
-            self._connection.execute(asked, [change.window.key if change.window else ""])
+            asked = self.place.query(f"DELETE FROM {{{table}}} WHERE window_key = %s")
+            self.connection.execute(asked, [change.window.key if change.window else ""])
 
 
 class _TakingThePlace(_Store):
@@ -123,7 +123,7 @@ class _RowsFirst(_State):
     def put(self, change: TableChange) -> Answer:
         super().put(msgspec.structs.replace(change, receipt=None))
         self._store.crash()
-        server.begin(self._connection)
+        server.begin(self.connection)
         return super().put(TableChange(change.window, receipt=change.receipt))
 
 
