@@ -1,4 +1,4 @@
-"""The columns of tables: of rows, of dead letters, and what becomes of them. Pure."""
+"""The columns of tables of rows and of dead letters, for every kind of table. Pure."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ def refuse_unstorable(
     do: str = "",
     more: Iterable[str] = (),
 ) -> None:
-    """Refuse columns whose values a kind of table can't give back, and names that are taken.
+    """Refuses columns whose values a kind of table can't store exactly, and names used twice.
 
     Args:
         rows: the rows' columns.
         metadata: the names of the metadata columns.
-        holds: whether the kind gives back the values of a type.
+        holds: returns whether the kind stores the values of a type exactly.
         where: the kind of table, in the error's sentence behind "can't be written".
         do: what else a user may do.
-        more: what else is wrong with them.
+        more: further problems of the columns.
 
     Raises:
         SpecError: names every such column, and what to do.
@@ -106,12 +106,12 @@ def refuse_unstorable(
 
 
 def is_scalar(kind: pa.DataType) -> bool:
-    """Whether a type without parts, but for timestamps, is one that every kind of table holds."""
+    """Returns whether every kind of table can store a type without parts; not for timestamps."""
     return any(test(kind) for test in _SCALARS)
 
 
 def fitted(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Return rows with exactly these columns; one that an older file doesn't have is null."""
+    """Converts rows to exactly these columns; one that an older file lacks is null."""
     names = rows.schema.names
     arrays = [
         rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type)
@@ -121,14 +121,17 @@ def fitted(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 
 def inner_difference(there: pa.Field, here: pa.Field) -> str:
-    """The paths inside two nested columns at which they differ, with both types; else ""."""
+    """The paths at which two nested columns differ, with both types; "" if they don't."""
     alike = there.type.id == here.type.id
     inner = _inner(there.name, there, here) if alike else ()
     return "; ".join(difference for fields in inner for difference in _differences(*fields))
 
 
 def _differences(path: str, there: pa.Field | None, here: pa.Field | None) -> Iterator[str]:
-    """`[]` stands for the elements of a list, `{key}` and `{value}` for those of a map."""
+    """Yields the paths that differ.
+
+    `[]` stands for the elements of a list, `{key}` and `{value}` for those of a map.
+    """
     if there is not None and here is not None:
         if (there.type, there.nullable) == (here.type, here.nullable):
             return

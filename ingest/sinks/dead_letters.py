@@ -1,8 +1,8 @@
-"""Dead letters as a second table over the same stores (`ports.dead_letters`), for every kind.
+"""Dead letters as a second table over a store of any kind (`ports.dead_letters`).
 
 An attempt's dead letters are put once, under a note of their window, pipeline and attempt. They
-bear no receipt, overlap nothing and replace nothing: the sink's receipt says which attempt counts.
-So all that differs from a window's commit is the judge.
+have no receipt, overlap nothing and replace nothing: the sink's receipt names the attempt that
+counts. So only the judge differs from a window's commit.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class DeadLetterTable:
         return self.store.stager(layout, plan.window)
 
     def commit(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        """The note's value is the table's version: the place of the attempt in the order of all."""
-        words = tuple(word for s in staged for word in s.dead)
-        if words:
-            self._put("dead", plan.window, attempt, lambda state: state.version + 1, words)
+        """Puts dead letters, under a note with the table's version, which orders the attempts."""
+        committables = tuple(one for s in staged for one in s.dead)
+        if committables:
+            self._put("dead", plan.window, attempt, lambda state: state.version + 1, committables)
 
     def publication(self, window: Window, attempt: str) -> Publication | None:
         with self.store.reading() as state:
@@ -88,27 +88,29 @@ class DeadLetterTable:
         window: Window,
         attempt: str,
         value: Callable[[TableState], int],
-        words: tuple[str, ...] = (),
+        committables: tuple[str, ...] = (),
     ) -> int:
-        """Put a note, and files with it, unless the note is there; its value now.
+        """Puts a note, with files, unless the table has the note; returns its value.
 
         Raises:
-            OutcomeUnknownError: it was sent and can't be told to have arrived.
+            OutcomeUnknownError: it was sent, and nobody knows whether it arrived.
         """
         name, wanted = note(kind, window, attempt), 0
 
         def on(state: TableState) -> TableChange:
             nonlocal wanted
-            check_staged(self.store, state, words)
+            check_staged(self.store, state, committables)
             wanted = value(state)
-            if not words:
+            if not committables:
                 return TableChange(notes={name: wanted})
-            return TableChange(window=window, staged=words, notes={name: wanted}, columns=COLUMNS)
+            return TableChange(
+                window=window, staged=committables, notes={name: wanted}, columns=COLUMNS
+            )
 
         done = settle(self.store, lambda state: state.note(name), on)
         if isinstance(done, Unanswered):
             raise unknown_outcome(self.store, done.why)
-        remove_consumed(self.store, words)
+        remove_consumed(self.store, committables)
         return done.value if isinstance(done, Found) else wanted
 
     def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
@@ -143,8 +145,8 @@ class DeadLetterTable:
             if count and state.note(note("dead", window, attempt)) is None:
                 where = f"dead letters of window {window.key} are in {self.store.place}"
                 do = (
-                    "Restore what windrow keeps beside the table; or run windrow replay, which"
-                    " notes them."
+                    "Restore windrow's own files or tables of that table; or run windrow replay,"
+                    " which notes them."
                 )
                 raise RefusedError(f"{where}, and the note of their commit isn't", "check", do)
             return count
@@ -159,15 +161,15 @@ class DeadLetterTable:
 
 
 def note(kind: NoteKind, window: Window, attempt: str) -> str:
-    """The name of what is noted of an attempt's dead letters.
+    """The name of a note about an attempt's dead letters.
 
-    JSON, so that no choice of names makes two identities one.
+    It is JSON, so that different names never make one text.
     """
     return msgspec.json.encode([kind, window.key, window.pipeline, attempt]).decode()
 
 
 def window_of(name: str, kind: NoteKind) -> tuple[str, str] | None:
-    """The window's key and the attempt that a note is of; None if it is of another kind."""
+    """The window's key and the attempt in a note's name; None of a note of another kind."""
     if not name.startswith("["):
         return None
     said, key, _, attempt = msgspec.json.decode(name, type=tuple[str, str, str, str])

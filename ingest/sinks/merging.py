@@ -1,4 +1,4 @@
-"""What a commit to a table with a primary key tells of its merge, in every kind of sink. Pure."""
+"""Counts and refusals of merges into tables with a primary key, for every kind. Pure."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ class Tally(msgspec.Struct):
 
 
 def refuse_missing_keys(window: str, keys: int) -> None:
-    """Refuse a replacement without some keys whose last change was its window's.
+    """Refuses a replacement that lacks keys whose last change was its window's.
 
     Raises:
         RefusedError: there are such keys.
     """
     if keys:
         what = (
-            f"window {window} can't be replaced: of {keys} keys it had the last word, and the new"
-            " attempt says nothing of them. What they were before isn't in the table"
+            f"window {window} can't be replaced: it brought the last change of {keys} keys that the"
+            " new attempt lacks, and the rows that they had before aren't in the table"
         )
         do = (
             "Nothing was committed. See that the new attempt has all messages that count; or begin"
@@ -89,21 +89,20 @@ def refuse_missing_keys(window: str, keys: int) -> None:
 
 
 def kept_by(receipt: Receipt) -> int:
-    """The number of keys of which a window's last change left values alone."""
+    """The number of keys whose last change in a window left values as they were."""
     return 0 if receipt.merged is None else receipt.merged.kept
 
 
 def refuse_lost_values(window: str, keys: int) -> None:
-    """Refuse a window that changes values which later changes have kept, or keeps values that are
-    unknown by now.
+    """Refuses a window that changes values which later changes kept, or keeps unknown values.
 
     Raises:
         RefusedError: there are such keys.
     """
     if keys:
         what = (
-            f"window {window} can't be merged any more: of {keys} keys changes left values alone"
-            " (decode.unavailable: keep), in it or in a window after it, and which ones they kept"
+            f"window {window} can't be merged any more: changes of {keys} keys, in it or in a later"
+            " window, left values as they were (decode.unavailable: keep). Which values these are"
             " isn't in the table"
         )
         do = (

@@ -1,13 +1,13 @@
-"""Pages: immutable files that say which windows a table holds, and what is noted of it.
+"""Pages: immutable files with the windows and the notes of a table.
 
-For tables whose commits hold one small fact, and whose history is forgotten: each commit names its
-page, and the page names those behind it. Together they say all that was ever committed.
+For tables whose commits have room for one small fact, and whose history is forgotten: each commit
+names its page, and the page names the older ones. Together they say all that was ever committed.
 
-A commit writes one page: its own window, offsets and notes, together with those of the pages before
-it that have become no larger than what is put together so far. So there are never more pages than
-doublings, however many windows there are; a commit writes a few windows' lines, and a process that
-has read pages never reads them again. A file is named by its content, so one that is damaged or was
-exchanged is told. A table that is set back names an older page, and holds what that says.
+A commit writes one page: its own window, offsets and notes, merged with those of the previous pages
+that are no larger than the ones merged so far. So there are never more pages than doublings of the
+number of windows; a commit writes a few windows' lines, and a process that has read pages never
+reads them again. A file is named by its content, so one that is damaged or exchanged is noticed. A
+table that is rolled back names an older page, and has the windows of that page.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """What decides which pages are put together."""
+        """The number of lines, by which pages are merged."""
         return len(self.windows) + len(self.notes)
 
 
 def page_of(
     windows: Mapping[str, PageLine], notes: Mapping[str, int], covered: Iterable[Covered]
 ) -> Page:
-    """What one commit brings."""
+    """The page of one commit alone."""
     held = Ranges()
     held.add(covered)
     return Page(dict(windows), dict(notes), _edges(held))
@@ -74,8 +74,8 @@ class Pages:
     """All pages of one state of a table, the newest first.
 
     Args:
-        names: of their files; "" of one that is written only with the next commit.
-        pages: what they hold.
+        names: of their files; "" for one that the next commit writes.
+        pages: their contents.
     """
 
     def __init__(self, names: Sequence[str] = (), pages: Sequence[Page] = ()) -> None:
@@ -97,7 +97,7 @@ class Pages:
         return _notes(self.pages)
 
     def note(self, name: str) -> int | None:
-        """One note, without a look at all of them; None if there is none of this name."""
+        """One note, without a look at all of them; None if it was never put."""
         return next((page.notes[name] for page in self.pages if name in page.notes), None)
 
     @cached_property
@@ -105,7 +105,7 @@ class Pages:
         return _held(self.pages)
 
     def overlapping(self, asked: Sequence[Covered]) -> set[str]:
-        """The windows that may hold any of these offsets: none, nearly always; else all of them."""
+        """The windows that may hold any of these offsets: nearly always none, else all of them."""
         return set(self.windows) if self._ranges.meets(asked) else set()
 
     def named(self, keys: Collection[str] | None) -> dict[str, tuple[NamedReceipt, int | None]]:
@@ -122,9 +122,7 @@ class Pages:
         return Pages([""], [Page(kept, noted, _edges(self._ranges))])
 
     def with_page(self, new: Page) -> tuple[Page, Sequence[str]]:
-        """The page to write so that a new one counts, and the names of those that stay
-        behind it.
-        """
+        """The page to write for a new one, and the names of the older pages behind it."""
         stays = 0
         for name, older in zip(self.names, self.pages, strict=True):
             if name and older.size > new.size:
@@ -164,7 +162,7 @@ class PageFiles:
         return known
 
     def write(self, folder: Folder, pages: Pages, new: Page) -> str:
-        """Put the page of a commit, before the commit that names it; its name."""
+        """Writes the page of a commit, before the commit that names it; returns its name."""
         page, behind = pages.with_page(new)
         content = msgspec.json.encode(page)
         head = name_of(content)
@@ -187,11 +185,11 @@ class PageFiles:
 
     def _damaged(self, name: str, why: str) -> DamagedError:
         page = f"the page {path_of(name)} of the table {self._where}"
-        what = f"{page}, which says what windows it holds, can't be read: {why}"
+        what = f"{page}, which says which windows it holds, can't be read: {why}"
         do = (
             "Restore the table's _windrow folder from a backup; if it is of another form, use the"
-            " windrow that wrote it, or make the table anew. Until then no window is written:"
-            " nobody can tell which ones are there."
+            " windrow that wrote it, or make the table anew. Until then no window is written,"
+            " because nobody knows which ones are in the table."
         )
         return DamagedError(what, "commit", do)
 
@@ -199,7 +197,7 @@ class PageFiles:
 def name_of(content: bytes) -> str:
     """The name of a page by its content: 63 bits of its SHA-256.
 
-    So many can be kept as a number, too.
+    Such a name can be stored as a number, too.
     """
     return f"{int.from_bytes(hashlib.sha256(content).digest()[:8]) >> 1:016x}"
 
@@ -210,7 +208,7 @@ def path_of(name: str) -> str:
 
 
 class PagedState:
-    """What pages and receipt files tell of a state of a table (`sinks.table_store.TableState`).
+    """The part of a table's state that pages and receipt files hold (`table_store.TableState`).
 
     Args:
         files: the files below the table.
@@ -249,7 +247,7 @@ class PagedState:
         receipt_files.restore(self._folder, window, named, text, dry_run=dry_run)
 
     def put_page(self, receipt: Receipt | None, notes: Mapping[str, int], version: int) -> str:
-        """Puts what a commit names: the file of its receipt, then its page; the page's name."""
+        """Writes the file of a commit's receipt, then its page; returns the page's name."""
         page = Page(notes=dict(notes))
         if receipt is not None:
             named = receipt_files.write(self._folder, receipt)
@@ -265,7 +263,7 @@ class _AnyForm(msgspec.Struct):
 
 
 def _whole(pages: Sequence[Page]) -> Page:
-    """Several pages in one, the newest first: what it says of a window or by a name counts."""
+    """Merges pages. Of a window or a note that several have, the first one counts."""
     return Page(_windows(pages), _notes(pages), _edges(_held(pages)))
 
 

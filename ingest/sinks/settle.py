@@ -1,4 +1,4 @@
-"""THE commit loop: windows become visible in a table, exactly once, whatever kind of table it is.
+"""The commit loop: windows become visible in a table exactly once, whatever its kind.
 
     look   at the newest state of the table (locked, or a snapshot)
     judge  what a commit may do on it (`ingest.sinks.conflicts`, pure)
@@ -7,12 +7,12 @@
 
 Race of two runs of one window:
 
-    1 A looks.   2 B looks.   3 A puts.   4 B's put meets another state than the one it was made on.
+    1 A looks.   2 B looks.   3 A puts.   4 B's put meets another state than the one B looked at.
     5 B looks again, and finds A's receipt: already done. Under a lock step 2 waits for step 3.
 
-Whoever has put anything never believes an error: the put may have arrived, or a client may have
-sent it again in between. So after any put that wasn't answered with "written" the table is looked
-at, and only a look tells whether the window is committed, and by whom.
+After a put no error is believed: the put may have arrived, or a client library may have sent it
+again in between. So after any answer but "written" only the next look tells whether the window is
+committed, and by which run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Puttable(Protocol):
-    """A state of a table, as the loop needs it (`ingest.sinks.table_store.TableState`)."""
+    """The part of a table's state that the loop needs (`table_store.TableState`)."""
 
     @property
     def version(self) -> int: ...
@@ -57,7 +57,7 @@ S_co = TypeVar("S_co", bound=Puttable, covariant=True)
 
 
 class Writable(Protocol[S_co]):
-    """A table, as the loop needs it (`ingest.sinks.table_store.TableStore`)."""
+    """The part of a table that the loop needs (`table_store.TableStore`)."""
 
     @property
     def place(self) -> str: ...
@@ -67,9 +67,9 @@ class Writable(Protocol[S_co]):
 
 
 class Found(msgspec.Struct, Generic[T], frozen=True):
-    """The table's own word on what was to be put.
+    """The answer of `judge`: the table has already what was to be put.
 
-    `sent`: a put of this call may have brought it.
+    `sent`: whether a put of this call may have brought it.
     """
 
     value: T
@@ -79,22 +79,22 @@ class Found(msgspec.Struct, Generic[T], frozen=True):
 def settle(
     store: Writable[S], judge: Callable[[S], T | None], change: Callable[[S], Any]
 ) -> Found[T] | Written | Unanswered:
-    """Look, judge, put; again while others win.
+    """Looks, judges and puts; again while others win.
 
     Args:
-        store: the table's; of any kind, or that of one transaction.
-        judge: the table's own word on what is to be put, if it has it already; raises what
-            forbids it.
-        change: what to put on this state; raises what forbids it.
+        store: of a table of any kind, or of one transaction.
+        judge: returns what the table has already of the change, or None; raises if the change is
+            refused.
+        change: makes the change for this state; raises if it is refused.
 
     Returns:
-        What was found, or that it was written; or that nobody knows, also after the last look.
+        What the table has already, or that the change was written; or that nobody knows, even after
+        the last look.
 
     Raises:
-        RefusedError: the table isn't there any more, or judge or change refuse; and no put of this
-            call can arrive.
-        UnreachableError: the table can't be looked at, or its disk is full, and surely nothing was
-            put.
+        RefusedError: the table doesn't exist any more, or judge or change refuse; and no put of
+            this call can arrive later.
+        UnreachableError: the table can't be read, or its disk is full; surely nothing was put.
     """
     tries = _Tries(store)
     while True:
@@ -116,7 +116,7 @@ def settle(
             if not tries.may_arrive(None if isinstance(error, UnreachableError) else version):
                 raise
             return Unanswered(str(error))
-        # From here on the state is closed: nobody sleeps while he holds a lock.
+        # The state is closed by now: nobody sleeps with a lock.
         if isinstance(answer, Written):
             return answer
         if answer is None:
@@ -127,10 +127,10 @@ def settle(
 
 
 class _Tries:
-    """Counts how often one change was put, and waits before the next look.
+    """Counts the tries to put one change, and waits between them.
 
-    A conflict costs nothing as long as the table moves on: somebody's commit arrived, so nobody
-    waits in vain. Whatever leaves the table as it was costs one of the store's waits.
+    A conflict costs nothing as long as the table moves on, because another commit has arrived then.
+    A try that leaves the table as it was costs one of the store's waits.
     """
 
     def __init__(self, store: Writable[Any]) -> None:
@@ -140,29 +140,30 @@ class _Tries:
 
     @property
     def sent(self) -> bool:
-        """Whether anything was put: it may have arrived."""
+        """Returns whether anything was put, which may have arrived."""
         return self._last is not None
 
     def failed(self, answer: Conflict | Unanswered, version: int) -> None:
-        """A put on the state of this version was not answered with "written"."""
+        """Records that a put on the state of this version wasn't answered with "written"."""
         self._last, self._version = answer, version
         if isinstance(answer, Unanswered):
             self.wait()
 
     def are_over(self, version: int) -> bool:
-        """Whether no more tries are left, now that the table is at this version."""
+        """Returns whether no try is left, when the table is at this version."""
         return self.sent and self._spent and version == self._version
 
     def may_arrive(self, version: int | None) -> bool:
-        """Whether a put may still arrive, now that the table is at this version; None:
-        it can't be looked at.
+        """Returns whether a put may still arrive, when the table is at this version.
+
+        None stands for a table that can't be read.
         """
         return self.sent and version in {None, self._version}
 
     def take_stuck(self, version: int) -> bool:
-        """Whether the last put lost against a change that can't be seen yet.
+        """Returns whether the last put lost against a change that no look shows yet.
 
-        Said once a conflict: after the next wait it is put again.
+        True only once per conflict: after the next wait the change is put again.
         """
         if not isinstance(self._last, Conflict) or version != self._version:
             return False
@@ -170,15 +171,16 @@ class _Tries:
         return True
 
     def lost(self, error: LostConnectionError) -> bool:
-        """Wait for the way to the table to be there again, which is said once; False if
-        no wait is left.
+        """Waits for the connection to the table to come back; False if no wait is left.
+
+        The first wait is announced.
         """
         if len(self._waits) == len(self._store.waits):
             say(f"the table {self._store.place}: {error.what}")
         return self.wait()
 
     def wait(self) -> bool:
-        """Wait before another try; False if no wait is left."""
+        """Waits before another try; False if no wait is left."""
         if self._waits:
             time.sleep(self._waits.pop(0))
         else:
@@ -186,14 +188,14 @@ class _Tries:
         return not self._spent
 
     def given_up(self) -> Unanswered:
-        """The outcome after the last look, which found nothing.
+        """The outcome after the last look, which didn't find the change.
 
         Raises:
             UnreachableError: a put failed because the disk is full.
         """
         last = self._last
         if isinstance(last, Unanswered) and last.full:
-            what = f"there is no room left where the table {self._store.place} lies: {last.why}"
+            what = f"there is no room left for the table {self._store.place}: {last.why}"
             do = (
                 "Nothing was committed: the table was looked at again. Make room, then run it"
                 " again."
@@ -203,7 +205,7 @@ class _Tries:
 
 
 def _put(state: Puttable, change: Any) -> Answer:
-    """Put a change; around a receipt's are crash points, unless the store has them inside."""
+    """Puts a change. A change with a receipt has crash points around it."""
     if not isinstance(change, TableChange) or change.receipt is None:
         return state.put(change)
     crash_point("commit.before")
@@ -213,13 +215,13 @@ def _put(state: Puttable, change: Any) -> Answer:
 
 
 def gone(store: Writable[Any]) -> RefusedError:
-    """The error for a table that isn't there any more."""
+    """The error for a table that doesn't exist any more."""
     what = f"the table {store.place} isn't there any more"
     return RefusedError(what, "commit", "Was it removed meanwhile? Run the window again.")
 
 
 def unknown_outcome(store: Writable[Any], why: str) -> OutcomeUnknownError:
-    """The error for a change whose outcome can't be told."""
+    """The error for a change whose outcome is unknown."""
     what = f"a commit to {store.place} was sent and its outcome isn't known: {why}"
     do = "Run the window again: it looks into the table first."
     return OutcomeUnknownError(what, "commit", do)

@@ -1,14 +1,14 @@
-"""Staged files that no commit names: seen before a commit, removed by a sweep.
+"""Staged files: checked before a commit, removed by a sweep if no commit names them.
 
-An attempt may be slower than any grace period, and must not find its files gone:
+An attempt may take longer than any grace period, and must not find its files removed:
 
-    1 A looks, sees its files, and is stopped.   2 The sweep looks: nothing names them.
-    3 It puts a note: what was written until the youngest of them is given up.
-    4 It removes them.   5 A wakes: its put meets another state; it looks again, reads the note,
-    and is refused.
+    1 A looks, sees its files, and is stopped.   2 The sweep looks: no commit names them.
+    3 It puts a note: files that were written until the youngest of them are given up.
+    4 It removes them.   5 A wakes: its put meets another state. A looks again, reads the note, and
+    is refused.
 
-What is given up is said by the files' own times, never by the sweep's clock, which may be far
-ahead: then no window could be committed until that time has come.
+The note has the time of a file, never that of the sweep's clock. If that clock were far ahead, no
+window could be committed until that time has come.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from windrow.ingest.sinks.table_store import (
 )
 
 LEAST_GRACE = timedelta(hours=1)
-"""The shortest grace period: no run stages for longer between two files."""
+"""The shortest grace period: longer than any run takes between two files."""
 
 
 def check_staged(store: TableStore, state: TableState, committables: Sequence[str]) -> None:
-    """See that staged files are there, whole, and not given up, before a change names them.
+    """Refuses staged files that are gone, cut short or given up, before a change names them.
 
     Raises:
-        RefusedError: says how many are not.
+        RefusedError: says how many they are.
     """
     staged = store.staged
     if staged is not None and not staged.consumed:
@@ -45,8 +45,9 @@ def check_staged(store: TableStore, state: TableState, committables: Sequence[st
 
 
 def remove_consumed(store: TableStore, committables: Sequence[str]) -> None:
-    """Remove staged files whose rows a commit has copied out; what can't be removed is
-    left to a sweep.
+    """Removes staged files whose rows a commit has copied out.
+
+    Files that can't be removed are left to a sweep.
     """
     staged = store.staged
     if staged is not None and staged.consumed:
@@ -59,7 +60,7 @@ def cutoff_of(older_than: timedelta) -> int:
     """The instant, in epoch milliseconds, before which staged files may be removed.
 
     Raises:
-        ValueError: the grace period is shorter than runs take to stage.
+        ValueError: the grace period is too short.
     """
     if older_than < LEAST_GRACE:
         msg = (
@@ -71,55 +72,61 @@ def cutoff_of(older_than: timedelta) -> int:
 
 
 def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[str]:
-    """Remove files that attempts have staged and no commit names; what was, or would be, removed.
+    """Removes files that attempts have staged and no commit names.
 
     Args:
         store: the table's.
         older_than: the grace period.
         dry_run: only look.
 
+    Returns:
+        The URIs of the files that were removed, or would be.
+
     Raises:
-        ValueError: the grace period is shorter than runs take to stage.
-        UnreachableError: what is given up can't be noted in the table; nothing was removed.
+        ValueError: the grace period is too short.
+        UnreachableError: the note can't be put into the table; nothing was removed.
     """
     staged, cutoff = store.staged, cutoff_of(older_than)
     if staged is None:
         return []
-    gone = orphans(store, staged, cutoff)
-    if gone and not dry_run and not staged.consumed:
-        gone = given_up(store, staged, cutoff)
-    for path in () if dry_run else gone:
+    files = orphans(store, staged, cutoff)
+    if files and not dry_run and not staged.consumed:
+        files = given_up(store, staged, cutoff)
+    for path in () if dry_run else files:
         staged.place.remove(path)
-    return [f"{staged.uri}/{path}" for path in gone]
+    return [f"{staged.uri}/{path}" for path in files]
 
 
 def orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
-    """Listed before the look: what is staged and committed after that is in neither."""
+    """The files to remove. They are listed before the look at the table.
+
+    So a file that is staged and committed meanwhile isn't among them.
+    """
     listed = _listed(staged)
     with store.reading() as state:
         return {} if state is None else state.unneeded(listed, cutoff)
 
 
 def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
-    """The orphans, once the table says that no commit may name them."""
-    gone: dict[str, int] = {}
+    """The files to remove, after the table has the note that no commit may name them."""
+    files: dict[str, int] = {}
 
     def judge(state: TableState) -> bool | None:
-        nonlocal gone
-        gone = state.unneeded(_listed(staged), cutoff)
-        return None if gone else True
+        nonlocal files
+        files = state.unneeded(_listed(staged), cutoff)
+        return None if files else True
 
     def on(state: TableState) -> TableChange:
-        return TableChange(notes={SWEPT: max(*gone.values(), state.note(SWEPT) or 0)})
+        return TableChange(notes={SWEPT: max(*files.values(), state.note(SWEPT) or 0)})
 
     done = settle(store, judge, on)
     if isinstance(done, Unanswered):
         what = (
-            f"nothing was removed below {store.place}: what is given up can't be noted in the"
-            f" table: {done.why}"
+            f"nothing was removed below {store.place}: the table has no note that the files are"
+            f" given up: {done.why}"
         )
         raise UnreachableError(what, "setup", "Check its storage and rights, then run this again.")
-    return gone
+    return files
 
 
 def _listed(staged: StagedFiles[HasSize]) -> list[ListedFile]:

@@ -1,13 +1,13 @@
 """The interface between the one commit loop and a kind of table.
 
-A store knows how rows, receipts and notes lie in its kind of table. It never decides whether a
-window may be committed, never tries again, and never says what became of a commit: all of that is
-`ingest.sinks.settle`'s and `ingest.sinks.window_table`'s, once for all kinds.
+A store knows how rows, receipts and notes are stored in its kind of table. It never decides whether
+a window may be committed, never tries again, and never says what became of a commit: all of that
+`ingest.sinks.settle` and `ingest.sinks.window_table` do, once for all kinds.
 
     store    one table at the place that a spec names; makes the table, and opens states of it
     state    what the table holds at one moment; a change is put on exactly this state
     change   rows, receipt and notes, visible by one atomic operation or not at all
-    answer   written, conflict, or unanswered: only a look tells what became of the last two
+    answer   written, conflict, or unanswered: after the last two only a look tells what happened
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from windrow.ingest.sinks.staged_files import HasSize, StagedFiles
 from windrow.ingest.sinks.staging import Layout
 
 SWEPT = "swept"
-"""A note: staged files last written until this instant, in epoch milliseconds, were given up by a
-sweep, so no commit may name them."""
+"""A note: staged files that were last written until this instant, in epoch milliseconds, were given
+up by a sweep, so no commit may name them.
+"""
 
 
 class StoredReceipt(msgspec.Struct, frozen=True):
     """A receipt as a table holds it.
 
-    `key`: its window's; `text`: exactly as it was written; `version`: the table's by which it came,
-    where the table still knows.
+    `key`: its window's. `text`: exactly as it was written. `version`: the table's version that
+    brought it, if the table still knows.
     """
 
     key: str
@@ -48,13 +49,13 @@ class StoredReceipt(msgspec.Struct, frozen=True):
 
 
 class TableChange(msgspec.Struct, frozen=True):
-    """What one commit brings. All of it becomes visible by one atomic operation, or nothing does.
+    """The content of one commit: all of it becomes visible by one atomic operation, or nothing.
 
-    `window`: whose rows change; None where only notes are put. `staged`: committables of the
-    store's own stager. `replaces`: the rows of that window that are in the table go. `receipt`:
-    takes the place of the window's receipt; None for dead letters, which have none. `notes`: small
-    facts by name, each of which takes the place of the one before. `columns`: the table's columns
-    as the staged rows need them; None where there are no rows.
+    `window`: the window whose rows change; None if only notes are put. `staged`: committables of
+    the store's own stager. `replaces`: whether the window's rows in the table are removed.
+    `receipt`: replaces the window's receipt; None for dead letters, which have none. `notes`: small
+    numbers by name, each of which replaces the one before. `columns`: the table's columns as the
+    staged rows need them; None if there are no rows.
     """
 
     window: Window | None = None
@@ -68,7 +69,7 @@ class TableChange(msgspec.Struct, frozen=True):
 class Written(msgspec.Struct, frozen=True):
     """The change is in the table.
 
-    `receipt`: as it was written, where the store filled in what it merged (`Receipt.merged`).
+    `receipt`: as it was written, if the store added what it merged (`Receipt.merged`).
     """
 
     version: int | None
@@ -78,8 +79,7 @@ class Written(msgspec.Struct, frozen=True):
 class Conflict(msgspec.Struct, frozen=True):
     """Another change came first; or this very one did, and the store's client sent it again.
 
-    That is why the loop takes a conflict for "may have arrived", too, and looks whose change it
-    was.
+    So for the loop a conflict means "may have arrived", too: it looks whose change it was.
     """
 
     why: str
@@ -88,7 +88,7 @@ class Conflict(msgspec.Struct, frozen=True):
 class Unanswered(msgspec.Struct, frozen=True):
     """The change was sent, and nobody knows whether it arrived.
 
-    `full`: the disk has no room, so what isn't in the table at the next look can't come later.
+    `full`: the disk has no room, so a change that the next look doesn't see never arrives.
     """
 
     why: str
@@ -99,38 +99,39 @@ Answer = Written | Conflict | Unanswered
 
 
 class ReceiptState(Protocol):
-    """What one consistent state of a table says of windows."""
+    """One consistent state of a table's receipts."""
 
     @property
     def version(self) -> int:
-        """The number of changes so far: another number is another state."""
+        """The number of changes so far. States with different numbers are different."""
 
     @property
     def owner(self) -> TableOwner:
         """The pipeline, ledger and grid that the table is bound to.
 
         Raises:
-            SpecError: the table was made by something else.
+            SpecError: something else made the table.
         """
 
     def committed(self) -> Collection[str]:
         """The keys of all windows that are committed. No receipt is read."""
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        """The newest receipt of some windows, or of all, in the order of keys; none of
-        a window that isn't committed.
+        """The newest receipts of some windows, or of all, in the order of keys.
+
+        A window that isn't committed has none.
         """
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        """The keys of committed windows that hold any of these offsets; perhaps of some more.
+        """The keys of committed windows that hold any of these offsets, and perhaps some more.
 
         Raises:
-            DamagedError: a receipt is missing without which nobody can say.
+            DamagedError: a receipt is missing that is needed for the answer.
         """
 
 
 class TableState(ReceiptState, Protocol):
-    """One consistent state of a table. What was looked at is exactly what a change is put on."""
+    """One consistent state of a table. A change is put on exactly the state that was looked at."""
 
     def note(self, name: str) -> int | None:
         """The value of a note; None if it was never put."""
@@ -139,10 +140,10 @@ class TableState(ReceiptState, Protocol):
         """All notes."""
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        """Of some windows, or of all, the keys of those that the table holds rows of."""
+        """The keys of windows that the table has rows of; of all windows, or of some."""
 
     def size(self) -> tuple[int, int] | None:
-        """The number of rows and of bytes, where the table knows them without reading rows."""
+        """The number of rows and of bytes, if the table knows them without reading rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         """The changes of the table's columns that rows of these columns would bring, in words.
@@ -157,8 +158,8 @@ class TableState(ReceiptState, Protocol):
         """The rows of one window, or of all, in batches of bounded size. Any thread may read on.
 
         Args:
-            window: whose rows; None for all.
-            names: the columns that are wanted; a store may give more. None for all.
+            window: the window of the rows; None for all.
+            names: the columns to read; a store may read more. None for all.
         """
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
@@ -173,21 +174,21 @@ class TableState(ReceiptState, Protocol):
         """
 
     def put(self, change: TableChange) -> Answer:
-        """Commit a change on exactly this state. Called at most once, and last.
+        """Commits a change on exactly this state. Called at most once, and last.
 
         Raises:
             RefusedError, SchemaChangedError: this table may not be changed so; nothing was sent.
             LostConnectionError: the way to the table was lost; nothing was written.
-            UnreachableError: the change could not be prepared; nothing was sent.
+            UnreachableError: the change couldn't be prepared; nothing was sent.
         """
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        """Put the lost text of a committed window's receipt back.
+        """Puts back the lost text of a committed window's receipt.
 
         Args:
-            window: whose receipt is missing or damaged in this state.
+            window: the window whose receipt is missing or damaged in this state.
             text: the receipt, byte by byte as it was committed.
-            dry_run: only see whether that would work.
+            dry_run: only check whether that would work.
 
         Raises:
             RefusedError: the commit named another text, or the table can't take one back.
@@ -198,22 +199,22 @@ class KeyedState(TableState, Protocol):
     """A state of a table whose rows replace each other by a primary key."""
 
     def rows(self) -> int:
-        """The number of rows, by the table's own word."""
+        """The number of rows, as the table itself counts them."""
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
         """All tombstones of a table that keeps those of all windows in one place."""
 
     def lost_tombstones(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
-        """The reason why nobody can say which keys a window took out; None if it can be said."""
+        """The reason why the keys that a window deleted are unknown; None if they are known."""
 
 
 class TableStore(Protocol):
     """One table of some kind, at a place that a spec names.
 
-    `identity`: goes into plans' digests. `place`: the table's name for people. `primary_key`: by
-    which rows replace each other; None where rows are only appended. `lists_windows`: whether
-    `TableState.holding` of all windows is cheap, so that each look for receipts asks it, too.
-    `staged`: None where rows travel with what tasks bring back.
+    `identity`: goes into plans' digests. `place`: the table's name for people. `primary_key`: the
+    columns by which rows replace each other; None if rows are only appended. `lists_windows`:
+    whether `TableState.holding` of all windows is cheap, so that reading all receipts asks it, too.
+    `staged`: None if rows are in the tasks' results.
     """
 
     @property
@@ -234,45 +235,45 @@ class TableStore(Protocol):
         """The seconds before each further try."""
 
     def is_at(self, identity: str) -> bool:
-        """Whether an identity names this table, perhaps in another spelling."""
+        """Returns whether an identity names this table, perhaps in another spelling."""
 
     def places(self) -> Sequence[str]:
         """The folders and buckets that tasks write to, as URIs (`ports.sink.Sink.places`)."""
 
     def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-        """Refuse columns that this kind of table can't give back as they are.
+        """Refuses columns whose values this kind of table can't store exactly.
 
         Raises:
-            SpecError: naming each of them.
+            SpecError: names each of them.
         """
 
     def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
         """All columns of a table of such rows."""
 
     def check_write(self) -> None:
-        """Try whether the table can be written where it lies.
+        """Checks whether the table can be written at its place.
 
         Raises:
             SpecError: it can't; says why, and what to do.
         """
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        """Make the table unless it is there. Of calls that race one makes it, and none fails.
+        """Creates the table unless it exists. Of calls that race one creates it, and none fails.
 
-        Of one that is there, see to what no commit can: that the storage keeps its promises, that
-        a feature is on.
+        For a table that exists, does what no commit can: it checks that the storage keeps its
+        promises, or switches a feature on.
         """
 
     def reading(self) -> AbstractContextManager[TableState | None]:
-        """The newest state, without keeping writers out; None if the table isn't there."""
+        """Opens the newest state, without locking out writers; None if there is no table."""
 
     def writing(self) -> AbstractContextManager[TableState | None]:
-        """The newest state, to put a change on: locked until the end, or to be refused
-        at `put` if another change came first.
+        """Opens the newest state, to put a change on it; None if there is no table.
 
-        Leaving it without a put changes nothing, leaving it behind a put raises nothing, and
-        opening it makes no table.
+        It is locked until the end, or `put` refuses if another change came first. Closing it
+        without a put changes nothing, closing it after a put raises nothing, and opening it creates
+        no table.
         """
 
     def stager(self, layout: Layout, window: Window) -> StagerFactory:
-        """The picklable factory by which executors stage rows."""
+        """Makes the picklable factory of the stagers on executors."""

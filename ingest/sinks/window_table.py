@@ -1,8 +1,8 @@
 """The table that takes windows exactly once, over the store of any kind.
 
-What is specific to a kind of table is its store (`ingest.sinks.table_store`); how windows become
-visible is the commit loop (`ingest.sinks.settle`); what stands here is what a sink and its
-verification promise (`ingest.ports.sink`), made of the two.
+A kind of table is a store (`ingest.sinks.table_store`), in which the commit loop makes windows
+visible (`ingest.sinks.settle`). This module makes a sink and its verification of the two
+(`ingest.ports.sink`).
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ from windrow.ingest.sinks.table_store import (
 # ------------------------------------------------------------------------------------- receipts
 
 
-class _Form(msgspec.Struct):
-    """The one field that every receipt will always have, whatever its form."""
+class _AnyVersion(msgspec.Struct):
+    """The one field that receipts of every version have."""
 
     version: int = 1
 
 
 def read_receipt(stored: StoredReceipt | Unreadable) -> Committed | Unreadable:
-    """Parse a stored receipt.
+    """Parses a stored receipt.
 
-    One of a later form is left alone: fields that this version doesn't know may change what the
-    others mean.
+    One of a later version isn't read: fields that this windrow doesn't know may change the meaning
+    of the others.
     """
     if isinstance(stored, Unreadable):
         return stored
     try:
-        version = from_json(stored.text, _Form).version
+        version = from_json(stored.text, _AnyVersion).version
         if version > RECEIPT_VERSION:
             what = f"the receipt of window {stored.key} was written by a later windrow"
             do = "Upgrade windrow; nothing is wrong with the table."
@@ -103,18 +103,19 @@ def committed_by_key(state: ReceiptState, keys: Collection[str]) -> dict[str, Co
 
 
 def judge(place: str, state: ReceiptState, receipt: Receipt) -> Committed | None:
-    """Hold a receipt against what a table says of its windows; the window's, if it is committed.
+    """Compares a receipt with a table's windows; returns its window's receipt if that is committed.
 
     Raises:
         RefusedError: it may not be committed on this state.
-        DamagedError: a receipt is missing or damaged without which nobody can say.
+        DamagedError: a receipt that is needed for the answer is missing or damaged.
     """
-    owner = state.owner  # a table that something else made is refused before it is read
+    # a table that something else made is refused before it is read
+    owner = state.owner
     own = receipt.window.key
     before, after = (None if one is None else one.key for one in adjacent(receipt))
     held = committed_by_key(state, {key for key in (own, before, after) if key is not None})
-    # A window that is committed was held against all others by its first generation, and
-    # every later one has the same plan.
+    # The first generation of a committed window was compared with all others, and every later one
+    # has the same plan.
     sharing = set() if own in held else state.overlapping(covered(receipt.plan))
     others = committed_by_key(state, sharing - {own}).values()
     seen = TableView(
@@ -132,17 +133,17 @@ def judge(place: str, state: ReceiptState, receipt: Receipt) -> Committed | None
 
 
 def prepare(store: TableStore, columns: pa.Schema, owner: TableOwner) -> None:
-    """Make a table, or hold the one that is there against what is wanted.
+    """Creates a table, or compares the one that exists with the wanted columns.
 
-    Whose it is comes first: nothing of another owner's is touched.
+    The owner is compared first: nothing of another owner is touched.
 
     Raises:
         GridError, OwnerError: the table is bound to something else.
         SchemaChangedError: its columns differ in more than the kind may change.
     """
-    there = _is_fit(store, columns, owner)
+    exists = _is_fit(store, columns, owner)
     store.ensure(columns, owner)
-    if not there and not _is_fit(store, columns, owner):
+    if not exists and not _is_fit(store, columns, owner):
         raise gone(store)
 
 
@@ -156,10 +157,10 @@ def _is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
 
 
 class ReceiptTable:
-    """What a table says of its windows (`ports.sink.Sink`), by the receipts in a state of it."""
+    """The methods of a sink that read receipts from a state of its table (`ports.sink.Sink`)."""
 
     def reading(self) -> AbstractContextManager[ReceiptState | None]:
-        """The newest state; None if the table isn't there."""
+        """Opens the newest state; None if there is no table."""
         raise NotImplementedError
 
     def owner(self) -> TableOwner | None:
@@ -207,13 +208,13 @@ class WindowTable(ReceiptTable):
     """A table that takes windows exactly once (`ports.sink.Sink`), over the store of any kind.
 
     Args:
-        store: what knows this kind of table.
-        rows: the columns of a row without the ones that windrow adds; or what loads them.
-        metadata: the ones that it adds, by name (`ingest.schema.metadata_fields`).
+        store: of this kind of table.
+        rows: the columns of a row without the metadata columns; or a function that loads them.
+        metadata: the names of the metadata columns (`ingest.schema.metadata_fields`).
 
     Raises:
-        SpecError: the kind can't store such columns, two of them have one name, or the primary
-            key doesn't fit them. Of columns that are loaded later: at the first write.
+        SpecError: the kind can't store such columns, two of them have one name, or the primary key
+            doesn't fit them. Columns that are loaded later are checked at the first write.
     """
 
     def __init__(
@@ -226,7 +227,7 @@ class WindowTable(ReceiptTable):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of a row, without the ones that windrow adds."""
+        """The columns of a row, without the metadata columns."""
         loaded = self._rows() if callable(self._rows) else self._rows
         self._check(loaded)
         return loaded
@@ -251,7 +252,7 @@ class WindowTable(ReceiptTable):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this kind of table can hold."""
+        """The abilities of this kind of table."""
         return self.store.capabilities
 
     def is_at(self, identity: str) -> bool:
@@ -280,22 +281,20 @@ class WindowTable(ReceiptTable):
             return None if state is None else state.size()
 
     def receipts(self) -> Iterator[Committed]:
-        strange: Collection[str] = ()
+        yield from super().receipts()
         with self.reading() as state:
-            if state is not None:
-                yield from map(_whole, receipts_of(state))
-                if self.store.lists_windows:
-                    strange = state.holding() - set(state.committed())
-        for key in sorted(strange):
-            do = (
-                "Something else writes into this table: windrow verify shows what; remove the rows."
-            )
-            raise self._strange_rows(key, do)
+            if state is not None and self.store.lists_windows:
+                for key in sorted(state.holding() - set(state.committed())):
+                    do = (
+                        "Something else writes into this table: windrow verify shows what; remove"
+                        " the rows."
+                    )
+                    raise self._strange_rows(key, do)
 
     # ------------------------------------------------------------------------------ committing
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
-        """A row says nothing of its generation."""
+        """Stages rows without their generation, which no column has."""
         del generation
         key = self.store.primary_key
         layout = RowLayout(self.schema, self.metadata, attempt)
@@ -305,17 +304,17 @@ class WindowTable(ReceiptTable):
         return self.store.stager(layout, plan.window)
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        words = tuple(word for s in staged for word in s.rows)
+        committables = tuple(one for s in staged for one in s.rows)
         change = TableChange(
             window=receipt.window,
-            staged=words,
+            staged=committables,
             replaces=receipt.generation > 0 and receipt.dead_replay is None,
             receipt=receipt,
-            columns=self.columns if words else None,
+            columns=self.columns if committables else None,
         )
 
         def on(state: TableState) -> TableChange:
-            check_staged(self.store, state, words)
+            check_staged(self.store, state, committables)
             if receipt.generation == 0 and self.capabilities.mode == "append":
                 self._refuse_strange_rows(state, receipt.window.key)
             return change
@@ -323,7 +322,7 @@ class WindowTable(ReceiptTable):
         done = settle(self.store, lambda state: self._judge(state, receipt), on)
         if isinstance(done, Unanswered):
             return Unknown(done.why)
-        remove_consumed(self.store, words)
+        remove_consumed(self.store, committables)
         if isinstance(done, Written):
             return Done(Committed(done.receipt or receipt, done.version))
         ours = done.sent and is_this(done.value.receipt, receipt)
@@ -352,12 +351,12 @@ class WindowTable(ReceiptTable):
 
 
 def _refuse_foreign(state: ReceiptState) -> None:
-    """Read whose the table is: one that something else made raises."""
+    """Reads the table's owner, which raises for a table that something else made."""
     _ = state.owner
 
 
 def receipts_of(state: ReceiptState) -> Iterator[Committed | Unreadable]:
-    """Every committed window, also where its receipt can't be read."""
+    """The receipts of all committed windows, also the ones that can't be read."""
     _refuse_foreign(state)
     return map(read_receipt, state.receipts())
 
@@ -369,7 +368,7 @@ _TYPES = (pa.string(), pa.int32(), pa.int64(), pa.string())
 
 
 class TableAudit:
-    """The questions of verification (`ports.sink.Audit`), answered by receipts and scans."""
+    """Answers the questions of verification by receipts and scans (`ports.sink.Audit`)."""
 
     def __init__(self, table: WindowTable) -> None:
         self._table, self._store = table, table.store
@@ -392,7 +391,8 @@ class TableAudit:
         return self._scan(window)
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        from windrow.ingest.sinks.counting import rows_held  # brings DuckDB
+        # imports DuckDB
+        from windrow.ingest.sinks.counting import rows_held
 
         names = [self.metadata[name] for name in _COORDINATES]
         kinds = pa.schema(list(zip(names, _TYPES, strict=True)))
@@ -423,7 +423,7 @@ class TableAudit:
 
 
 class KeyedTableAudit:
-    """The questions besides of a table whose rows replace each other (`ports.sink.KeyedAudit`)."""
+    """Answers the further questions about a table with a primary key (`ports.sink.KeyedAudit`)."""
 
     def __init__(self, table: WindowTable) -> None:
         self._table, self._store = table, table.store

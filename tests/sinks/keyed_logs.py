@@ -334,11 +334,12 @@ class Keyed:
             arrived = found is not None and found.receipt.attempt == made.attempt
             if arrived:
                 self.committed[number], self.generations[number] = new, generation
-        if "left values alone" in refused:  # never of windows that are run in their order, and once
+        # windows that are run once, in their order, are never refused so
+        if "left values as they were" in refused:
             assert generation or any(other > number for other in self.committed)
             return
         if refused or open_keys:
-            assert f"of {open_keys} keys it had the last word" in refused
+            assert f"the last change of {open_keys} keys" in refused
             assert open_keys
             return
         assert isinstance(outcome, AlreadyDone if again else Done)

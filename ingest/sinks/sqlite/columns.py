@@ -1,4 +1,4 @@
-"""How a column's values lie in SQLite, which knows integers, reals, texts and blobs; and back.
+"""Stores a column's values in SQLite, which has integers, reals, texts and blobs; and reads them.
 
 integers, true and false    INTEGER
 floats                      REAL; NaN as the text NaN, and -0.0 as the blob -0.0: SQLite itself
@@ -34,7 +34,7 @@ _NATIVE = (
 
 
 def declared(kind: pa.DataType) -> str | None:
-    """The type of SQLite that a column of an Arrow type has; None if no column holds its values."""
+    """The type in SQLite for an Arrow type; None if no column can hold its values."""
     if pa.types.is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind):
         inner = [kind.field(i).type for i in range(kind.num_fields)]
         return "TEXT" if inner and all(map(declared, inner)) else None
@@ -46,7 +46,7 @@ def declared(kind: pa.DataType) -> str | None:
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
-    """The rows of a batch whose dates and times have a text, as SQLite's driver takes them."""
+    """Converts a batch to rows for SQLite's driver. Its dates and times are in years 1 to 9999."""
     return zip(*map(_values, batch.columns), strict=True)
 
 
@@ -75,7 +75,8 @@ def _numbers(array: pa.Array) -> list[Any]:
 def _texts(array: pa.Array) -> pa.Array:
     if pa.types.is_nested(array.type):
         return pc.if_else(array.is_valid(), json_texts(array).cast(KIND), pa.scalar(None, KIND))
-    if pa.types.is_timestamp(array.type) and array.type.tz is not None:  # Arrow's own Z is slow
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
+        # Arrow is slow to write the Z
         return joined(array.view(pa.timestamp("us")).cast(KIND), "Z")
     texts = array.cast(KIND)
     if not pa.types.is_decimal(array.type):
@@ -86,10 +87,15 @@ def _texts(array: pa.Array) -> pa.Array:
 
 
 def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, place: str) -> pa.RecordBatch:
-    """The rows of the table `place` again, with these columns.
+    """Converts rows of SQLite's driver to a batch.
+
+    Args:
+        rows: from the table.
+        schema: the columns of the rows.
+        place: the table's, for errors.
 
     Raises:
-        RefusedError: a value isn't one that was written; says of which column.
+        RefusedError: a value isn't one that windrow writes; names its column.
     """
     columns = []
     for field, values in zip(schema, zip(*rows, strict=True), strict=True):

@@ -42,7 +42,7 @@ from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable
 from windrow.ingest.waiting import lock_holder, waiting_for
 
 _FORM = 1
-"""The version of windrow's own tables. `id`: of one created table, in its index's name."""
+"""The version of windrow's own tables. In them `id` is a created table's, in its index's name."""
 
 _OWN = """
 CREATE TABLE IF NOT EXISTS windrow_tables (
@@ -90,14 +90,14 @@ _TROUBLE = {
 
 
 class SqliteStore:
-    """A table in a file on this machine, which several tables may share."""
+    """A table in a file on this machine. Several tables may be in one file."""
 
     capabilities = Capabilities(atomic="window", replaces=True, mode="append")
     primary_key = None
     lists_windows = False
     waits = (0.2, 1.0, 3.0)
     wait_seconds: float = 300
-    """How long a transaction waits for another one."""
+    """The seconds that a transaction waits for another one."""
 
     def __init__(self, path: str, table: str) -> None:
         self.path, self.table = normalized(path), table
@@ -151,7 +151,8 @@ class SqliteStore:
             )
         for statement in _OWN.split(";"):
             database.execute(statement)
-        for own in ("receipts", "offsets", "notes"):  # of a table of this name that was dropped
+        # a table of this name may have been dropped
+        for own in ("receipts", "offsets", "notes"):
             of_it = "id IN (SELECT id FROM windrow_tables WHERE name = ?)"
             database.execute(f"DELETE FROM windrow_{own} WHERE {of_it}", [self.table])  # noqa: S608
         name, window, making = _quoted(self.table), columns.names[-1], uuid.uuid4().hex[:16]
@@ -201,10 +202,10 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self, begin: str, *, make: bool = False) -> Iterator[sqlite3.Connection]:
-        """What isn't committed at the end is taken back."""
+        """Opens a transaction, which is rolled back unless it is committed."""
         uri = f"{Path(self.path).as_uri()}?mode={'rwc' if make else 'rw'}"
         try:
-            # DuckDB, which counts rows, reads a scan on by another thread than it was begun by.
+            # DuckDB, which counts rows, reads a scan by another thread than the one that began it
             opened = sqlite3.connect(
                 uri, self.wait_seconds, isolation_level=None, check_same_thread=False, uri=True
             )
@@ -212,18 +213,19 @@ class SqliteStore:
                 with waiting_for(
                     lambda: f"the lock of {self.path}, {lock_holder(self.path, f'{self.path}-shm')}"
                 ):
-                    if make:  # readers and a commit don't wait for each other then
+                    if make:
+                        # in this mode readers and a commit don't wait for each other
                         database.execute("PRAGMA journal_mode = WAL")
-                    # a commit outlives a loss of power
+                    # a commit survives a loss of power
                     database.execute("PRAGMA synchronous = EXTRA")
                     database.execute(begin)
-                    # a snapshot is taken by the first read
+                    # SQLite takes the snapshot at the first read
                     database.execute("SELECT 1 FROM sqlite_master").fetchone()
                 yield database
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             kind, what, do = _TROUBLE.get(code, (UnreachableError, "can't be used", _AGAIN))
-            # Python's own error would quote it
+            # Python's own error would quote the text
             why = error if hasattr(error, "sqlite_errorcode") else "a text isn't UTF-8"
             raise kind(f"the database {self.path} {what}: {why}", "commit", do) from error
 
@@ -251,15 +253,8 @@ class SqliteState:
         return from_json(self._owner, TableOwner)
 
     def note(self, name: str) -> int | None:
-        return next(
-            (
-                value
-                for (value,) in self._asked(
-                    "SELECT value FROM windrow_notes WHERE id = ? AND name = ?", name
-                )
-            ),
-            None,
-        )
+        asked = "SELECT value FROM windrow_notes WHERE id = ? AND name = ?"
+        return next((value for (value,) in self._asked(asked, name)), None)
 
     def notes(self) -> Mapping[str, int]:
         return dict(self._asked("SELECT name, value FROM windrow_notes WHERE id = ?"))
@@ -290,7 +285,7 @@ class SqliteState:
         return {key for (key,) in self._database.execute(asked, values)}
 
     def size(self) -> None:
-        """Not without counting."""
+        """None: SQLite would have to count the rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         return new_columns(self._columns, columns, self._store.place).changes
@@ -301,7 +296,7 @@ class SqliteState:
         read = pa.schema([field for field in self._columns if names is None or field.name in names])
         some, values = _among(self._window, None if window is None else [window.key])
         asked = f"SELECT {', '.join(map(_quoted, read.names))} FROM {self._table} WHERE {some}"  # noqa: S608
-        # the first batch tells how many rows a later one may have
+        # from the size of each batch follows how many rows the next one may have
         found, count = self._database.execute(asked, values), 64
         while rows := found.fetchmany(count):
             batch = batch_of(rows, read, self._store.place)
@@ -353,15 +348,13 @@ class SqliteState:
         )
 
     def _copy_in(self, staged: Sequence[str]) -> None:
-        """Insert the rows of staged files; one batch of them is in memory at a time."""
+        """Inserts the rows of staged files, one batch at a time."""
         place, taken = self._store.staged.place, 0
         files = self._store.staged.named(staged)
         refuse_gone(place, files, None)
         for batch in (batch for file in files for batch in batches_of(place, file.path)):
-            names, marks = (
-                ", ".join(map(_quoted, batch.schema.names)),
-                ", ".join("?" * batch.num_columns),
-            )
+            names = ", ".join(map(_quoted, batch.schema.names))
+            marks = ", ".join("?" * batch.num_columns)
             put = f"INSERT INTO {self._table} ({names}) VALUES ({marks})"  # noqa: S608
             taken += self._database.executemany(put, rows_of(batch)).rowcount
         wanted = sum(file.rows for file in files)
@@ -386,7 +379,7 @@ def _among(column: str, keys: Collection[str] | None) -> tuple[str, list[str]]:
 
 
 def _has(database: sqlite3.Connection, name: str) -> bool:
-    """Whether the file has a table or a view of this name."""
+    """Returns whether the file has a table or a view of this name."""
     asked = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE"
     return database.execute(asked, [name]).fetchone() is not None
 

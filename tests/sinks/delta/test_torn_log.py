@@ -164,7 +164,7 @@ def test_a_full_disk_in_the_commit_itself(disk: tuple[Path, Way, str]) -> None:
         sink.commit(receipt, staged)
     assert not isinstance(told.value, OutcomeUnknownError)
     assert says in told.value.what
-    assert f"there is no room left where the table {sink.uri} lies" in told.value.what
+    assert f"there is no room left for the table {sink.uri}" in told.value.what
     assert "Nothing was committed" in told.value.do
     assert "Make room" in told.value.do
     content_is_right(sink, range(2))
