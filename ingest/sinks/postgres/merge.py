@@ -71,7 +71,7 @@ def merge(
     """
     if keyed.has_tombstones:
         table.refuse_lost_tombstones()
-    merging = _Merge(table, keyed, columns, receipt)
+    merging = Merge(table, keyed, columns, receipt)
     merging.stage(staged, files)
     merging.keep_the_last()
     merging.drop_late()
@@ -93,7 +93,7 @@ def merge(
     return msgspec.structs.replace(receipt, merged=merged)
 
 
-class _Merge:
+class Merge:
     """One merge, step by step."""
 
     def __init__(
@@ -101,9 +101,9 @@ class _Merge:
     ) -> None:
         self.tally, self.buried = Tally(), Tally()
         self._late: dict[str, int] = {}
-        self._table, self._place, self._connection = table, table.place, table.connection
+        self.table, self.place, self._connection = table, table.place, table.connection
         self._keyed, self._columns = keyed, columns
-        self._key, self._dead_replay = receipt.window.key, receipt.dead_replay is not None
+        self._key, self.dead_replay = receipt.window.key, receipt.dead_replay is not None
 
     def stage(self, files: CopyFiles, chosen: Sequence[CopyFile]) -> None:
         """Loads the staged changes into a temporary table, numbered in their order."""
@@ -119,7 +119,7 @@ class _Merge:
             " IDENTITY) ON COMMIT DROP",
             columns=sql.SQL(", ").join(columns),
         )
-        copy_in(self._connection, self._place, changes, files, chosen, _CHANGES)
+        copy_in(self._connection, self.place, changes, files, chosen, _CHANGES)
 
     @property
     def _changes(self) -> pa.Schema:
@@ -170,21 +170,21 @@ class _Merge:
             self._connection.execute(
                 self._query(late, others=others, wins=self._wins()), ()
             ).fetchall()
-            for others in self._others()
+            for others in self.others()
         ]
         self._late = dict(counts[0])
 
     def beaten_by_keeping(self) -> int:
         """Counts the keys with a later row of a window that kept values of earlier rows."""
-        later = committed_by_key(self._table, self._late)
+        later = committed_by_key(self.table, self._late)
         return sum(
             keys for key, keys in self._late.items() if key in later and kept_by(later[key].receipt)
         )
 
     def kept_later(self) -> int:
         """Counts the keys of which later windows kept values of earlier rows."""
-        later = [key for key in self._table.committed() if key > self._key]
-        return sum(kept_by(one.receipt) for one in committed_by_key(self._table, later).values())
+        later = [key for key in self.table.committed() if key > self._key]
+        return sum(kept_by(one.receipt) for one in committed_by_key(self.table, later).values())
 
     def left_alone(self) -> int:
         """Counts the changes that leave columns alone."""
@@ -207,7 +207,7 @@ class _Merge:
         )
         for (name,) in alone:
             for others in (
-                self._place.table,
+                self.place.table,
                 self._query(earlier, order=self._last_first, name=_literal(name)),
             ):
                 self._run(
@@ -224,7 +224,7 @@ class _Merge:
         numbers: list[int] = []
         hashes: list[int] = []
         for batch in rows(
-            self._connection, self._place, schema, self._query("w WHERE {leaves}"), (), of=_LAST
+            self._connection, self.place, schema, self._query("w WHERE {leaves}"), (), of=_LAST
         ):
             numbers += batch[number].to_pylist()
             hashes += self._keyed.hashes(batch.drop_columns([number])).view(np.int64).tolist()
@@ -242,7 +242,7 @@ class _Merge:
             "SELECT count(*) FROM {others} t WHERE t.{window} = %s AND NOT EXISTS (SELECT FROM"
             " {last} w WHERE {same})"
         )
-        return sum(int(self._one(asked, self._key, others=others)[0]) for others in self._others())
+        return sum(int(self._one(asked, self._key, others=others)[0]) for others in self.others())
 
     def write(self) -> None:
         """Replaces rows and tombstones by the remaining changes.
@@ -251,16 +251,16 @@ class _Merge:
             RefusedError: a trigger keeps rows out of the table, or in it.
         """
         tally, names = self.tally, [identifier(name) for name in self._columns.names]
-        tally.rows_removed, tally.removed = self._counted(
+        tally.rows_removed, tally.removed = self.counted(
             "{table} t JOIN {last} w ON {same}", of="t"
         )
-        tally.rows_added, tally.added = self._counted("{last} w WHERE {stays}", of="w")
+        tally.rows_added, tally.added = self.counted("{last} w WHERE {stays}", of="w")
         if self._keyed.has_tombstones:
             self._run("DELETE FROM {table} t USING {last} w WHERE {same} AND w.{deleted}")
             if self._one(
                 "SELECT count(*) FROM {table} t JOIN {last} w ON {same} WHERE w.{deleted}"
             )[0]:
-                raise rows_stay(self._place)
+                raise rows_stay(self.place)
             self._bury()
         others = [
             identifier(name) for name in self._columns.names if name not in self._keyed.key.columns
@@ -273,7 +273,7 @@ class _Merge:
         )
         if taken != tally.rows_added:
             what = (
-                f"{self._place} took {taken} of {tally.rows_added} merged rows: a trigger of the"
+                f"{self.place} took {taken} of {tally.rows_added} merged rows: a trigger of the"
                 " table keeps rows out"
             )
             raise RefusedError(
@@ -283,10 +283,10 @@ class _Merge:
     def _bury(self) -> None:
         """Writes a tombstone for each deleted key, and deletes those of keys with a row."""
         buried = self.buried
-        buried.rows_removed, buried.removed = self._counted(
+        buried.rows_removed, buried.removed = self.counted(
             "{tombstones} t JOIN {last} w ON {same}", of="t"
         )
-        buried.rows_added, buried.added = self._counted("{last} w WHERE w.{deleted}", of="w")
+        buried.rows_added, buried.added = self.counted("{last} w WHERE w.{deleted}", of="w")
         self._run("DELETE FROM {tombstones} t USING {last} w WHERE {same}")
         self._run(
             "INSERT INTO {tombstones} ({tombstone})"
@@ -296,14 +296,14 @@ class _Merge:
 
     # ----------------------------------------------------------------------------------------------
 
-    def _others(self) -> list[sql.Composable]:
+    def others(self) -> list[sql.Composable]:
         """The tables with the last committed change of each key: rows, and tombstones."""
-        rows = self._place.table
+        rows = self.place.table
         return [rows, self._tombstones] if self._keyed.has_tombstones else [rows]
 
     @property
     def _tombstones(self) -> sql.Composable:
-        name = self._table.tombstones_name
+        name = self.table.tombstones_name
         return identifier(name.schema, name.table)
 
     def _wins(self) -> sql.Composable:
@@ -314,7 +314,7 @@ class _Merge:
         after = sql.SQL('t.{} COLLATE "C" <= {} COLLATE "C"').format(
             identifier(self._keyed.window), _literal(self._key)
         )
-        if self._dead_replay:
+        if self.dead_replay:
             lies = sql.SQL('({0}.{1} COLLATE "C", {0}.{2}, {0}.{3})')
             mine, other = (
                 lies.format(sql.SQL(side), *map(identifier, self._keyed.place)) for side in "wt"
@@ -352,7 +352,7 @@ class _Merge:
             if self._keyed.key.marks
             else sql.SQL("NOT w.{}").format(identifier(DELETED))
         )
-        return self._place.query(
+        return self.place.query(
             text,
             changes=_CHANGES,
             last=_LAST,
@@ -376,7 +376,7 @@ class _Merge:
         row = self._connection.execute(self._query(text, **names), values).fetchone()
         return row or (0, 0)
 
-    def _counted(self, rows_of: str, of: str) -> tuple[int, int]:
+    def counted(self, rows_of: str, of: str) -> tuple[int, int]:
         """Counts rows, and sums up their hashes."""
         rows, hashes = self._one(
             f"SELECT count(*), coalesce(sum({of}.{{hash}}), 0) FROM {rows_of}"  # noqa: S608

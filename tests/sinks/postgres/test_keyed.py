@@ -285,11 +285,11 @@ def _late_is_in_time(self: Any) -> None:
 
 
 def _no_tombstones(self: Any) -> list[Any]:
-    return [self._place.table]
+    return [self.place.table]
 
 
 @pytest.mark.parametrize(
-    ("left_out", "instead"), [("drop_late", _late_is_in_time), ("_others", _no_tombstones)]
+    ("left_out", "instead"), [("drop_late", _late_is_in_time), ("others", _no_tombstones)]
 )
 def test_windows_out_of_order_catch_the_twin(
     table: PostgresKeyed,
@@ -300,7 +300,7 @@ def test_windows_out_of_order_catch_the_twin(
     """A merge that ignores the order of windows, or what later ones took out, fails
     where the real one doesn't.
     """
-    monkeypatch.setattr(merging._Merge, left_out, instead)
+    monkeypatch.setattr(merging.Merge, left_out, instead)
     assert out_of_order(table)
 
 
@@ -313,13 +313,13 @@ def test_replayed_messages_catch_the_twin(
     table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A merge to which what is replayed counts as later than all that its window has fails."""
-    init = merging._Merge.__init__
+    init = merging.Merge.__init__
 
     def as_new(self: Any, *args: Any) -> None:
         init(self, *args)
-        self._dead_replay = False
+        self.dead_replay = False
 
-    monkeypatch.setattr(merging._Merge, "__init__", as_new)
+    monkeypatch.setattr(merging.Merge, "__init__", as_new)
     replayed_between(table)
     assert table.wrong()
 
@@ -330,12 +330,12 @@ def test_uncounted_tombstones_catch_the_twin(
     """A merge that takes tombstones away without counting them leaves receipts to which the
     tombstones don't add up.
     """
-    counted = merging._Merge._counted
+    counted = merging.Merge.counted
 
     def but_those_that_go(self: Any, rows_of: str, of: str) -> tuple[int, int]:
         return (0, 0) if rows_of.startswith("{tombstones}") else counted(self, rows_of, of)
 
-    monkeypatch.setattr(merging._Merge, "_counted", but_those_that_go)
+    monkeypatch.setattr(merging.Merge, "counted", but_those_that_go)
     log = log_of([[Change(A, None)]], [[Change(A, 1)]])
     table.commit(log, 0)
     assert not table.wrong()
