@@ -1,10 +1,9 @@
-"""A schema and columns as a program of numbers, which the compiled pass carries out: an
-instruction a value, in the order of the bytes.
+"""Program of numbers that tells the compiled pass how to read messages of a schema.
 
-Records are no instructions: their fields follow each other, and what comes behind is
-said by each instruction. What may hold itself (a record that no column is for) is
-called, and returns; arrays and maps come back to an instruction of theirs for each
-item.
+There is one instruction for each value, in the order of the bytes, and each instruction
+names the next one. A record has no instruction of its own: its fields follow each
+other. A record that no column is for may contain itself, so its fields are a subroutine
+that is called and returns. An array or a map returns to its `LOOP` after each item.
 """
 
 from __future__ import annotations
@@ -72,35 +71,45 @@ from windrow.ingest.schema.columns import Columns, Finer
     END,
     MISSING,
 ) = range(19)
-"""Instructions; the pass goes by their order.
+"""Operations. Their order counts: the pass compares them by size.
 
-`OCTETS_TEXT`: a length, and so many bytes of UTF-8; `OCTETS_ANY`: of anything;
-`FIXED_ANY`: `COUNT` bytes; `DECIMAL_OCTETS`: `COUNT` bytes, or after a length if that
-is 0; `INSTANT_OCTETS`: a length, and a timestamp's text, of which `LOW` says whether it
-is truncated; `PRESENT`: a struct is there; `ARRAY`: an array or a map begins; `LOOP`:
-its next item, block, or end; `MISSING`: what the pass leaves to the strict way, as null
-where the column isn't nullable, a type of a union that can't become the column, a
-decimal that may lose digits.
+- `VARINT`, `VARINT_FLOAT`: an int or a long that becomes an integer, or a float.
+- `OCTETS_TEXT`, `OCTETS_ANY`: a length, and so many bytes of UTF-8, or any bytes;
+  `FIXED_ANY`: `COUNT` bytes.
+- `DECIMAL_OCTETS`: a decimal in `COUNT` bytes, or after a length if `COUNT` is 0.
+- `INSTANT_OCTETS`: a length, and a timestamp's text; `LOW` is 1 if it may be truncated.
+- `UNION`: the number of a branch; goes on with the branch's first instruction.
+- `PRESENT`: a struct is present; reads nothing.
+- `ARRAY`: an array or a map begins; `LOOP`: its next item, the next block's head, or its
+  end.
+- `CALL`: a record that no column is for begins; `RETURN`: it ends.
+- `END`: the message must end.
+- `MISSING`: the message is left to the strict decoder: it has a null in a column that
+  isn't nullable, a union's type that can't become the column, or a decimal that may lose
+  digits.
 """
 
 WIDTH = 12
 OP, NODE, NEXT, FIRST, COUNT, LOW, HIGH, FACTOR, DIVISOR, SPACE, COST, KEYED = range(WIDTH)
-"""What stands at which place of an instruction.
+"""Columns of an instruction's row.
 
-- `NODE`: whose value it is, -1: nobody's; `NEXT`: the instruction behind it.
-- `FIRST`: of a union, where the branches' first instructions stand in the numbers; of
-  an enum, where its symbols' places do; of a loop, the first instruction of an item; of
-  a call, the first of the record.
-- `COUNT`: branches, symbols or bytes; of a varint, its longest; of a loop, the node of
-  its keys.
-- `LOW`, `HIGH`, `FACTOR`, `DIVISOR`: the rule of an integer, the factor of one that
-  becomes a float being the bits of that; of a decimal, the lower and the higher 64 bits
-  of its bound, and how many zeros it gets.
-- `SPACE`, `COST`: of a loop, the space that its items lie in, and what each costs;
-  `KEYED`: 1 if each begins with a key, 2 if the items have no bytes; of a decimal, 1 if
-  it is a wide one.
+- `OP`: the operation; `NODE`: the node of the value, or `NOBODY`; `NEXT`: the next
+  instruction.
+- `FIRST`: for a union the place of the table of its branches' first instructions; for an
+  enum the place of the table of its symbols; for a loop the first instruction of an
+  item; for a call the first one of the record.
+- `COUNT`: how many branches, symbols or bytes; for a varint its longest length; for a
+  loop the node of the keys.
+- `LOW`, `HIGH`, `FACTOR`, `DIVISOR`: for a number its `IntegerRule`; the factor of one
+  that becomes a float is the bits that the float holds. For a decimal `LOW` and `HIGH`
+  are the lower and the higher 64 bits of its bound, and `FACTOR` is how many zeros are
+  appended.
+- `SPACE`, `COST`: for a loop the space of its items, and what an item costs.
+- `KEYED`: for a loop 1 if each item begins with a key, 2 if the items have no bytes; for
+  a decimal 1 if it is `WIDE`.
 """
 NOBODY = -1
+"""In the place of a node: no column is for the value."""
 
 MAPS = 4
 """The place in the pass's state, behind those of `shared.rewind`, that counts the
@@ -110,25 +119,33 @@ FRAMES = 5
 """The place in the state where the frames begin."""
 FRAME = 6
 INSTRUCTION, REMAINING, BLOCK_END, BEGIN, INDEX, MAP_NUMBER = range(FRAME)
-"""Of an array or map that is open, or a call: where it goes on; items that its block
-still has, the one that is read among them; where its block ends, or -1; where its items
-begin; which value of its node it is; its own number.
+"""Numbers of a frame. A frame is there for each open array, map and call.
+
+- `INSTRUCTION`: for a call, the instruction to go on with after it.
+- `REMAINING`: how many items the block still has, with the one being read.
+- `BLOCK_END`: the place where the block must end, or -1 if its head didn't say.
+- `BEGIN`: how many items its space had before it.
+- `INDEX`: which value of its node the array or map is.
+- `MAP_NUMBER`: its own number, for the table of keys.
 """
 ITEMS = FRAMES + FRAME * MAX_DEPTH
-"""Behind the frames: how many items each space has, now and before the message.
+"""The place in the state, behind the frames, of two numbers for each space.
 
-Space 0 has the rows.
+First how many items each space has, then the same before the message. Space 0 has the
+rows.
 """
 
 
 @dataclass(frozen=True)
 class Program:
-    """`numbers`: a row of `WIDTH` for each instruction, and the tables of branches and
-    symbols behind them; `begin`: the first one.
+    """Program for a writer's schema and columns.
 
-    `symbols`: the bytes of all symbols, behind each other; `nodes`: the columns';
-    `keyed`: whether a column is or holds what comes from a map; `nested`: how many
-    structs may begin at one byte.
+    - `numbers`: a row of `WIDTH` numbers for each instruction, then the tables of
+      branches and symbols; `begin`: the first instruction.
+    - `symbols`: the bytes of all symbols, one after the other.
+    - `nodes`: the nodes of the columns.
+    - `keyed`: True if a map of the writer's is read into a column.
+    - `nested`: the most structs that may begin at one byte.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -140,10 +157,10 @@ class Program:
 
 
 def program_of(schema: AvroSchema, columns: Columns) -> Program:
-    """The program.
+    """Makes the program for a writer's schema and columns.
 
     Raises:
-        SpecError: a column can't come from the schema.
+        SpecError: a column can't be read from the schema.
     """
     check(schema, columns)
     nodes = nodes_of(columns)
@@ -168,7 +185,11 @@ def _nested(kind: pa.DataType) -> int:
 
 
 class _ProgramWriter:
-    """Instructions are written from the last one to the first: each knows what comes behind it."""
+    """Writes instructions from the last one to the first, since each names the next one.
+
+    The methods that write the instructions of a type get the number of the instruction
+    `after` it, and return the first one of theirs.
+    """
 
     def __init__(self, schema: AvroSchema, nodes: list[Node], finer: Finer) -> None:
         self._schema = schema
@@ -176,7 +197,8 @@ class _ProgramWriter:
         self._nodes = nodes
         self._rows: list[list[int]] = []
         self._tables: list[int] = []
-        self._of_tables: list[int] = []  # instructions whose FIRST is a place in the tables
+        # the instructions whose FIRST is a place in the tables
+        self._with_tables: list[int] = []
         self._called: dict[str, int] = {}
         self._unwritten: list[str] = []
         self._enums: dict[str, int] = {}
@@ -184,7 +206,7 @@ class _ProgramWriter:
         self.keyed = False
 
     def add(self, **places: int) -> int:
-        """One more instruction; its number."""
+        """Adds an instruction and returns its number."""
         row = [0] * WIDTH
         row[NODE] = NOBODY
         for name, value in places.items():
@@ -193,13 +215,13 @@ class _ProgramWriter:
         return len(self._rows) - 1
 
     def numbers(self) -> npt.NDArray[np.int64]:
-        for number in self._of_tables:
+        for number in self._with_tables:
             self._rows[number][FIRST] += len(self._rows) * WIDTH
         rows = [place for row in self._rows for place in row]
         return np.array([*rows, *self._tables], np.int64)
 
     def record(self, name: str, wanted: dict[str, Node], after: int) -> int:
-        """The first instruction of a record's fields, those that are wanted for their nodes."""
+        """Writes a record's fields. `wanted`: the nodes of those that a column is for."""
         for field, kind in reversed(self._schema.records[name].fields):
             node = wanted.get(field)
             after = self._skip(kind, after) if node is None else self._value(kind, node, after)
@@ -240,7 +262,7 @@ class _ProgramWriter:
         return self._primitive(kind, node, after)
 
     def _decimal(self, kind: AvroType, node: Node, after: int) -> int:
-        assert isinstance(kind, PrimitiveType | FixedType)  # `check` has looked
+        assert isinstance(kind, PrimitiveType | FixedType)  # `check` has passed
         zeros = node.type.scale - (decimal_scale(kind) or 0)
         if zeros < 0:
             return self.add(OP=MISSING)
@@ -261,7 +283,7 @@ class _ProgramWriter:
     def _primitive(self, kind: PrimitiveType, node: Node, after: int) -> int:
         if kind.name in {"int", "long"}:
             rule = integer_rule(kind, node.type, node.epoch)
-            assert rule is not None  # `check` has looked
+            assert rule is not None  # `check` has passed
             if node.kind in {FLOAT32, FLOAT64}:
                 return self._varint(
                     VARINT_FLOAT,
@@ -314,10 +336,10 @@ class _ProgramWriter:
             return self._enum(kind, NOBODY, after)
         if isinstance(kind, FixedType):
             return self.add(OP=FIXED_ANY, NEXT=after, COUNT=kind.size)
-        assert isinstance(kind, PrimitiveType)  # others are where columns are
+        assert isinstance(kind, PrimitiveType)  # `resolve.py` makes the others for columns only
         if kind.name in {"int", "long"}:
             rule = integer_rule(kind, PRIMITIVE_COLUMNS[kind.name], None)
-            assert rule is not None  # an integer of its own size
+            assert rule is not None  # the column has the integer's own size
             return self._varint(VARINT, kind, rule, NOBODY, after)
         ops = {
             "boolean": BOOLEAN,
@@ -329,10 +351,11 @@ class _ProgramWriter:
         return self.add(OP=ops[kind.name], NEXT=after)
 
     def _subroutine(self, name: str) -> int:
-        """Once for each record, so that one may hold itself: calls go to an instruction
-        that is written first, and leads to the fields.
+        """Returns the first instruction of a record that no column is for.
 
-        These are written later, so records in one another don't nest here, however many they are.
+        Each record is written once, so it may contain itself. Its first instruction is
+        written here and does nothing; its fields are written later, in a loop, so that
+        deeply nested records don't recurse.
         """
         if name not in self._called:
             self._called[name] = self.add(OP=PRESENT)
@@ -340,7 +363,7 @@ class _ProgramWriter:
         return self._called[name]
 
     def write_called(self) -> None:
-        """The fields of all records that are called."""
+        """Writes the fields of all records that are called."""
         while self._unwritten:
             name = self._unwritten.pop()
             first = self.record(name, {}, self.add(OP=RETURN))
@@ -350,8 +373,10 @@ class _ProgramWriter:
         return self._with_table(self.add(OP=UNION, COUNT=len(firsts)), self._table(firsts))
 
     def _enum(self, kind: EnumType, node: int, after: int) -> int:
-        """Each symbol's place and length, as a text's value has it; once for each enum,
-        however many fields are of it.
+        """Writes an enum.
+
+        All fields of the enum share one table: for each symbol its place and length, as
+        an entry of the tape.
         """
         if kind.name not in self._enums:
             places = []
@@ -365,13 +390,13 @@ class _ProgramWriter:
         )
 
     def _table(self, numbers: list[int]) -> int:
-        """One more table; its place."""
+        """Adds a table and returns its place among the tables."""
         self._tables += numbers
         return len(self._tables) - len(numbers)
 
     def _with_table(self, number: int, table: int) -> int:
         self._rows[number][FIRST] = table
-        self._of_tables.append(number)
+        self._with_tables.append(number)
         return number
 
     def _items(
@@ -383,7 +408,11 @@ class _ProgramWriter:
         cost: int,
         keyed: int,
     ) -> int:
-        """An array or a map of a type; `item`: the node of its items or values."""
+        """Writes an array of a type, or a map of its values.
+
+        `node`, `item`: the node of the array, and of its items or values; None if no
+        column is for it. `cost`, `keyed`: the loop's columns `COST` and `KEYED`.
+        """
         number, space, key = (
             (NOBODY, 0, 0) if node is None else (node.number, node.inner, node.children[0].number)
         )
@@ -395,7 +424,7 @@ class _ProgramWriter:
         return self.add(OP=ARRAY, NODE=number, NEXT=loop, SPACE=space)
 
     def _pairs(self, kind: MapType, node: Node, after: int) -> int:
-        """A map as a list of structs of a key and a value."""
+        """Writes a map that becomes a list of structs of a key and a value."""
         (pair,) = node.children
         inner = {child.name: child for child in pair.children}
         key, value = inner["key"], inner["value"]
@@ -431,5 +460,5 @@ _PLACES = {
 
 
 def _signed(number: int) -> int:
-    """The same 64 bits as a number with a sign."""
+    """Returns the signed number with the same 64 bits."""
     return number - (1 << 64) if number >> 63 else number

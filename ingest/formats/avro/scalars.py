@@ -1,6 +1,9 @@
-"""One value that is no array and no map, from its bytes to the tape.
+"""Scans one value that is no array and no map, from its bytes to the tape. Compiled.
 
-Compiled; -1 says: not taken.
+Each function that scans a value may assume that `at` is at the value's first byte (and
+at most at `end`), and that `row` is the place of the value's instruction. It returns the
+place after the value, or -1 if the message isn't taken, and the next entry of the tape.
+`node` is negative if no column is for the value: then it is only checked.
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ from windrow.ingest.native.making import inlined, part, word_at
 
 _U = np.uint64
 _WIDEST = 16
-"""Bytes of the widest decimal."""
+"""The bytes of the widest decimal column."""
 
 
 @inlined
 def varint(data, at, end, most):
-    """Behind the number at `at`, or -1; and the number."""
+    """Reads a number of at most `most` bytes. Returns the place after it, or -1, and the number."""
     if at < end and byte(data, at) < 128:
         first = byte(data, at)
         return at + 1, (first >> 1) ^ -(first & 1)
@@ -43,7 +46,7 @@ def varint(data, at, end, most):
 
 @part
 def long_varint(data, at, end, most):
-    """The same for a number of any length."""
+    """Reads a number as `varint` does, also one of several bytes."""
     number = _U(0)
     for i in range(most):
         if at >= end:
@@ -62,23 +65,30 @@ def long_varint(data, at, end, most):
 
 @inlined
 def octets(data, at, end):
-    """Where so many bytes begin as the length at `at` says, or -1; and how many."""
+    """Reads a length. Returns the place after it, or -1, and the length.
+
+    So many bytes are there before `end`.
+    """
     at, n = varint(data, at, end, LONG_BYTES)
     return (-1, 0) if at < 0 or n < 0 or n > end - at else (at, n)
 
 
 @part
 def within(value, bits):
-    """Whether so many bits hold a number other than 0, but for the zeros behind them."""
+    """Returns whether `bits` bits hold all digits of a number other than 0, in binary.
+
+    The zeros at its end need no bits: then a float of so many bits is exact.
+    """
     size = _U(value) if value > 0 else _U(0) - _U(value)
     return size >> _U(bits) < size & (_U(0) - size)
 
 
 @inlined
 def integer(data, at, end, row, op, node, index, numbers, state, tape, entry):
-    """Of a number: behind it, or -1; and where the next entry goes.
+    """Scans an int or a long.
 
-    A divisor below zero truncates, and the record's node says so.
+    A negative divisor means that what is finer may be cut off; an entry of node 0, the
+    row itself, notes that it was.
     """
     at, value = varint(data, at, end, numbers[np.uintp(row + COUNT)])
     if at < 0:
@@ -103,7 +113,7 @@ def integer(data, at, end, row, op, node, index, numbers, state, tape, entry):
 
 @inlined
 def fixed(data, at, end, row, op, node, index, numbers, tape, entry):
-    """The same of what always has so many bytes."""
+    """Scans a value that always has the same number of bytes."""
     n = (
         8
         if op == DOUBLE
@@ -130,15 +140,17 @@ def fixed(data, at, end, row, op, node, index, numbers, tape, entry):
 
 @part
 def decimal(data, at, n, low, high):
-    """Whether it is certain, and the high and low half of the number in n bytes, the
-    highest first, that is at most (high, low).
+    """Reads a number from n bytes in two's complement, the highest byte first.
+
+    Returns whether it is certainly at most (high, low) in size, and its high and low 64
+    bits.
     """
     if n < 1:
         return False, _U(0), _U(0)
     sign = _U(0) - _U(byte(data, at) >> 7)
     upper = lower = sign
-    # 128 bits are more than any column has: what stands before them are signs, and
-    # their first is one
+    # No column has more than 128 bits: all bytes before the last 16 must repeat the sign,
+    # and so must the first bit of these 16.
     for i in range(n - _WIDEST + 1):
         piece = byte(data, at + i) ^ np.int64(sign & _U(255))
         if piece >= 128 or (piece and i < n - _WIDEST):
@@ -153,7 +165,7 @@ def decimal(data, at, n, low, high):
 
 @part
 def wide(data, at, end, row, node, index, numbers, tape, entry):
-    """The same of a decimal."""
+    """Scans a decimal in bytes or a fixed."""
     n = numbers[np.uintp(row + COUNT)]
     if n == 0:
         at, n = octets(data, at, end)
@@ -164,7 +176,8 @@ def wide(data, at, end, row, node, index, numbers, tape, entry):
     )
     if not sure:
         return -1, entry
-    for _ in range(numbers[np.uintp(row + FACTOR)]):  # ten times as much: eight times and twice
+    for _ in range(numbers[np.uintp(row + FACTOR)]):
+        # ten times the number: eight times and twice
         twice = lower << _U(1)
         upper = (upper << _U(3) | lower >> _U(61)) + (upper << _U(1) | lower >> _U(63))
         lower = (lower << _U(3)) + twice
@@ -177,7 +190,7 @@ def wide(data, at, end, row, node, index, numbers, tape, entry):
 
 @part
 def zoned(data, at, end, row, node, index, numbers, state, tape, entry):
-    """The same of a text that is a timestamp with an offset."""
+    """Scans a text that is a timestamp with an offset."""
     at, n = octets(data, at, end)
     if at < 0:
         return -1, entry
@@ -190,7 +203,7 @@ def zoned(data, at, end, row, node, index, numbers, state, tape, entry):
 
 @inlined
 def enum(data, at, end, row, node, index, numbers, tape, entry):
-    """The same of an enum."""
+    """Scans an enum."""
     at, symbol = varint(data, at, end, INT_BYTES)
     if at < 0 or symbol < 0 or symbol >= numbers[np.uintp(row + COUNT)]:
         return -1, entry

@@ -1,13 +1,25 @@
-"""One pass over the bytes of all messages: what is certainly a row is written down, all
-else is left alone.
+"""Compiled pass over the bytes of all messages: takes those that are certainly rows.
 
-Compiled, and never recursive.
+It carries out a program (program.py), writes the values to a tape (shared/gather.py), and
+leaves every message that it isn't certain of to the strict decoder. It is a loop over
+instructions and never recursive. It reads each byte a bounded number of times: an item
+of a block has at least one byte, and what has no byte is no instruction.
 
-It carries out a program (program.py). What it finds it writes to a tape
-(shared/gather.py); of a message that isn't taken the tape is wound back, so that
-nothing of it is left and none of its neighbours moves. Each byte is looked at a bounded
-number of times: an item of a block has a byte at least, and whatever has none is no
-instruction.
+The state of a message being scanned:
+
+- `at`, `end`: the next byte, and the end of the message. Nothing from `end` on is read.
+  `at` is -1 once the message isn't taken; every function below may assume that it isn't.
+- `pc`: the number of the next instruction; `row`: the place of its numbers.
+- `frame`: the place of the innermost open frame, or the one before the first. A frame
+  is an open array, map or call (`program.FRAME`); arrays and maps are left, and calls
+  return, in the order in which they were opened.
+- `index`: which value of its node comes next: the row's number, or the item's in the
+  innermost space that is open.
+- `entry`: the next entry of the tape. `state[ENTRIES]` changes only when the message is
+  taken, so the entries of another message are overwritten.
+- `budget`: what the other items of the message may still cost (shared/budget.py).
+
+Functions return -1 for a place if the message isn't taken.
 """
 
 from __future__ import annotations
@@ -68,15 +80,21 @@ _LOWEST = -(1 << 63)
 
 @part
 def is_new(data, at, n, end, number, state, keys):
-    """Whether the map has not had this key yet; the keys of all maps of a message share
-    one table.
+    """Returns whether a key of n bytes is new in the map of this number; notes the key.
+
+    The keys of all maps of a message share one table of hashes, so two keys with the
+    same hash count as equal: then the strict decoder decides.
     """
     return is_first(hash_of(data, at, n, end, number), state[MESSAGES], state[KEYS_MASK], keys)
 
 
 @inlined
-def opened(row, frame, index, numbers, state):
-    """An array or a map is open."""
+def open_items(row, frame, index, numbers, state):
+    """Fills the frame of an array or a map that begins.
+
+    It is filled as at the last item of a block, so that its `LOOP`, which comes next,
+    reads the head of the first block.
+    """
     state[MAPS] += 1
     state[frame + REMAINING] = 1
     state[frame + BLOCK_END] = -1
@@ -86,8 +104,8 @@ def opened(row, frame, index, numbers, state):
 
 
 @inlined
-def key(data, at, end, row, frame, node, index, numbers, state, tape, entry, keys):
-    """Of a map's key: behind it, or -1; and where the next entry goes."""
+def read_key(data, at, end, row, frame, node, index, numbers, state, tape, entry, keys):
+    """Reads a map's key. Returns the place after it, or -1, and the next entry."""
     at, n = octets(data, at, end)
     if at < 0 or not is_utf8(data, at, at + n):
         return -1, entry
@@ -102,8 +120,11 @@ def key(data, at, end, row, frame, node, index, numbers, state, tape, entry, key
 def next_item(
     data, at, end, row, pc, frame, budget, node, index, numbers, state, tape, entry, keys
 ):
-    """Into the next item of an array or a map, or out of it: where that is, or -1; the
-    instruction, the frame and the rest there.
+    """Goes on to the next item of an array or a map, or leaves it after the last one.
+
+    The item before it, if any, is read. Returns the place, or -1, and `pc`, `frame`,
+    `budget`, `index` and `entry` to go on with. `pc` is the one behind the loop when it
+    is called.
     """
     state[frame + REMAINING] -= 1
     if state[frame + REMAINING] == 0:
@@ -123,13 +144,18 @@ def next_item(
         if budget < 0:
             return -1, pc, frame, budget, index, entry
     if numbers[np.uintp(row + KEYED)] == 1:
-        at, entry = key(data, at, end, row, frame, node, index, numbers, state, tape, entry, keys)
+        at, entry = read_key(
+            data, at, end, row, frame, node, index, numbers, state, tape, entry, keys
+        )
     return at, numbers[np.uintp(row + FIRST)], frame, budget, index, entry
 
 
 @inlined
 def message(data, at, end, begin, budget, numbers, state, tape, keys):
-    """Whether the message is a row."""
+    """Scans one message; returns whether it is a row.
+
+    If it isn't, the caller restores the counts of items.
+    """
     pc, frame, index, entry = begin, FRAMES - FRAME, state[ITEMS], state[ENTRIES]
     while at >= 0:
         row = pc * WIDTH
@@ -175,7 +201,7 @@ def message(data, at, end, begin, budget, numbers, state, tape, keys):
             if frame >= ITEMS:
                 return False
             if op == ARRAY:
-                opened(row, frame, index, numbers, state)
+                open_items(row, frame, index, numbers, state)
             else:
                 state[frame + INSTRUCTION] = pc
                 pc = numbers[np.uintp(row + FIRST)]
@@ -199,8 +225,10 @@ def message(data, at, end, begin, budget, numbers, state, tape, keys):
 
 @part
 def next_block(data, at, end, frame, keyed, state):
-    """Behind the head of an array's or map's next block, or -1; and whether that is the
-    end of all of them.
+    """Reads the head of an array's or map's next block.
+
+    Returns the place after it, or -1, and whether it was the end of all blocks. The block
+    before it, if any, is read, and must end where its own head said.
     """
     if state[frame + BLOCK_END] >= 0 and state[frame + BLOCK_END] != at:
         return -1, False
@@ -215,7 +243,7 @@ def next_block(data, at, end, frame, keyed, state):
         count = -count
         state[frame + BLOCK_END] = at + size
     if keyed == 2:
-        count = 1  # none of them has a byte: the next thing is a block again
+        count = 1  # the items have no bytes: what follows is the next block's head
     elif count > end - at:
         return -1, False
     state[frame + REMAINING] = count
@@ -224,7 +252,7 @@ def next_block(data, at, end, frame, keyed, state):
 
 @part
 def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys):
-    """Whether the message is a row. If not, all is as it was before."""
+    """Scans one message; returns whether it is a row. If not, the state is as before it."""
     begin_message(state, ITEMS, end - at)
     taken = message(data, at, end, begin, budget, numbers, state, tape, keys)
     return end_message(state, ITEMS, taken)
@@ -246,11 +274,10 @@ def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys)
     )
 )
 def scan(data, begins, ends, begin, free, share, numbers, state, tape, keys, taken):
-    """Write down the messages between `begins` and `ends` that are certainly rows, and
-    say in `taken` which.
+    """Scans the messages between `begins` and `ends`; notes in `taken` which are rows.
 
-    `begin`: the program's first instruction; `free`, `share`: what a message's items
-    may cost, and how much more for each of its bytes.
+    `begin`: the program's first instruction; `free`, `share`: what the items of any
+    message may cost, and how much more for each of its bytes.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, numbers_at, state_at, tape_at, keys_at = (

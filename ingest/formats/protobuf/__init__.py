@@ -1,1 +1,1 @@
-"""Protobuf, a message of a type told in the spec, each judged alone by Protobuf's own library."""
+"""Protobuf: one message of a type that the spec names, judged alone."""

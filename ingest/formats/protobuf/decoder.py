@@ -1,5 +1,6 @@
-"""Messages of a Protobuf type that the spec names: most of them in one compiled pass, every
-other one by Protobuf's own library.
+"""Decodes messages of a Protobuf type that the spec names.
+
+A compiled pass takes most messages; the strict decoder judges every other one.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
 
 PASS = Compiled("windrow.ingest.formats.protobuf.scan")
-"""The compiled functions."""
+"""The compiled functions of `scan.py`."""
 
 
 @dataclass(frozen=True)
 class ProtobufEncoding:
-    """One message of the type `message`, which a descriptor set or a .proto file has."""
+    """Encoding of values that are one message of the type `message` each."""
 
     types: TypesFile
     message: str
@@ -48,10 +49,10 @@ class ProtobufEncoding:
 
 
 def protobuf_batch_decoder(kind: Any, columns: Columns) -> BatchDecoder:
-    """Decoder of batches of messages of a type.
+    """Makes the decoder of batches of messages of a type.
 
     Raises:
-        SpecError: a column can't come from the type.
+        SpecError: a column can't be read from the type.
     """
     found, defaults = columns.as_written(kind.fields_by_name)
     fast, strict = ProtobufPass(kind, found), StrictProtobuf(kind, found)
@@ -59,7 +60,7 @@ def protobuf_batch_decoder(kind: Any, columns: Columns) -> BatchDecoder:
 
 
 class ProtobufPass(OnePass):
-    """The compiled pass for a type and columns."""
+    """Compiled pass for a message type and some columns."""
 
     def __init__(self, kind: Any, columns: Columns) -> None:
         tables = self._tables = field_tables(kind, columns)
@@ -81,7 +82,11 @@ class ProtobufPass(OnePass):
         PASS.scan(data, begins, ends, *own, self._state, self._tape, self._keys, mask)
 
     def _most_entries(self, size: int, messages: int) -> int:
-        """An item has one byte at least, any other value two, as has a list that grows."""
+        """Returns the most entries of the tape.
+
+        An item of a list has at least one byte, any other value at least two. The length
+        of a list is written for each of its fields, which have at least two bytes.
+        """
         del messages
         return self._widest * size + size + 2
 

@@ -1,4 +1,4 @@
-"""The type of the messages: from a descriptor set, or a .proto file that is compiled here."""
+"""Message types from a descriptor set, or from a .proto file that is compiled here."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.formats.protobuf.known import CONFLUENT
 
 LIMIT_SECONDS = 60
+"""How long the compiler may take."""
 _MAIN = "windrow-schema.proto"
+"""The name under which a text is compiled."""
 _MESSAGES, _NESTED, _FIELDS = 4, 3, 2
-"""The numbers of the fields in which a file has its messages, a message its own ones,
-and its fields: a comment's place is made of them.
+"""Numbers in the path of a comment: a file's messages, a message's messages, its fields.
+
+They are field numbers of Google's descriptor.proto.
 """
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}")
 _DO = (
@@ -34,21 +37,21 @@ _INSTALL = "Install windrow[protobuf]."
 
 @dataclass(frozen=True)
 class TypesFile:
-    """A descriptor set or a .proto file of a spec, by its `name` relative to `folder`.
+    """Descriptor set or .proto file of a spec, by its `name` relative to `folder`.
 
-    Pickled, it is its types: a worker may be on a machine that has no such file.
+    - `loaded`: the file's types, if `now` made this value, or it was unpickled. A worker
+      may run on a machine that doesn't have the file, so pickling reads it. None: the
+      file is read each time the types are needed.
+    - `digest`: the digest of the types, if `now` made this value.
     """
 
     folder: Path
     name: str
-    taken: bytes | None = field(default=None, compare=False, repr=False)
-    """The types, as they were taken along; None: they are read when they are asked for."""
-
+    loaded: bytes | None = field(default=None, compare=False, repr=False)
     digest: str = ""
-    """Of the types, in what `now` gives."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """With its types.
+        """Pickles the file with its types.
 
         Raises:
             SpecError: the file can't be read or compiled.
@@ -56,25 +59,25 @@ class TypesFile:
         return TypesFile, (self.folder, self.name, self.octets())
 
     def now(self) -> Self:
-        """The same with the types that its file has now.
+        """Returns this file with the types that it has now.
 
         Raises:
             SpecError: the file can't be read or compiled.
         """
         octets = self.octets()
-        return replace(self, taken=octets, digest=hashlib.sha256(octets).hexdigest())
+        return replace(self, loaded=octets, digest=hashlib.sha256(octets).hexdigest())
 
     def octets(self) -> bytes:
-        """The types and those that they import, as the bytes of a descriptor set.
+        """Returns the file's types and those that it imports, as a descriptor set.
 
         Raises:
             SpecError: the file can't be read or compiled.
         """
-        return descriptor_set(self.folder / self.name) if self.taken is None else self.taken
+        return descriptor_set(self.folder / self.name) if self.loaded is None else self.loaded
 
 
 def descriptor_set(path: Path) -> bytes:
-    """The file's types and those that it imports, as the bytes of a descriptor set.
+    """Returns a file's types and those that it imports, as a descriptor set.
 
     Raises:
         SpecError: the file can't be read or compiled.
@@ -84,7 +87,7 @@ def descriptor_set(path: Path) -> bytes:
         if path.suffix != ".proto":
             return octets
         digest = hashlib.sha256()
-        for other in sorted(path.parent.rglob("*.proto")):  # whatever it may import
+        for other in sorted(path.parent.rglob("*.proto")):  # all files that it may import
             digest.update(
                 repr((str(other), hashlib.sha256(other.read_bytes()).hexdigest())).encode()
             )
@@ -104,15 +107,16 @@ def compiled_file(path: Path, _digest: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def compiled_text(text: str, files: tuple[tuple[str, str], ...], place: str) -> bytes:
-    """The types of a .proto file's text, as the bytes of a descriptor set whose last file it is.
+    """Compiles the text of a .proto file to a descriptor set, whose last file it is.
 
     Args:
-        text: the file's.
-        files: what it may import, by name.
-        place: where it comes from, for people.
+        text: the file's text.
+        files: the names and texts of the files that it may import.
+        place: where the text comes from, for people.
 
     Raises:
-        SpecError: it can't be compiled.
+        SpecError: the text can't be compiled.
+        UnreachableError: the compiler took too long.
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, content in ((_MAIN, text), *files):
@@ -128,11 +132,8 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], place: str) -> 
             try:
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / name).write_text(content, encoding="utf-8")
-            except (
-                FileExistsError,
-                NotADirectoryError,
-                IsADirectoryError,
-            ):  # it is another one's folder
+            except (FileExistsError, NotADirectoryError, IsADirectoryError):
+                # one file's name is another one's folder
                 raise refused from None
         try:
             return by_protoc(Path(folder), _MAIN, place)
@@ -141,7 +142,7 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], place: str) -> 
 
 
 def refuse_without_compiler(name: str) -> None:
-    """Say so before it is needed.
+    """Refuses to compile `name` if the compiler isn't installed.
 
     Raises:
         SpecError: the compiler isn't installed.
@@ -153,11 +154,12 @@ def refuse_without_compiler(name: str) -> None:
 
 
 def by_protoc(folder: Path, name: str, place: str) -> bytes:
-    """By the compiler of the package grpcio-tools, in a process of its own: it ends the
-    process where it fails.
+    """Compiles a .proto file with the compiler of the package grpcio-tools.
 
-    That is a Python, which must not look for its modules among the files: they may be a
-    stranger's, and named like modules.
+    The compiler runs in a process of its own, since it ends the process if it fails. The
+    process is a Python that must not import modules from the files' folder (`-P`, and
+    another working directory): the files may come from a stranger, and be named like
+    modules.
     """
     known = importlib.resources.files("grpc_tools") / "_proto"
     common = importlib.util.find_spec("google.type")
@@ -166,7 +168,7 @@ def by_protoc(folder: Path, name: str, place: str) -> bytes:
         for file, text in CONFLUENT.items():
             (confluent / file).parent.mkdir(parents=True, exist_ok=True)
             (confluent / file).write_text(text, encoding="utf-8")
-        # what is told besides counts before what is known
+        # the schema's own files come before the well-known ones of the same name
         places = ["-I", str(folder), "-I", str(known), "-I", str(confluent)]
         if common is not None and common.submodule_search_locations:
             places += ["-I", f"google/type={next(iter(common.submodule_search_locations))}"]
@@ -190,42 +192,45 @@ def by_protoc(folder: Path, name: str, place: str) -> bytes:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            what = f"{place} can't be compiled: that took more than {LIMIT_SECONDS} seconds"
+            what = f"{place} can't be compiled: it took more than {LIMIT_SECONDS} seconds"
             raise UnreachableError(
                 what,
                 "setup",
                 "Try again when the machine has less to do, or give a descriptor set.",
             ) from None
         if done.returncode:
-            lines = done.stderr.splitlines()  # the compiler's own log among them
+            lines = done.stderr.splitlines()  # some are the compiler's own log
             said = [line for line in lines if ".proto:" in line] or lines[-1:]
             raise SpecError(f"{place} can't be compiled: {'; '.join(said)}", "spec", _DO)
         return out.read_bytes()
 
 
 def name_at(octets: bytes, path: Sequence[int], place: str) -> str:
-    """The full name of a message of a descriptor set's last file, by its place there,
-    and in that message, and so on.
+    """Returns the full name of a message in the last file of a descriptor set.
+
+    `path`: the message's number in the file, then a number in that message, and so on.
 
     Raises:
-        SpecError: there is none.
+        SpecError: the file has no message at this path.
     """
     file = _last_file(octets)
     names, messages = [file.package] if file.package else [], file.message_type
     for step in path:
         if step >= len(messages):
-            raise SpecError(f"{place} has no message at {list(path)}", "spec", _DO)
+            raise SpecError(f"{place} has no message at path {list(path)}", "spec", _DO)
         names.append(messages[step].name)
         messages = messages[step].nested_type
     return ".".join(names)
 
 
 def comments_at(octets: bytes, path: Sequence[int]) -> dict[str, str]:
-    """What the last file of a descriptor set that was compiled here says before, or
-    behind, the fields of a message, by their names.
+    """Returns the comments on the fields of a message, by the fields' names.
+
+    They are those before, or else after, each field in the last file of a descriptor set
+    that was compiled here. `path`: as in `name_at`.
     """
     file = _last_file(octets)
-    said = {
+    comments = {
         tuple(one.path): one.leading_comments or one.trailing_comments
         for one in file.source_code_info.location
     }
@@ -237,29 +242,28 @@ def comments_at(octets: bytes, path: Sequence[int]) -> dict[str, str]:
     return {
         field.name: comment
         for i, field in enumerate(message.field)
-        if (comment := said.get((*place, _FIELDS, i)))
+        if (comment := comments.get((*place, _FIELDS, i)))
     }
 
 
 def message_type(octets: bytes, name: str, place: str) -> Any:
-    """The descriptor of a message's type. `place`: where it comes from, for people.
+    """Returns the descriptor of a message type. `place`: where it comes from, for people.
 
     Raises:
-        SpecError: the bytes are no descriptor set, it isn't whole, or has no such type.
+        SpecError: the bytes are no descriptor set, miss a file, or have no such type.
     """
     try:
-        from google.protobuf.message import (
-            DecodeError,
-        )  # an extra, loaded where it is asked for
+        # an extra, loaded where it is used
+        from google.protobuf.message import DecodeError
     except ModuleNotFoundError as missing:
         raise SpecError("Protobuf's own library isn't installed", "spec", _INSTALL) from missing
     try:
         return _pool(octets).FindMessageTypeByName(name)
     except KeyError:
         raise SpecError(
-            f"There is no message type {name} in {place}",
+            f"{place} has no message type {name}",
             "spec",
-            "Name it with its package: shop.Order.",
+            "Give the type's full name with its package, as in shop.Order.",
         ) from None
     except (DecodeError, TypeError) as error:
         raise SpecError(
@@ -268,24 +272,25 @@ def message_type(octets: bytes, name: str, place: str) -> Any:
 
 
 def forget_types() -> None:
-    """Read all types anew: of some of them the library's classes are half made."""
+    """Drops all types, to read them anew: the library has made classes of some only in part."""
     _pool.cache_clear()
 
 
 @lru_cache(maxsize=8)
 def _last_file(octets: bytes) -> Any:
-    from google.protobuf import descriptor_pb2  # as above
+    from google.protobuf import descriptor_pb2  # an extra, loaded where it is used
 
     return descriptor_pb2.FileDescriptorSet.FromString(octets).file[-1]
 
 
 @lru_cache(maxsize=8)
 def _pool(octets: bytes) -> Any:
-    """All types of a descriptor set.
+    """Returns all types of a descriptor set.
 
-    Of a large one that takes a while, and messages may name any number of its types.
+    They are kept, since reading a large set takes a while, and messages may name any
+    number of its types.
     """
-    from google.protobuf import descriptor_pb2, descriptor_pool  # as above
+    from google.protobuf import descriptor_pb2, descriptor_pool  # an extra, as above
 
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(octets).file:

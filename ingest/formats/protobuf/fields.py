@@ -376,7 +376,7 @@ def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
             entry = known.GetEntryClass().FromString(one.data)
         except DecodeError:
             raise RefusedValueError(
-                "not_protobuf", "Protobuf is malformed, as an entry of a map", path
+                "not_protobuf", "The bytes are no entry of a Protobuf map", path
             ) from None
         if any(inner.field_number in _OF_ENTRY for inner in UnknownFieldSet(entry)):
             continue  # its value is an enum number without a symbol: unknown in all languages

@@ -1,4 +1,4 @@
-"""Protobuf as a format of specs."""
+"""The format `protobuf` in a spec: its settings for values and for keys."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class ProtobufOptions(FinerOptions):
-    """What keys and values say alike."""
+    """Settings that keys and values share."""
 
     by_schema: ClassVar[bool] = True
 
     descriptor: Annotated[Text, Values("the name of a `.proto` file, or of a descriptor set")] = (
         Field(
             description=(
-                "The file that has the type, relative to the spec. A .proto file is compiled"
-                " (`windrow[protobuf]`); a descriptor set is one of `protoc --include_imports"
-                " --descriptor_set_out`."
+                "The file that defines the message type, relative to the spec. A .proto file is"
+                " compiled (needs `windrow[protobuf]`); a descriptor set comes from `protoc"
+                " --include_imports --descriptor_set_out`."
             )
         )
     )
     message: Annotated[Text, Values("a name with its package")] = Field(
-        description="The type's name, as in `shop.Order`."
+        description="The message type's full name, as in `shop.Order`."
     )
 
     def encoding(self, folder: Path, _setting: str) -> ProtobufEncoding:
@@ -41,12 +41,12 @@ class ProtobufOptions(FinerOptions):
 
 
 class ProtobufSection(ProtobufOptions, RowSection):
-    """Messages of one Protobuf type, each without a length or a prefix before it."""
+    """Values that are one message of one Protobuf type each, without a length or prefix."""
 
     format: Literal["protobuf"] = Field(default="protobuf", description=VALUES)
 
 
 class ProtobufKeySection(ProtobufOptions, KeySection):
-    """Messages of one Protobuf type as keys."""
+    """Keys that are one message of one Protobuf type each."""
 
     format: Literal["protobuf"] = Field(default="protobuf", description=KEYS)

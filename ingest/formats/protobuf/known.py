@@ -1,8 +1,8 @@
-"""The .proto files that Confluent's serializers know themselves, and so register with
-no schema that imports them.
+"""Confluent's own .proto files, which a registered schema may import.
 
-Google's own types (`google/protobuf/*.proto`) come with the compiler, its common ones
-(`google/type/*.proto`) with their package.
+Confluent's serializers bring these files and don't register them, so the registry doesn't
+have them. Google's well-known types (`google/protobuf/*.proto`) come with the compiler,
+its common types (`google/type/*.proto`) with their own package.
 """
 
 from __future__ import annotations
@@ -60,4 +60,4 @@ CONFLUENT: Mapping[str, str] = {
         'syntax = "proto3"; import public "confluent/type/decimal.proto";'
     ),
 }
-"""Confluent's, by the names that they are imported by."""
+"""The texts of the files, by the names in `import`."""

@@ -1,4 +1,8 @@
-"""One value from its bytes, as Protobuf writes it. Compiled; -1 says: not certain."""
+"""Reads one value of Protobuf's encoding. Compiled.
+
+Each function may assume that `at` is at the value's first byte, and at most at `end`. It
+returns the place after the value, or -1 if the strict decoder must judge the message.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ _LOW_HALF = 0xFFFF_FFFF
 
 @inlined
 def varint(data, at, end):
-    """Behind the number at `at`, or -1; and its 64 bits."""
+    """Reads a number. Returns the place after it, or -1, and its 64 bits."""
     if at < end and byte(data, at) < 128:
         return at + 1, byte(data, at)
     return long_varint(data, at, end)
@@ -33,7 +37,7 @@ def varint(data, at, end):
 
 @part
 def long_varint(data, at, end):
-    """The same for a number of any length."""
+    """Reads a number as `varint` does, also one of several bytes."""
     number = _U(0)
     for i in range(_NUMBER_BYTES):
         if at >= end:
@@ -48,7 +52,10 @@ def long_varint(data, at, end):
 
 @inlined
 def tag(data, at, end):
-    """Behind a field's number and wire type, or -1; and both in one."""
+    """Reads a tag. Returns the place after it, or -1, and the tag.
+
+    The tag is the field's number, and the wire type in the lowest three bits.
+    """
     begin = at
     at, head = varint(data, at, end)
     return (
@@ -58,14 +65,17 @@ def tag(data, at, end):
 
 @inlined
 def sized(data, at, end):
-    """Where so many bytes begin as the length at `at` says, or -1; and how many."""
+    """Reads a length. Returns the place after it, or -1, and the length.
+
+    So many bytes are there before `end`.
+    """
     at, n = varint(data, at, end)
     return (-1, 0) if at < 0 or n < 0 or n > end - at else (at, n)
 
 
 @part
 def passed_over(data, at, end, wire):
-    """Behind a value that nobody wants; groups are left to the strict way."""
+    """Skips a value. Returns the place after it, or -1; groups are left to the strict decoder."""
     if wire == 0:
         at, _ = varint(data, at, end)
         return at
@@ -78,9 +88,10 @@ def passed_over(data, at, end, wire):
 
 @inlined
 def raw(data, at, end, kind):
-    """Behind a number, or -1; and the number.
+    """Reads a number. Returns the place after it, or -1, and the number.
 
-    One without a sign that needs all 64 bits is negative; of a float, the bits of a double.
+    An unsigned number from 2**63 on is returned as the negative one with the same bits; a
+    float as the bits of a double.
     """
     if kind <= BOOL:
         at, number = varint(data, at, end)
@@ -112,8 +123,9 @@ def raw(data, at, end, kind):
 
 @part
 def instant(data, at, end, truncates):
-    """Whether a google.protobuf.Timestamp is certain, its microseconds, and whether it
-    was truncated to be these.
+    """Reads a google.protobuf.Timestamp from `at` to `end`.
+
+    Returns whether it is certain, its microseconds, and whether nanoseconds were cut off.
     """
     seconds = nanos = 0
     while at < end:

@@ -1,13 +1,29 @@
-"""One pass over the bytes of all messages: what is certainly a row is written down, all
-else is left alone.
+"""Compiled pass over the bytes of all messages: takes those that are certainly rows.
 
-Compiled, and never recursive.
+It goes by tables of fields (tables.py), writes the values to a tape (shared/gather.py),
+and leaves every message that it isn't certain of to the strict decoder. On the tape a
+field that comes again replaces its value before, as Protobuf demands. The pass is a loop
+over fields and never recursive: messages inside a message are on a stack of frames. It
+reads each byte a bounded number of times.
 
-It goes by tables of fields (tables.py); messages inside a message stand on a stack.
-What it finds it writes to a tape (shared/gather.py), where a field that comes again
-takes the place of the one before, as Protobuf wants it. Of a message that isn't taken
-the tape is wound back, so that nothing of it is left and none of its neighbours moves.
-Each byte is looked at a bounded number of times.
+The state of a message being scanned:
+
+- `at`: the next byte. It is -1 once the message isn't taken; every function below may
+  assume that it isn't.
+- `end`, `table`: the end and the table of the innermost message that is open. Nothing
+  from `end` on is read.
+- `frame`: the place of the innermost open frame, or the one before the first. A frame
+  keeps the state of the message around (`tables.FRAME`) until the message inside ends.
+- `index`: which value of its nodes the innermost open message is: the row's number, or an
+  item's.
+- `bits`: which of the fields that have bits have come in the innermost open message.
+- `entry`: the next entry of the tape. `state[ENTRIES]` changes only when the message is
+  taken, so the entries of another message are overwritten.
+- `left`: what the other items of the message may still cost (shared/budget.py);
+  `weight`: what its other messages inside may still weigh (weight.py).
+- `row`: the place of the numbers of the field being read; `op`: its operation.
+
+Functions return -1 for a place if the message isn't taken.
 """
 
 from __future__ import annotations
@@ -80,28 +96,28 @@ from windrow.ingest.formats.shared.spread import put
 from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memory, part, uint8
 
 SIGNLESS = (UINT64, FIXED64)
-"""Kinds of numbers of which a negative one is a large one here."""
+"""Encodings of unsigned numbers of 64 bits: the pass reads those from 2**63 on as negative."""
 
 
 @inlined
 def field_of(numbers, table, number):
-    """Where a field stands among the numbers, by its number; or UNKNOWN, or DOUBTFUL."""
+    """Returns the place of a field's row by its number; or UNKNOWN, or DOUBTFUL."""
     if number < numbers[np.uintp(table + DENSE)]:
         return numbers[np.uintp(numbers[np.uintp(table + DENSE_AT)] + number)]
-    return rare_field(numbers, table, number)
+    return sparse_field(numbers, table, number)
 
 
 @part
-def rare_field(numbers, table, number):
-    """The same of one that isn't found by its number alone."""
+def sparse_field(numbers, table, number):
+    """Returns the place of the row of a field with a large number, by binary search."""
     begin, low, high = numbers[np.uintp(table + SPARSE_AT)], 0, numbers[np.uintp(table + SPARSE)]
     unknown = numbers[np.uintp(begin + 2 * high)]
     while low < high:
         middle = (low + high) >> 1
-        there = numbers[np.uintp(begin + 2 * middle)]
-        if there == number:
+        other = numbers[np.uintp(begin + 2 * middle)]
+        if other == number:
             return numbers[np.uintp(begin + 2 * middle + 1)]
-        if there < number:
+        if other < number:
             low = middle + 1
         else:
             high = middle
@@ -109,8 +125,8 @@ def rare_field(numbers, table, number):
 
 
 @inlined
-def opened(kids, spaces, numbers, state):
-    """The lists of a new row, or of a new item, are empty."""
+def open_lists(kids, spaces, numbers, state):
+    """Notes where the lists and maps of a new row, or of a new item, begin: all are empty."""
     for i in range(numbers[np.uintp(kids)]):
         space = numbers[np.uintp(kids + 1 + i)]
         state[np.uintp(ITEMS + 2 * spaces + space)] = state[np.uintp(ITEMS + space)]
@@ -118,17 +134,17 @@ def opened(kids, spaces, numbers, state):
 
 @inlined
 def next_item(row, spaces, numbers, state):
-    """Which value of its nodes the next item of a list or map is."""
+    """Counts one more item of a list or map; returns which value of its nodes it is."""
     at = np.uintp(ITEMS + numbers[np.uintp(row + SPACE)])
     index = state[at]
     state[at] += 1
-    opened(numbers[np.uintp(row + KIDS)], spaces, numbers, state)
+    open_lists(numbers[np.uintp(row + KIDS)], spaces, numbers, state)
     return index
 
 
 @inlined
-def length(row, index, spaces, numbers, state, tape, entry):
-    """Write down how long the list or map is by now."""
+def put_length(row, index, spaces, numbers, state, tape, entry):
+    """Writes the length that a list or map has by now. Returns the next entry."""
     space = numbers[np.uintp(row + SPACE)]
     items = state[np.uintp(ITEMS + space)] - state[np.uintp(ITEMS + 2 * spaces + space)]
     return put(tape, entry, numbers[np.uintp(row + LENGTHS)], index, items << 1)
@@ -136,7 +152,10 @@ def length(row, index, spaces, numbers, state, tape, entry):
 
 @inlined
 def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
-    """Of one value, without its tag: behind it, or -1; and where the next entry goes."""
+    """Scans one value behind its tag, other than a message.
+
+    Returns the place after it, or -1, and the next entry.
+    """
     kind, node = numbers[np.uintp(row + KIND)], numbers[np.uintp(row + NODE)]
     if kind == SIZED:
         at, n = sized(data, at, end)
@@ -170,7 +189,7 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
             return -1, entry
         entry = put(tape, entry, node, index, number)
         return at, put(tape, entry, node, index, 0 if signless else number >> 63)
-    elif op != BITS:  # the column's bounds: it has a node
+    elif op != BITS:  # a number within the column's bounds, so there is a node
         if number < 0 and kind in SIGNLESS:
             return -1, entry
         if number < numbers[np.uintp(row + LOW)] or number > numbers[np.uintp(row + HIGH)]:
@@ -180,7 +199,7 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
             if number % factor:
                 if factor > 0:
                     return -1, entry
-                # the message's node says that it was truncated
+                # an entry of the row's node notes that a value was truncated
                 entry = put(tape, entry, 0, state[ITEMS], 1)
             number //= abs(factor)
         else:
@@ -190,8 +209,9 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
 
 @inlined
 def values(data, at, end, row, op, index, frame, left, spaces, numbers, state, tape, entry):
-    """Of values that are packed up to `end`: behind them, or -1; what is left of the
-    budget; where the next entry goes.
+    """Scans the values that are packed up to `end`; there is at least one.
+
+    Returns the place after them, or -1, the rest of the budget, and the next entry.
     """
     listed = numbers[np.uintp(row + LENGTHS)] >= 0
     while True:
@@ -208,20 +228,25 @@ def values(data, at, end, row, op, index, frame, left, spaces, numbers, state, t
 
 @part
 def packed(data, at, end, row, op, index, frame, left, spaces, numbers, state, tape, entry):
-    """The same of all that lies packed from `at` to `end`, and how long their list is then."""
+    """Scans packed values, which may be none, and writes the length of their list.
+
+    Returns the same as `values`.
+    """
     if at < end:
         at, left, entry = values(
             data, at, end, row, op, index, frame, left, spaces, numbers, state, tape, entry
         )
     if at >= 0 and numbers[np.uintp(row + LENGTHS)] >= 0:
-        entry = length(row, index, spaces, numbers, state, tape, entry)
+        entry = put_length(row, index, spaces, numbers, state, tape, entry)
     return at, left, entry
 
 
 @inlined
 def entered(at, own, table, end, index, bits, row, frame, numbers, state, tape, entry):
-    """Keep in mind what is around a message inside, and say that it is there; where the
-    next entry goes.
+    """Fills the frame of a message inside, and writes that the message is present.
+
+    `own`: which value of its nodes the message is; the other arguments are the state of
+    the message around it. Returns the next entry.
     """
     state[frame + FRAME_TABLE], state[frame + FRAME_END] = table, end
     state[frame + FRAME_INDEX], state[frame + FRAME_BITS] = index, bits
@@ -237,8 +262,10 @@ def entered(at, own, table, end, index, bits, row, frame, numbers, state, tape, 
 
 @inlined
 def may_end(data, end, table, frame, bits, numbers, state, keys):
-    """Whether a message, or one inside, has all that it needs at its end; an entry of a
-    map, a key that is new.
+    """Returns whether the innermost open message may end here.
+
+    It must have all required fields. An entry of a map must also have a key that is new
+    in the map: two keys with the same hash count as equal.
     """
     needs = numbers[np.uintp(table + NEEDS)]
     if bits & needs != needs:
@@ -255,9 +282,12 @@ def may_end(data, end, table, frame, bits, numbers, state, keys):
 
 @inlined
 def message(data, at, end, table, kids, left, weight, spaces, numbers, state, tape, keys):
-    """Whether the message is a row."""
+    """Scans one message; returns whether it is a row.
+
+    If it isn't, the caller restores the counts of items.
+    """
     frame, index, bits, entry = FRAMES - FRAME, state[ITEMS], 0, state[ENTRIES]
-    opened(kids, spaces, numbers, state)
+    open_lists(kids, spaces, numbers, state)
     while at >= 0:
         if at == end:
             if not may_end(data, end, table, frame, bits, numbers, state, keys):
@@ -307,7 +337,7 @@ def message(data, at, end, table, kids, left, weight, spaces, numbers, state, ta
         if numbers[np.uintp(row + LENGTHS)] >= 0:
             own = next_item(row, spaces, numbers, state)
             left -= numbers[np.uintp(row + COST)]
-            entry = length(row, index, spaces, numbers, state, tape, entry)
+            entry = put_length(row, index, spaces, numbers, state, tape, entry)
         if weight < 0 or left < 0:
             return False
         if op != MESSAGE:
@@ -324,7 +354,7 @@ def message(data, at, end, table, kids, left, weight, spaces, numbers, state, ta
 
 @part
 def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, keys):
-    """Whether the message is a row. If not, all is as it was before."""
+    """Scans one message; returns whether it is a row. If not, the state is as before it."""
     begin_message(state, ITEMS, end - at)
     weight = FREE_WEIGHT + WEIGHT_SHARE * (end - at) if end - at > SMALL else 1 << 62
     spaces = state[SPACES]
@@ -349,11 +379,10 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, k
     )
 )
 def scan(data, begins, ends, table, kids, free, share, numbers, state, tape, keys, taken):
-    """Write down the messages between `begins` and `ends` that are certainly rows, and
-    say in `taken` which.
+    """Scans the messages between `begins` and `ends`; notes in `taken` which are rows.
 
-    `table`, `kids`: `root` and `kids` of the tables; `free`, `share`: what a message's
-    items may cost, and how much more for each byte.
+    `table`, `kids`: the tables' `root` and `kids`; `free`, `share`: what the items of any
+    message may cost, and how much more for each of its bytes.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, numbers_at, state_at, tape_at, keys_at = (

@@ -1,8 +1,8 @@
-"""What a large message would take of memory, before it is parsed.
+"""Weighs a large Protobuf message: what parsing it would take of memory.
 
-Protobuf's library has a place for each field of each message inside a message, and such
-a message may be two bytes: a megabyte of them would become hundreds. So a message of
-more than some bytes is looked over first.
+Google's library reserves memory for each field of each message inside a message, and an
+inner message may be two bytes: a megabyte of them would take hundreds. So a large
+message is weighed before it is parsed.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 SMALL = 1 << 16
-"""Bytes of a message that is parsed without a look: what it may become is bounded by them."""
+"""The most bytes of a message that isn't weighed: its size bounds what it may take."""
 FREE, SHARE = 64 << 20, 32
-"""What the messages inside any larger message may take, and how much more for each of its bytes."""
+"""What the messages inside a larger message may weigh, and how much more for each byte of it."""
 _MESSAGE, _FIELD = 64, 16
-"""What a message inside a message takes by itself, and for each of its type's fields, in bytes."""
+"""The bytes that an inner message takes by itself, and for each field of its type."""
 _DEPTH = 100
+"""The deepest nesting that is weighed; the library refuses deeper messages."""
 
 
 def weight_of(kind: Any) -> int:
-    """What a message of a type takes inside another one, in bytes."""
+    """Returns what a message of a type takes inside another one, in bytes."""
     return _MESSAGE + _FIELD * len(kind.fields)
 
 
 def is_too_heavy(message: bytes, kind: Any) -> bool:
-    """Whether the messages inside would take more than 32 bytes a byte, beyond 64 MB.
-    What is malformed is judged by who parses it.
+    """Returns whether the messages inside weigh more than `FREE` and `SHARE` allow.
+
+    A malformed message isn't too heavy: the parser refuses it.
     """
     left, spans = FREE + SHARE * len(message), [(0, len(message), kind)]
     types: dict[str, dict[int, Any]] = {}
@@ -51,7 +53,7 @@ def is_too_heavy(message: bytes, kind: Any) -> bool:
                 if left < 0:
                     return True
             if below is not None and wire == 2 and len(spans) < _DEPTH and at + size <= end:
-                spans.append((at + size, end, of))  # on with it behind what is inside
+                spans.append((at + size, end, of))  # the rest of the message around it
                 end, of = at + size, below
             else:
                 at += size
@@ -59,7 +61,7 @@ def is_too_heavy(message: bytes, kind: Any) -> bool:
 
 
 def _varint(message: bytes, at: int, end: int) -> tuple[int, int]:
-    """A number, and where it ends, or -1."""
+    """Reads a number; returns it, and the place after it, or -1."""
     number = 0
     for i in range(10):
         if at + i >= end:

@@ -118,8 +118,8 @@ class TestProtobuf(DecoderContract):
     ("message", "said"),
     [
         (framed(1, b""), "id: string can't become int64; name: shop.Other has no such field"),
-        (framed(1, b"", b"\x02\x06"), "has no message at [3]"),
-        (framed(1, b"", b"\x06\x02\x02\x00"), "has no message at [1, 1, 0]"),
+        (framed(1, b"", b"\x02\x06"), "has no message at path [3]"),
+        (framed(1, b"", b"\x06\x02\x02\x00"), "has no message at path [1, 1, 0]"),
         (framed(4, b""), "the schema can't be compiled: windrow-schema.proto:1"),
         (framed(5, b""), "parts/name.proto"),
         (framed(6, b""), "it is of kind AVRO, not PROTOBUF"),
@@ -128,7 +128,7 @@ class TestProtobuf(DecoderContract):
         (framed(9, b""), "file called 'windrow-schema.proto'"),
         (framed(10, b""), "file called 'a/../../../evil.proto'"),
         (framed(11, b""), "file called 'a/b'"),
-        (framed(13, b""), "message type Flat leads through too many others"),
+        (framed(13, b""), "message type Flat contains too many types nested in each other"),
         (framed(1, b"", b"\x04\x02\x02"), "name: message parts.Name can't become string"),
     ],
 )
@@ -269,7 +269,7 @@ def test_a_schema_that_nests_too_deep_never_does() -> None:
         assert dead(decoder.open()(valued([framed(13, FLAT), framed(2, FLAT)]))) == [
             (0, "schema", "incompatible_schema")
         ]
-    with pytest.raises(SpecError, match="leads through too many"):
+    with pytest.raises(SpecError, match="contains too many types"):
         ProtobufPayloads().machine(SCHEMAS[-1], Frame("13", 6, (0,)), decoder.columns, ())
 
 

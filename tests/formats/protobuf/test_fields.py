@@ -99,7 +99,7 @@ def test_columns_that_can_not_come(name: str, kind: pa.DataType, says: str) -> N
     ("file", "message", "says"),
     [
         ("none.proto", "shop.Order", r"none\.proto can't be read: No such file"),
-        ("things.proto", "shop.Other", r"There is no message type shop\.Other in things\.proto"),
+        ("things.proto", "shop.Other", r"things\.proto has no message type shop\.Other"),
         (
             "broken.proto",
             "shop.Order",
