@@ -1,1 +1,1 @@
-"""A schema registry: everything that speaks to one."""
+"""Schema registry: its client, its settings, and an embedded one for development."""

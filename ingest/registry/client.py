@@ -1,10 +1,11 @@
-"""Questions to a Confluent Schema Registry, through confluent-kafka's client, within
-bounds that the client doesn't have.
+"""Client of a Confluent Schema Registry.
 
-- An answer is read up to a size, and waited for a time in all, however it comes; it is
-  never unpacked, and no redirect is followed.
-- Of what the client raises only types and numbers are told, and of what the registry
-  said a short printable text without the password.
+It is confluent-kafka's client, within bounds that it doesn't have itself:
+
+- An answer is read up to a size, and waited for up to a time in all, however slowly it
+  comes. It is never decompressed, and no redirect is followed.
+- Error messages have only types and numbers of the errors that the client raises, and a
+  short printable part of the registry's answer, without the password.
 """
 
 from __future__ import annotations
@@ -27,59 +28,64 @@ from windrow.ingest.waiting import waiting_for
 T = TypeVar("T")
 
 MOST_BYTES = 4 << 20
-"""Of one answer: a schema's text is JSON in JSON, so its quotes are there with a
-backslash each, or as six characters.
+"""The most bytes of an answer.
+
+That is more than the longest schema's characters: the schema is JSON inside JSON, so each
+quote has a backslash, or is written as six characters.
 """
 MOST_REFERENCES = 200
-"""Schemas that one refers to, in one another."""
+"""The most schemas that a schema may refer to, directly or through others."""
 
-_NO_SUBJECT, _NO_SCHEMA = 40401, 40403
-"""What a registry says with 404 if it has no such subject, or no such schema; else
-there is something else at the address.
+_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
+"""The registry's error codes, with status 404, for what it doesn't have.
+
+A 404 without such a code comes from something else at the address.
 """
-_NOT_TAKEN = {409, 422}
-"""What a registry answers to a schema that isn't compatible with the subject's, or that
-may not be registered; no question leads to it.
+_REFUSED_SCHEMA = {409, 422}
+"""The statuses for a schema that may not be registered, as it isn't compatible with others.
+
+A request that only reads never gets them.
 """
 _DO_COMPATIBLE = (
-    "Change the table's columns so that it is compatible, or the subject's compatibility; or write"
-    " to another topic."
+    "Change the table's columns so that the schema is compatible, or change the subject's"
+    " compatibility; or write to another topic."
 )
-_SAID_MAX = 200
-_NAME_MAX = 300
-_ID_MAX = (1 << 32) - 1
-"""Of an id: messages name it by four bytes."""
-_BETWEEN_SECONDS = 2.0
-"""At most, between two tries."""
+_LONGEST_MESSAGE = 200
+"""The most characters of a registry's message in an error."""
+_LONGEST_NAME = 300
+"""The most characters of another author's name in an error."""
+_LARGEST_ID = (1 << 32) - 1
+"""The largest schema id: messages have four bytes for it."""
+_LONGEST_WAIT = 2.0
+"""The longest wait between two tries, in seconds."""
 PATIENCE = 10
-"""All the questions that one schema, or subject, leads to take at most so many times as
-long as one of them may.
-"""
+"""How long all requests for one schema, or one subject, may take: so many times one request."""
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
-"""As a registry calls them."""
+"""The kinds of schemas, as a registry calls them."""
 _KINDS = get_args(SchemaKind)
 _DO = {
     "source": (
-        "Is source.registry, or the cluster's registry, right, and is it up? Nothing was committed;"
-        " run the window again."
+        "Check source.registry, or the cluster's registry, and that the registry is up. Nothing"
+        " was committed; run the window again."
     ),
     "sink": (
-        "Is sink.registry, or the registry of the sink's cluster, right, and is it up? Nothing was"
-        " published; run the window again."
+        "Check sink.registry, or the registry of the sink's cluster, and that the registry is up."
+        " Nothing was published; run the window again."
     ),
 }
-"""By the section that it is for."""
+"""What to do if the registry doesn't answer, for each section of a spec."""
 
 
 Strategy = Literal["topic", "record", "topic_record"]
-"""Confluent's names of subjects; reading and writing go by the same."""
+"""Confluent's strategies to name subjects, for reading and for writing."""
 
 
 @dataclass(frozen=True)
 class Subjects:
-    """The subjects under which a registry has the schemas of a topic's messages.
+    """Names of the subjects under which a registry has the schemas of topics' messages.
 
-    `records`: full names of records; `part`: of the messages.
+    `records`: full names of records, for the strategies that need them; `part`: the part
+    of the messages that has the schemas.
     """
 
     strategy: Strategy = "topic"
@@ -87,7 +93,7 @@ class Subjects:
     part: Literal["key", "value"] = "value"
 
     def of(self, topic: str) -> tuple[str, ...]:
-        """Those of a topic."""
+        """Returns the subjects of a topic."""
         if self.strategy == "topic":
             return (f"{topic}-{self.part}",)
         return tuple(
@@ -96,22 +102,22 @@ class Subjects:
 
     @property
     def header(self) -> str:
-        """The header that may hold the frame."""
+        """Name of the header that may have the frame."""
         return f"__{self.part}_schema_id"
 
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry and the way to it.
+    """Schema registry, and how to reach it.
 
-    Settings alone, so it travels; each process makes its own client of them, and reads
-    secrets for itself.
+    It has settings only, so it can be pickled. Each process makes its own client, and
+    reads the secrets itself.
 
-    `ca`: a file of certificates to trust, besides none; `certificate`, `key`,
-    `key_password`: who windrow is. `timeout`: of one try, in seconds; `retries`: how
-    often a question is repeated that the registry, or the network, may answer the next
-    time; `section`: of a spec, for which it is asked: what is read goes by its schemas,
-    or what is written.
+    - `ca`: a file of the certificates to trust; None: the system's. `certificate`, `key`,
+      `key_password`: windrow's own certificate.
+    - `timeout`: how long one try may take, in seconds; `retries`: how often a request is
+      repeated if the registry, or the network, may answer the next time.
+    - `section`: the spec's section that the registry is for, which errors name.
     """
 
     url: str
@@ -126,50 +132,51 @@ class Registry:
     section: Literal["source", "sink"] = "source"
 
     def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-        return _Questions(self).of_subject(subject, most)
+        return _Requests(self).of_subject(subject, most)
 
     def schema(self, id_: str) -> WriterSchema | None:
-        return _Questions(self).schema(id_)
+        return _Requests(self).schema(id_)
 
     def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:
-        """The number by which messages name a schema, which the registry has under a subject.
+        """Returns the id of a schema that the registry has under a subject.
 
         Args:
             subject: the subject.
             schema: the schema's text.
-            kind: what it is.
-            register: whether it is registered if it isn't there; it has the same number
-                however often that is asked.
+            kind: the schema's kind.
+            register: registers the schema if the subject doesn't have it. Registering it
+                again gives the same id.
 
         Raises:
-            SpecError: the registry doesn't have it, doesn't take it (it isn't
+            SpecError: the registry doesn't have the schema, refuses it (it isn't
                 compatible with earlier ones), or doesn't let windrow in.
-            UnreachableError: as the questions.
+            UnreachableError: the registry doesn't answer, or with something unusable.
         """
-        return _Questions(self).id_of(subject, schema, kind, register=register)
+        return _Requests(self).id_of(subject, schema, kind, register=register)
 
     def refuse_incompatible(self, subject: str, schema: str, kind: SchemaKind) -> None:
-        """See that a schema could be registered under a subject, beside those that it
-        has; nothing is registered.
+        """Refuses a schema that can't be registered under a subject; registers nothing.
 
         The arguments are those of `id_of`.
 
         Raises:
-            SpecError: it isn't compatible with them by the subject's rules, or the
-                registry doesn't let windrow in.
-            UnreachableError: as the questions.
+            SpecError: the schema isn't compatible with the subject's schemas by its
+                rules, or the registry doesn't let windrow in.
+            UnreachableError: the registry doesn't answer, or with something unusable.
         """
-        _Questions(self).refuse_incompatible(subject, schema, kind)
+        _Requests(self).refuse_incompatible(subject, schema, kind)
 
     @property
     def seconds(self) -> float:
-        """What all tries of one question take at most."""
-        return (self.timeout + _BETWEEN_SECONDS) * (self.retries + 1)
+        """How long all tries of one request may take."""
+        return (self.timeout + _LONGEST_WAIT) * (self.retries + 1)
 
     @property
     def secrets(self) -> list[str]:
-        """What no error may say of a registry that is `revealed`: also what a password
-        is sent as, which servers like to repeat.
+        """Texts that no error may have, of a registry that is `revealed`.
+
+        The password in the form in which it is sent is one of them: servers repeat it in
+        errors.
         """
         sent = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
         return [
@@ -182,33 +189,32 @@ class Registry:
         ]
 
     def revealed(self) -> Registry:
-        """The same with what its references stand for in this process.
+        """Returns the registry with the secrets themselves instead of references to them.
 
         Raises:
             SpecError: a secret isn't where its reference says.
         """
-        password, key_password = (
-            _told(self.password, "registry.password"),
-            _told(self.key_password, "registry.key_password"),
+        return replace(
+            self,
+            password=_revealed(self.password, "registry.password"),
+            key_password=_revealed(self.key_password, "registry.key_password"),
         )
-        return replace(self, password=password, key_password=key_password)
 
 
-def _told(secret: str | Secret | None, setting: str) -> str | None:
+def _revealed(secret: str | Secret | None, setting: str) -> str | None:
     return read(secret, setting) if isinstance(secret, Secret) else secret
 
 
 @lru_cache(maxsize=16)
 def client_of(registry: Registry, _process: int) -> Any:
-    """The client of a registry, one for each process: a connection doesn't outlive a fork.
+    """Makes the client of a registry, one for each process: connections don't survive a fork.
 
     Raises:
         SpecError: the client's package isn't installed, or its settings can't be used.
     """
     try:
-        from confluent_kafka.schema_registry import (
-            SchemaRegistryClient,
-        )  # an extra, loaded where it is asked for
+        # an extra, loaded where it is used
+        from confluent_kafka.schema_registry import SchemaRegistryClient
     except ModuleNotFoundError as missing:
         what = f"The client of a schema registry can't be loaded: {missing.name} isn't installed"
         raise SpecError(what, "spec", "Install windrow[registry].") from missing
@@ -221,7 +227,7 @@ def client_of(registry: Registry, _process: int) -> Any:
         "timeout": registry.timeout,
         "max.retries": registry.retries,
         "retries.wait.ms": 200,
-        "retries.max.wait.ms": int(_BETWEEN_SECONDS * 1000),
+        "retries.max.wait.ms": int(_LONGEST_WAIT * 1000),
     }
     if registry.username is not None:
         settings["basic.auth.user.info"] = f"{registry.username}:{registry.password}"
@@ -229,11 +235,8 @@ def client_of(registry: Registry, _process: int) -> Any:
         client = SchemaRegistryClient(
             {name: value for name, value in settings.items() if value is not None}
         )
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-    ) as error:  # a file that can't be read, a key that isn't the certificate's
+    except (OSError, ValueError, TypeError) as error:
+        # a file that can't be read, or a key that doesn't belong to the certificate
         what = (
             f"The settings of the schema registry {registry.url} can't be used:"
             f" {type(error).__name__}"
@@ -241,26 +244,28 @@ def client_of(registry: Registry, _process: int) -> Any:
         raise SpecError(
             what,
             "spec",
-            "See that the files of ca, certificate and key can be read and belong together.",
+            "Check that the files of ca, certificate and key can be read and belong together.",
         ) from None
-    session = client._rest_client.session  # it offers no other way to bound an answer  # noqa: SLF001
-    # kept open, a connection would be nobody's to close
+    # the client offers no other way to bound an answer
+    session = client._rest_client.session  # noqa: SLF001
+    # nobody would close a connection that is kept open
     session.headers.update({"Accept-Encoding": "identity", "Connection": "close"})
     session.event_hooks = {"response": [partial(_bound, registry.seconds)]}
     return client
 
 
 class _TooLargeError(Exception):
-    """An answer that no schema needs."""
+    """An answer is larger than any schema needs."""
 
 
 def _bound(seconds: float, response: Any) -> None:
-    """Bound an answer's size, before anything of its body is read, and its time, for
-    its thread may be all that still waits for it.
+    """Bounds an answer's size and time, before anything of its body is read.
+
+    The time is bounded here too, since the thread that reads the answer goes on when
+    nobody waits for it any more (`_within`).
     """
-    from confluent_kafka.schema_registry.common._httpx_compat import (
-        httpx,
-    )  # the one that the client uses
+    # the httpx that the client uses
+    from confluent_kafka.schema_registry.common._httpx_compat import httpx
 
     stream, until = response.stream, time.monotonic() + seconds
 
@@ -284,21 +289,23 @@ def _bound(seconds: float, response: Any) -> None:
 
 
 class _TimeUpError(Exception):
-    """Nothing came of a question in all the time that its tries have."""
+    """A request got no answer in the time of all its tries."""
 
 
 def _within(seconds: float, ask: Callable[[], T]) -> T:
-    """The answer, if it comes in time.
+    """Returns the answer to a request, or raises _TimeUpError after some seconds.
 
-    The client bounds each step only, and a name's look-up, or an answer byte by byte, not at all.
+    The client bounds only each step of a request. It doesn't bound looking up a host
+    name, nor an answer that comes byte by byte.
     """
-    found: list[T] = []
+    answers: list[T] = []
     raised: list[BaseException] = []
 
     def work() -> None:
         try:
-            found.append(ask())
-        except BaseException as error:  # raised again, by who asked  # noqa: BLE001
+            answers.append(ask())
+        except BaseException as error:  # noqa: BLE001
+            # raised again below, in the caller's thread
             raised.append(error)
 
     thread = threading.Thread(target=work, name="windrow-registry", daemon=True)
@@ -306,13 +313,17 @@ def _within(seconds: float, ask: Callable[[], T]) -> T:
     thread.join(seconds)
     if raised:
         raise raised[0]
-    if not found:
+    if not answers:
         raise _TimeUpError
-    return found[0]
+    return answers[0]
 
 
-class _Questions:
-    """Questions by one client."""
+class _Requests:
+    """Requests for one schema or one subject.
+
+    `_characters`: how many characters the schema has so far, with those that it refers
+    to; `_until`: when the last request must be answered.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry.revealed()
@@ -329,87 +340,92 @@ class _Questions:
         if versions is None:
             return []
         if not isinstance(versions, list) or not all(type(version) is int for version in versions):
-            raise self._no_answer(f"the versions of subject {subject}", "an answer that is none")
-        found = (
+            raise self._no_answer(f"the versions of subject {subject}", "an unusable answer")
+        schemas = (
             self._version(subject, version) for version in sorted(versions, reverse=True)[:most]
         )
-        return [schema for schema in found if schema is not None]
+        return [schema for schema in schemas if schema is not None]
 
     def schema(self, id_: str) -> WriterSchema | None:
         ask = self._client.get_schema if id_.isdecimal() else self._client.get_schema_by_guid
         what = f"schema id {id_}"
-        found = self._asked(lambda: ask(int(id_) if id_.isdecimal() else id_), what, _NO_SCHEMA)
-        return None if found is None else self._whole(id_, found, what)
+        answer = self._asked(lambda: ask(int(id_) if id_.isdecimal() else id_), what, _NO_SCHEMA)
+        return None if answer is None else self._with_references(id_, answer, what)
 
     def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:
-        from confluent_kafka.schema_registry import Schema  # as above
+        # an extra, loaded where it is used
+        from confluent_kafka.schema_registry import Schema
 
-        what, told = (
-            f"the id of the schema to write by, under subject {_shown(subject)}",
-            Schema(schema, kind),
-        )
+        what = f"the id of the sink's schema, under subject {_printable(subject)}"
+        sent = Schema(schema, kind)
         if register:
-            id_ = self._asked(lambda: self._client.register_schema(subject, told), what)
+            id_ = self._asked(lambda: self._client.register_schema(subject, sent), what)
         else:
-            found = self._asked(
-                lambda: self._client.lookup_schema(subject, told), what, _NO_SUBJECT, _NO_SCHEMA
+            answer = self._asked(
+                lambda: self._client.lookup_schema(subject, sent), what, _NO_SUBJECT, _NO_SCHEMA
             )
-            if found is None:
+            if answer is None:
                 missing = (
                     f"The schema registry {self._registry.url} doesn't have the sink's schema under"
-                    f" subject {_shown(subject)}"
+                    f" subject {_printable(subject)}"
                 )
                 raise SpecError(
                     missing,
                     "setup",
-                    f"Register it there, or set auto_register: true. It is {schema}",
+                    f"Register it there, or set auto_register: true. The schema is {schema}",
                 )
-            id_ = found.schema_id
-        if type(id_) is not int or not 0 <= id_ <= _ID_MAX:
-            raise self._no_answer(what, "an answer without an id")
-        return id_
+            id_ = answer.schema_id
+        return self._id(id_, what)
 
     def refuse_incompatible(self, subject: str, schema: str, kind: SchemaKind) -> None:
-        from confluent_kafka.schema_registry import Schema  # as above
+        # an extra, loaded where it is used
+        from confluent_kafka.schema_registry import Schema
 
-        what = f"whether the schema to write by is compatible with subject {_shown(subject)}"
+        what = f"the compatibility of the sink's schema with subject {_printable(subject)}"
         fits = self._asked(
             lambda: self._client.test_compatibility_all_versions(subject, Schema(schema, kind)),
             what,
             _NO_SUBJECT,
         )
         if fits is False:
-            said = f"The schema registry {self._registry.url} was asked {what}, and says no"
-            raise SpecError(said, "setup", f"{_DO_COMPATIBLE} It is {schema}")
+            incompatible = (
+                f"The schema registry {self._registry.url} finds that the sink's schema isn't"
+                f" compatible with subject {_printable(subject)}"
+            )
+            raise SpecError(incompatible, "setup", f"{_DO_COMPATIBLE} The schema is {schema}")
         if fits is not True and fits is not None:
             raise self._no_answer(what, "an answer that is neither yes nor no")
 
     def _version(self, subject: str, version: int) -> WriterSchema | None:
-        """None if it was deleted since."""
+        """Returns a version of a subject; None if it was deleted meanwhile."""
         what = f"version {version} of subject {subject}"
-        found = self._asked(lambda: self._client.get_version(subject, version), what, 40402)
-        if found is None:
+        answer = self._asked(lambda: self._client.get_version(subject, version), what, _NO_VERSION)
+        if answer is None:
             return None
-        if type(found.schema_id) is not int or not 0 <= found.schema_id <= _ID_MAX:
-            raise self._no_answer(what, "an answer without an id")
-        return self._whole(str(found.schema_id), found.schema, what)
+        return self._with_references(str(self._id(answer.schema_id, what)), answer.schema, what)
 
-    def _whole(self, id_: str, schema: Any, what: str) -> WriterSchema:
-        """A schema with all that it refers to."""
+    def _id(self, id_: object, what: str) -> int:
+        if type(id_) is not int or not 0 <= id_ <= _LARGEST_ID:
+            raise self._no_answer(what, "an answer without an id")
+        return id_
+
+    def _with_references(self, id_: str, schema: Any, what: str) -> WriterSchema:
+        """Returns a schema with all schemas that it refers to."""
         kind = schema.schema_type or "AVRO"
         if kind not in _KINDS:
             raise self._no_answer(what, "an answer without a schema")
         self._characters = 0
         written = self._text(schema.schema_str, what, what)
         references: dict[tuple[str, int], tuple[str, str]] = {}
-        self._refer(schema, what, references, 0)
+        self._collect_references(schema, what, references, 0)
         return WriterSchema(id_, kind, written, tuple(references.values()))
 
-    def _refer(
-        self, schema: Any, what: str, found: dict[tuple[str, int], tuple[str, str]], depth: int
+    def _collect_references(
+        self, schema: Any, what: str, collected: dict[tuple[str, int], tuple[str, str]], depth: int
     ) -> None:
-        """The schemas that one refers to, each behind its own; those in a circle never
-        end, and are too many.
+        """Adds the schemas that a schema refers to, each after those that it refers to itself.
+
+        References in a circle never end, so they are too many at some depth.
         """
         for reference in schema.references or ():
             key = reference.subject, reference.version
@@ -418,12 +434,12 @@ class _Questions:
                 or not isinstance(key[0], str)
                 or type(key[1]) is not int
             ):
-                raise self._no_answer(what, "a reference that is none")
-            if depth + len(found) >= MOST_REFERENCES:
+                raise self._no_answer(what, "an unusable reference")
+            if depth + len(collected) >= MOST_REFERENCES:
                 raise self._too_large(what)
-            if key in found:
+            if key in collected:
                 continue
-            of = f"version {_shown(key[1])} of subject {_shown(key[0])}, to which {what} refers"
+            of = f"version {key[1]} of subject {_printable(key[0])}, to which {what} refers"
             other = self._asked(
                 lambda key=key: self._client.get_version(*key, deleted=True), of
             ).schema
@@ -431,12 +447,13 @@ class _Questions:
                 self._text(reference.name, of, what),
                 self._text(other.schema_str, of, what),
             )
-            self._refer(other, what, found, depth + 1)
-            found[key] = name, written
+            self._collect_references(other, what, collected, depth + 1)
+            collected[key] = name, written
 
     def _text(self, text: object, of: str, what: str) -> str:
-        """A text of a schema, where it is one and there is room for it: more than is
-        taken isn't asked for.
+        """Returns a text of a schema; refuses it if the schema becomes too long with it.
+
+        So no request is sent for the rest of a schema that is too long.
         """
         if not isinstance(text, str) or not _is_unicode(text):
             raise self._no_answer(of, "an answer without a schema")
@@ -446,11 +463,13 @@ class _Questions:
         return text
 
     def _asked(self, ask: Any, what: str, *missing: int) -> Any:
-        """An answer; None where the registry says by one of these codes that it has none."""
-        from confluent_kafka.schema_registry import SchemaRegistryError  # as above
-        from confluent_kafka.schema_registry.common._httpx_compat import (
-            httpx,
-        )  # as above
+        """Returns the answer to a request; None if the error code is one of `missing`.
+
+        `what`: the thing that is asked for, for people.
+        """
+        # an extra, loaded where it is used
+        from confluent_kafka.schema_registry import SchemaRegistryError
+        from confluent_kafka.schema_registry.common._httpx_compat import httpx
 
         try:
             with waiting_for(f"the schema registry {self._registry.url}"):
@@ -464,47 +483,45 @@ class _Questions:
         except _TooLargeError:
             raise self._too_large(what) from None
         except _TimeUpError:
-            raise self._no_answer(what, "no answer in all the time that its tries have") from None
+            raise self._no_answer(what, "no answer in the time of all tries") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise self._no_answer(what, f"no answer ({_why(error)})") from None
-        except (
-            Exception  # noqa: BLE001
-        ) as error:  # whatever it stumbled over in what came: its text may quote that
-            raise self._no_answer(
-                what, f"an answer that is none ({type(error).__name__})"
-            ) from None
+        except Exception as error:  # noqa: BLE001
+            # the client failed on the answer; the error's text may quote the answer
+            raise self._no_answer(what, f"an unusable answer ({type(error).__name__})") from None
 
     def _refused(self, what: str, status: int, code: object, message: object) -> WindrowError:
         if status in {401, 403}:
             do = (
-                "Fix username and password, or the certificate, of the registry, and what they may"
-                " see there."
+                "Check username and password, or the certificate, of the registry, and the"
+                " permissions that they have there."
             )
             return SpecError(
-                f"The schema registry {self._registry.url} doesn't let windrow see {what}: it"
+                f"The schema registry {self._registry.url} doesn't let windrow ask for {what}: it"
                 f" answered {status}",
                 "spec",
                 do,
             )
-        said = (
+        reason = (
             "".join(c for c in str(message) if c.isprintable())
             if type(code) is int and code > 0
             else ""
         )
         for secret in self._registry.secrets:
-            said = said.replace(secret, "***")
-        if status in _NOT_TAKEN:
+            reason = reason.replace(secret, "***")
+        reason = reason[:_LONGEST_MESSAGE]
+        if status in _REFUSED_SCHEMA:
             return SpecError(
-                f"The schema registry {self._registry.url} was asked for {what}, and doesn't take"
-                f" it: {status}: {said[:_SAID_MAX]}",
+                f"The schema registry {self._registry.url} was asked for {what}, and refused the"
+                f" schema: {status}: {reason}",
                 "setup",
                 _DO_COMPATIBLE,
             )
-        moved = " and points elsewhere, which windrow doesn't follow" if 300 <= status < 400 else ""
-        return self._no_answer(what, f"{status}{moved}" + (f": {said[:_SAID_MAX]}" if said else ""))
+        moved = ", a redirect, which windrow doesn't follow" if 300 <= status < 400 else ""
+        return self._no_answer(what, f"{status}{moved}" + (f": {reason}" if reason else ""))
 
     def _no_answer(self, what: str, why: str) -> UnreachableError:
-        # it keeps whatever it could read, however little of a schema that was
+        # the client caches everything that it could read, also half of a schema
         self._client.clear_caches()
         stage: Stage = "decode" if self._registry.section == "source" else "setup"
         return UnreachableError(
@@ -516,33 +533,34 @@ class _Questions:
     def _too_large(self, what: str) -> RefusedError:
         self._client.clear_caches()  # as above
         return RefusedError(
-            f"The schema registry {self._registry.url} gives for {what} what windrow doesn't take:"
-            f" more than {MOST_CHARACTERS:,} characters, more than {MOST_REFERENCES} references, or"
+            f"The schema registry {self._registry.url} answers for {what} with more than"
+            f" {MOST_CHARACTERS:,} characters, more than {MOST_REFERENCES} references, or"
             " references in a circle",
             "decode",
-            "See who registered it. Nothing was committed.",
+            "Find out who registered it. Nothing was committed.",
         )
 
 
 def _why(error: BaseException) -> str:
-    """What lies under an error, by its type; of a certificate that isn't trusted also
-    what the library says, in words of its own.
+    """Returns the type of an error and of its first cause.
+
+    For a certificate that isn't trusted it is the library's own reason.
     """
     root = error
     while (cause := root.__cause__ or root.__context__) is not None:
         root = cause
     if isinstance(root, ssl.SSLCertVerificationError):
-        return f"its certificate isn't trusted: {_shown(root.verify_message)}"
+        return f"its certificate isn't trusted: {_printable(root.verify_message)}"
     return ", ".join(dict.fromkeys((type(error).__name__, type(root).__name__)))
 
 
-def _shown(name: object) -> str:
-    """What a stranger calls something, for people."""
-    return "".join(c for c in str(name) if c.isprintable())[:_NAME_MAX]
+def _printable(name: str) -> str:
+    """Returns the printable characters of a name that windrow didn't choose."""
+    return "".join(c for c in name if c.isprintable())[:_LONGEST_NAME]
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it can be written: JSON's escapes can make halves of characters."""
+    """Returns whether a text can be encoded: JSON's escapes can make halves of characters."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,14 +1,15 @@
-"""A schema registry for development and tests: a real HTTP server that speaks
-Confluent's language, with its schemas in memory.
+"""Embedded schema registry for development and tests.
+
+It is a real HTTP server with the API of Confluent's, and keeps its schemas in memory:
 
     with RegistryServer() as registry:
         id_ = registry.register("orders-value", '{"type": "record", ...}')
-        registry.url                            # what a spec's source.registry.url says
+        registry.url                            # for a spec's source.registry.url
         registry.ill["/schemas/ids/1"] = Fault(status=503)
 
 It has what producers and consumers need: subjects, versions, references, ids and GUIDs,
-deletion. It finds every schema compatible, and parses none. What has a fault answers
-with that instead, so that tests see what a sick registry does.
+deletion. It parses no schema, and finds every schema compatible. A path with a fault
+answers with the fault, so that tests see how windrow treats a sick registry.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ _LENGTH_MAX = 8 << 20
 
 @dataclass(frozen=True)
 class Fault:
-    """What a path answers instead of the truth: a status, headers and bytes.
+    """False answer of a path: a status, headers and bytes.
 
-    `seconds`: after a wait; `drip`: byte by byte, with so many seconds between;
-    `closes`: not at all.
+    - `seconds`: how long it waits before it answers.
+    - `drip`: if not 0, it sends byte by byte, with so many seconds between them.
+    - `closes`: closes the connection without an answer.
     """
 
     status: int = 200
@@ -48,7 +50,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of who has hung up."""
+        """Prints nothing about clients that hung up."""
 
 
 @dataclass
@@ -59,16 +61,15 @@ class _Version:
 
 
 class RegistryServer:
-    """A registry on a port of this machine, from `start` to `stop`; a context manager is both.
+    """Registry on a local port, from `start` to `stop`; also a context manager.
 
-    `ill`: paths that have faults, each for as long as it stands there; `asked`: the
-    paths that were asked for, in order.
+    `ill`: the faults, by path; `asked`: the paths that were requested, in order.
     """
 
     def __init__(self, port: int = 0, user: tuple[str, str] | None = None) -> None:
-        """Any free port, if none is given.
+        """Takes a port, or any free one.
 
-        `user`: a name and a password that it wants to see; None: it asks nobody.
+        `user`: the name and the password that requests must have; None: they need none.
         """
         self.ill: dict[str, Fault] = {}
         self.asked: list[str] = []
@@ -84,11 +85,11 @@ class RegistryServer:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Address of the registry."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def start(self) -> Self:
-        """Answer from now on."""
+        """Starts to answer."""
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
         )
@@ -96,7 +97,7 @@ class RegistryServer:
         return self
 
     def stop(self) -> None:
-        """Answer no more, and give the port back."""
+        """Stops to answer, and frees the port."""
         self._stopping.set()
         self._server.shutdown()
         self._server.server_close()
@@ -121,27 +122,28 @@ class RegistryServer:
         kind: str = "AVRO",
         references: list[dict[str, Any]] | None = None,
     ) -> int:
-        """The id of a schema under a subject: a schema has one id, and under a subject
-        one version, however often it is registered.
+        """Registers a schema under a subject and returns its id.
+
+        Registered again, it keeps its id, and its version under the subject.
         """
-        told = {"schema": schema, "schemaType": kind, "references": references or []}
+        entry = {"schema": schema, "schemaType": kind, "references": references or []}
         with self._lock:
-            if told not in self._schemas:
-                self._schemas.append(told)
-            id_ = self._schemas.index(told) + 1
+            if entry not in self._schemas:
+                self._schemas.append(entry)
+            id_ = self._schemas.index(entry) + 1
             versions = self._subjects.setdefault(subject, [])
             if all(version.id != id_ or version.deleted for version in versions):
                 versions.append(_Version(len(versions) + 1, id_))
             return id_
 
     def guid(self, id_: int) -> str:
-        """A schema's GUID: of its content alone."""
+        """Returns a schema's GUID, which depends on its content only."""
         return str(uuid.uuid5(_NAMESPACE, json.dumps(self._schemas[id_ - 1], sort_keys=True)))
 
     def answer(
         self, method: str, path: str, query: Mapping[str, list[str]], body: Any
     ) -> tuple[int, Any]:
-        """The status and the document of a question."""
+        """Returns the status and the document that answer a request."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
         with_deleted = query.get("deleted") == ["true"]
         match (method, parts):
@@ -161,12 +163,12 @@ class RegistryServer:
                     if any(not v.deleted for v in versions)
                 ]
             case ("GET", ["subjects", subject, "versions"]):
-                there = [
+                numbers_of_versions = [
                     v.number
                     for v in self._subjects.get(subject, ())
                     if with_deleted or not v.deleted
                 ]
-                return (200, there) if there else _no_subject(subject)
+                return (200, numbers_of_versions) if numbers_of_versions else _no_subject(subject)
             case ("GET", ["subjects", subject, "versions", number]):
                 return self._version(subject, number, with_deleted=with_deleted)
             case ("POST", ["subjects", subject, "versions"]) if isinstance(
@@ -189,7 +191,7 @@ class RegistryServer:
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     def forget(self, id_: int) -> None:
-        """Lose a schema, as no registry should."""
+        """Loses a schema, as no registry should."""
         with self._lock:
             self._schemas[id_ - 1] = {}
             for versions in self._subjects.values():
@@ -198,16 +200,16 @@ class RegistryServer:
     def _schema(self, id_: int) -> tuple[int, Any]:
         if not 1 <= id_ <= len(self._schemas) or not self._schemas[id_ - 1]:
             return 404, {"error_code": 40403, "message": f"Schema {id_} not found"}
-        return 200, {**self._told(id_), "guid": self.guid(id_)}
+        return 200, {**self._document(id_), "guid": self.guid(id_)}
 
-    def _told(self, id_: int) -> dict[str, Any]:
-        """As a registry tells it: what goes without saying isn't said."""
-        told = dict(self._schemas[id_ - 1])
-        if told["schemaType"] == "AVRO":
-            del told["schemaType"]
-        if not told["references"]:
-            del told["references"]
-        return told
+    def _document(self, id_: int) -> dict[str, Any]:
+        """Returns a schema as Confluent's registry does: without fields that have defaults."""
+        document = dict(self._schemas[id_ - 1])
+        if document["schemaType"] == "AVRO":
+            del document["schemaType"]
+        if not document["references"]:
+            del document["references"]
+        return document
 
     def _version(self, subject: str, number: str, *, with_deleted: bool) -> tuple[int, Any]:
         versions = [v for v in self._subjects.get(subject, ()) if with_deleted or not v.deleted]
@@ -226,17 +228,17 @@ class RegistryServer:
             "version": version.number,
             "id": version.id,
             "guid": self.guid(version.id),
-            **self._told(version.id),
+            **self._document(version.id),
         }
 
     def _registered(self, subject: str, body: Mapping[str, Any]) -> tuple[int, Any]:
-        told = {
+        entry = {
             "schema": body.get("schema"),
             "schemaType": body.get("schemaType") or "AVRO",
             "references": body.get("references") or [],
         }
         for version in self._subjects.get(subject, ()):
-            if not version.deleted and self._schemas[version.id - 1] == told:
+            if not version.deleted and self._schemas[version.id - 1] == entry:
                 return self._version(subject, str(version.number), with_deleted=False)
         return (
             (404, {"error_code": 40403, "message": "Schema not found"})
@@ -259,10 +261,10 @@ class RegistryServer:
             def do_GET(self) -> None:
                 self._answer()
 
-            do_POST = do_DELETE = do_GET  # as the library calls them  # noqa: N815
+            do_POST = do_DELETE = do_GET  # the library's names  # noqa: N815
 
-            def log_message(self, format: str, *args: Any) -> None:  # its own name for it  # noqa: A002
-                """Say nothing."""
+            def log_message(self, format: str, *args: Any) -> None:  # its name  # noqa: A002
+                """Prints nothing."""
 
             def _answer(self) -> None:
                 size = int(self.headers.get("Content-Length") or 0)
@@ -308,8 +310,8 @@ class RegistryServer:
                             break
                         self.wfile.write(drop)
                     if len(body) < int(headers.get("Content-Length", 0)):
-                        self.close_connection = True  # there is no more
-                except OSError:  # who asked has gone
+                        self.close_connection = True  # the body is shorter than announced
+                except OSError:  # the client hung up
                     self.close_connection = True
 
         return Handler

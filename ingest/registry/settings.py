@@ -1,6 +1,4 @@
-"""How a schema registry is reached: said beside a cluster, for the formats whose
-messages name their schemas.
-"""
+"""Settings of a schema registry, for the formats whose messages name their schemas."""
 
 from __future__ import annotations
 
@@ -34,10 +32,10 @@ _URL = re.compile(r"https?://[^/?#@\s,]+(/[^?#@\s,]*)?")
 
 def _url(value: str) -> str:
     if "@" in value:
-        raise sentence("must not hold a user or a password: they belong into username and password")
+        raise sentence("must not have a user or a password: set username and password instead")
     if not _URL.fullmatch(value) or urlsplit(value).hostname is None:
         raise ValueError(
-            "must be http://HOST:PORT or https://HOST:PORT, and a path where the registry has one"
+            "must be http://HOST:PORT or https://HOST:PORT, with a path if the registry has one"
         )
     return value.rstrip("/")
 
@@ -49,50 +47,55 @@ def _some_time(value: timedelta) -> timedelta:
 
 
 class RegistrySpec(Section):
-    """A Confluent Schema Registry, or what speaks its language."""
+    """Confluent Schema Registry, or a registry with the same HTTP API."""
 
     url: Annotated[Text, AfterValidator(_url), Values("`https://HOST:PORT`")] = Field(
-        description="Where it answers."
+        description="The registry's address."
     )
     username: Annotated[Text | None, Values("a name")] = Field(
         default=None,
         repr=False,
         description=(
-            "Who windrow is, by a name (of Confluent Cloud: the API key); goes with `password`."
+            "The name that windrow signs in with (for Confluent Cloud: the API key); goes with"
+            " `password`."
         ),
     )
-    password: Password | None = Field(default=None, repr=False, description="What proves it.")
+    password: Password | None = Field(
+        default=None,
+        repr=False,
+        description="The password (for Confluent Cloud: the API secret).",
+    )
     ca: Annotated[Text | None, Values("a file")] = Field(
         default=None,
         description=(
-            "The certificates (PEM) that the registry's must come from, instead of those that are"
-            " widely known."
+            "The certificates (PEM) of the authorities to trust, instead of the system's: the"
+            " registry's certificate must be signed by one of them."
         ),
     )
     certificate: Annotated[Text | None, Values("a file")] = Field(
-        default=None, description="Windrow's own certificate (PEM)."
+        default=None, description="Windrow's own certificate (PEM), if the registry asks for one."
     )
     key: Annotated[Text | None, Values("a file")] = Field(
         default=None,
-        description="Its private key (PEM), where the certificate's file doesn't hold it.",
+        description="The certificate's private key (PEM), if it is in a file of its own.",
     )
     key_password: Password | None = Field(
-        default=None, repr=False, description="What the key is locked with."
+        default=None, repr=False, description="The password of the private key."
     )
     timeout: Annotated[Duration, AfterValidator(_some_time)] = Field(
-        default=timedelta(seconds=10), description="How long one try of a question may take."
+        default=timedelta(seconds=10), description="How long one try of a request may take."
     )
     retries: Annotated[CountOrZero, Field(le=10)] = Field(
         default=3,
         description=(
-            "How often a question is repeated that wasn't answered, or by an error of the"
-            " registry's own."
+            "How often a request is repeated if no answer comes, or the registry answers with an"
+            " error of its own."
         ),
     )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Who windrow is, is told whole, and never in the clear."""
+        """Refuses half of a sign-in, a password over plain HTTP, and settings without effect."""
         if (written.get("username") is None) != (written.get("password") is None):
             missing = "password" if written.get("password") is None else "username"
             yield (missing,), "is missing: username and password go together"
@@ -102,7 +105,7 @@ class RegistrySpec(Section):
         url = str(written.get("url"))
         plain = url.startswith("http://")
         if plain and written.get("password") is not None and _host(url) not in _LOCAL:
-            yield ("url",), "would send the password in clear: use https"
+            yield ("url",), "would send the password unencrypted: use https"
         for name in ("ca", "certificate"):
             if plain and written.get(name) is not None:
                 yield (name,), "would be ignored: url must be https"
@@ -111,14 +114,16 @@ class RegistrySpec(Section):
 def registry_of(
     registry: RegistrySpec, folder: Path, section: Literal["source", "sink"] = "source"
 ) -> Registry:
-    """What asks a registry.
+    """Makes the client of a registry.
 
-    `folder`: what files are relative to; `section`: of a spec, for which it is asked.
+    `folder`: the folder that files are relative to; `section`: the spec's section that
+    the registry is for.
     """
     files = (registry.ca, registry.certificate, registry.key)
     ca, certificate, key = (None if file is None else absolute(file, folder) for file in files)
     seconds = registry.timeout.total_seconds()
-    password, key_password = _at(registry.password, folder), _at(registry.key_password, folder)
+    password = _with_whole_path(registry.password, folder)
+    key_password = _with_whole_path(registry.key_password, folder)
     return Registry(
         registry.url,
         registry.username,
@@ -133,16 +138,16 @@ def registry_of(
     )
 
 
-def _at(secret: str | Secret | None, folder: Path) -> str | Secret | None:
-    """The same, a file by its whole path."""
+def _with_whole_path(secret: str | Secret | None, folder: Path) -> str | Secret | None:
+    """Returns the secret; if it is in a file, the file has its whole path."""
     return InFile(absolute(secret.path, folder)) if isinstance(secret, InFile) else secret
 
 
 def registry_at(url: str) -> Registry:
-    """One that is named by its URL alone.
+    """Makes the client of a registry that only its URL is known of.
 
     Raises:
-        SpecError: it is none.
+        SpecError: the text isn't a URL of a registry.
     """
     try:
         return registry_of(RegistrySpec(url=url), Path())
@@ -156,5 +161,5 @@ def registry_at(url: str) -> Registry:
 def _host(url: str) -> str | None:
     try:
         return urlsplit(url).hostname
-    except ValueError:  # told by the setting itself
+    except ValueError:  # `_url` has refused it
         return None

@@ -338,7 +338,7 @@ def test_schemas_that_can_not_be_had(of_avro: Stage, schema_registry: RegistrySe
     document = of_avro.json("infer", "--check", of_avro.spec, code=1)
     assert document["fitting"] is None
     assert document["findings"][0]["what"].endswith(
-        "doesn't know schema id 9, which a value names; first shop.avro[0]@1"
+        "doesn't know schema id 9, which a message's value names; first shop.avro[0]@1"
     )
     schema_registry.ill["/subjects/shop.avro-value/versions"] = Fault(404, b"no registry")
     schema_registry.register("other", '"string"')

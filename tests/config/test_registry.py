@@ -114,7 +114,7 @@ def test_the_clusters_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"url": "http://a,http://b"}, "source.registry.url: must be http"),
         (
             {"url": "https://me:hunter2@registry"},
-            "source.registry.url: must not hold a user or a password",
+            "source.registry.url: must not have a user or a password",
         ),
         ({"url": "https://registry?key=hunter2"}, "source.registry.url: must be http"),
         ({"url": "http://[hunter2"}, "source.registry.url: "),
@@ -125,7 +125,7 @@ def test_the_clusters_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"url": URL, "password": "hunter2"}, "source.registry.username: is missing"),
         (
             {"url": "http://registry", "username": "me", "password": "hunter2"},
-            "source.registry.url: would send the password in clear",
+            "source.registry.url: would send the password unencrypted",
         ),
         (
             {"url": "http://registry", "ca": "ca.pem"},

@@ -100,7 +100,7 @@ class SchemaRegistryContract:
             ),
         ]
         for id_ in ids:
-            with pytest.raises(RefusedError, match=f"schema id {id_} what windrow doesn't take"):
+            with pytest.raises(RefusedError, match=f"schema id {id_} with more than"):
                 registry.schema(str(id_))
 
     def test_it_travels(self, server: RegistryServer, registry: SchemaRegistry) -> None:

@@ -329,7 +329,7 @@ def test_several_records_under_a_subject(scene: Scene) -> None:
     scene.registry.register("things-value", THIRD.replace("Thing", "ThingRemoved"))
     scene.send(0, ONE)
     with pytest.raises(
-        SpecError, match=r"Subject things-value .* holds several records: Thing, ThingRemoved"
+        SpecError, match=r"Subject things-value .* has several records: Thing, ThingRemoved"
     ):
         scene.run()
     scene.run(records=["Thing"])

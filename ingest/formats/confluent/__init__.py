@@ -1,3 +1,4 @@
-"""Confluent's wire formats: each message names the schema that it was written with,
-before its value or in a header.
+"""Confluent's wire formats: each message names the schema that it was written with.
+
+The name is before the value, or in a header.
 """

@@ -1,5 +1,7 @@
-"""What a recipe for framed messages builds: a machine for each schema that a batch
-names, and the rows put back in order.
+"""Decodes batches of framed messages: each message by the schema that its frame names.
+
+The messages of a batch are grouped by their frames. Each group is decoded by the batch
+decoder for its frame, and the rows are put back in order.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from windrow.ingest.formats.confluent.frame import NAMELESS, NULL, Frame, branch
 from windrow.ingest.formats.confluent.records import (
     OneOfSeveral,
     OtherRecord,
-    RecordMachine,
+    RecordDecoder,
     WrittenWith,
 )
 from windrow.ingest.formats.shared.decoded import nothing, together
@@ -29,23 +31,22 @@ from windrow.ingest.ports.schemas import Tell
 from windrow.ingest.schema.columns import Columns
 
 KEPT_DECODERS = 32
-"""A thread keeps so many; of messages that name more schemas than these in turn, some
-machines are built again.
+"""How many batch decoders a thread keeps. With more schemas in turn, some are made again."""
+_MOST_UNKNOWN = 1000
+"""How many schema ids that the registry doesn't know a split may name.
+
+With more of them the topic is most likely in another format.
 """
-_ASKED_MAX = 1000
-"""So many ids that the registry doesn't know are asked for in one split: more are no
-mistake of a producer's any more.
-"""
-_TOLD_MAX = 300
+_LONGEST_REASON = 300
+"""The most characters of a dead letter's detail that say why a schema can't be used."""
 
 
-_Found = RecordMachine | OtherRecord | OneOfSeveral | str
+_OfFrame = RecordDecoder | OtherRecord | OneOfSeveral | str
+"""The decoder for a frame, or why there is none; a text says why the schema can\'t be used."""
 
 
 class BatchDecoders:
-    """A thread's machines, by schema and frame; for a schema that the columns can't
-    come from, why.
-    """
+    """Batch decoders of a thread, by schema and frame."""
 
     def __init__(
         self,
@@ -63,10 +64,10 @@ class BatchDecoders:
         )
         self._payloads = payloads
         self._records = records
-        self._kept: OrderedDict[tuple[str | None, int, tuple[int, ...]], _Found] = OrderedDict()
+        self._kept: OrderedDict[tuple[str | None, int, tuple[int, ...]], _OfFrame] = OrderedDict()
 
-    def machine(self, schema: WriterSchema | None, frame: Frame) -> _Found:
-        """The machine for messages with a frame, or why there can be none."""
+    def of(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
+        """Returns the decoder for messages with a frame, made when it is first needed."""
         key = (None if schema is None else schema.digest, frame.skip, frame.path)
         if key not in self._kept:
             self._kept[key] = self._made(schema, frame)
@@ -75,55 +76,62 @@ class BatchDecoders:
         self._kept.move_to_end(key)
         return self._kept[key]
 
-    def _made(self, schema: WriterSchema | None, frame: Frame) -> _Found:
+    def _made(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         kind = self._payloads.kind
         if schema is not None and schema.kind != kind:
             return f"it is of kind {schema.kind}, not {kind}"
         try:
-            return self._payloads.machine(schema, frame, self._of_payload, self._records)
+            return self._payloads.batch_decoder(schema, frame, self._of_payload, self._records)
         except SpecError as error:
-            return error.what[:_TOLD_MAX]
+            return error.what[:_LONGEST_REASON]
 
 
 class FramedBatchDecoder:
-    """Decodes batches of one split."""
+    """Decodes batches of one split.
 
-    def __init__(self, decoder: ConfluentDecoder, machines: BatchDecoders, tell: Tell) -> None:
+    - `_schemas`: the schemas that are known, by id; `_told`: the ids of those that `tell`
+      was called with.
+    - `_unknown`: the ids that the registry doesn't know.
+    """
+
+    def __init__(
+        self, decoder: ConfluentDecoder, batch_decoders: BatchDecoders, tell: Tell
+    ) -> None:
         self._decoder = decoder
-        self._machines = machines
+        self._batch_decoders = batch_decoders
         self._tell = tell
         self._schemas = {schema.id: schema for schema in decoder.known}
         self._told: set[str] = set()
         self._unknown: set[str] = set()
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
-        """The verdict on each message.
+        """Returns the verdict on each message.
 
         Raises:
-            WindrowError: the registry has no answer, or by the spec an id that it
-                doesn't know refuses the window.
+            WindrowError: the registry didn't answer, or it doesn't know an id and the
+                spec says that this refuses the window.
         """
-        found = frames_of(
+        framed = frames_of(
             messages, self._decoder.subjects.header, paths=self._decoder.payloads.paths
         )
-        values, numbers = messages.column("value"), found.numbers
-        # all of one schema, as nearly always
-        if len(found.frames) == 1 and len(numbers) and not numbers.any():
-            return self._of_frame(found.frames[0], values, messages, numbers)
+        values, numbers = messages.column("value"), framed.numbers
+        # nearly always all messages have the same frame
+        if len(framed.frames) == 1 and len(numbers) and not numbers.any():
+            return self._of_frame(framed.frames[0], values, messages, numbers)
         parts = [
             (np.flatnonzero(numbers == NULL), self._nulls),
             (np.flatnonzero(numbers == NAMELESS), self._nameless),
         ]
         decoded = [make(len(at)).numbered(pa.array(at)) for at, make in parts if len(at)]
-        for number, at in _grouped(numbers, len(found.frames)):
+        for number, at in _grouped(numbers, len(framed.frames)):
             of_frame = values.take(pa.array(at))
-            made = self._of_frame(found.frames[number], of_frame, messages, at)
+            made = self._of_frame(framed.frames[number], of_frame, messages, at)
             decoded.append(made.numbered(pa.array(at)))
         return together(self._schema, decoded)
 
     @property
     def _schema(self) -> pa.Schema:
-        return self._machines.columns.arrow_schema
+        return self._batch_decoders.columns.arrow_schema
 
     def _of_frame(
         self,
@@ -132,7 +140,10 @@ class FramedBatchDecoder:
         messages: pa.RecordBatch,
         places: npt.NDArray[np.int64],
     ) -> Decoded:
-        """Of messages with one frame."""
+        """Decodes messages with one frame.
+
+        `values`: their values; `places`: their places among `messages`.
+        """
         schema = None
         if self._decoder.payloads.kind is not None:
             schema = self._writer_schema(frame.id, messages, places)
@@ -141,22 +152,22 @@ class FramedBatchDecoder:
                     len(values),
                     VALUE,
                     "unknown_schema",
-                    f"Schema id {frame.id}: the registry doesn't know it",
+                    f"Schema id {frame.id}: the schema registry doesn't know it",
                 )
-        machine = self._machines.machine(schema, frame)
-        if isinstance(machine, str):
+        of_frame = self._batch_decoders.of(schema, frame)
+        if isinstance(of_frame, str):
             return self._dead(
-                len(values), SCHEMA, "incompatible_schema", f"Schema id {frame.id}: {machine}"
+                len(values), SCHEMA, "incompatible_schema", f"Schema id {frame.id}: {of_frame}"
             )
-        if isinstance(machine, OtherRecord):
+        if isinstance(of_frame, OtherRecord):
             return self._others(
                 len(values),
-                f"Schema id {frame.id}: Expected a record that is a row, got {machine.name}",
+                f"Schema id {frame.id}: Expected a record that is a row, got {of_frame.name}",
             )
-        if isinstance(machine, OneOfSeveral):
-            return self._of_union(machine.count, frame, values, messages, places)
+        if isinstance(of_frame, OneOfSeveral):
+            return self._of_union(of_frame.count, frame, values, messages, places)
         decoded = self._with_schema(
-            machine.machine.decode(values, "dead"), frame.id, machine.record
+            of_frame.decoder.decode(values, "dead"), frame.id, of_frame.record
         )
         if not len(decoded.dead_detail):
             return decoded
@@ -175,7 +186,7 @@ class FramedBatchDecoder:
         messages: pa.RecordBatch,
         places: npt.NDArray[np.int64],
     ) -> Decoded:
-        """Of messages that say first which one of so many records they are."""
+        """Decodes messages that begin with the number of one of `count` records."""
         branches, sizes = branches_of(values, frame.skip)
         parts: list[Decoded] = []
         for branch, size in np.unique(np.stack([branches, sizes]), axis=1).T.tolist():
@@ -184,24 +195,23 @@ class FramedBatchDecoder:
                 inside = frame._replace(skip=frame.skip + size, path=(branch,))
                 made = self._of_frame(inside, values.take(pa.array(at)), messages, places[at])
             else:
-                what = (
-                    f"Schema id {frame.id}: Avro is malformed: a union of {count} types has no such"
-                    " branch"
-                )
+                what = f"Schema id {frame.id}: Avro is malformed: the union has only {count} types"
                 made = self._dead(len(at), VALUE, "not_avro", what)
             parts.append(made.numbered(pa.array(at)))
         return together(self._schema, parts)
 
     def _with_schema(self, decoded: Decoded, id_: str, record: str) -> Decoded:
-        """With the columns that say which schema it was."""
+        """Adds the columns of `written_with` to the rows of a schema."""
         if not self._decoder.written_with:
             return decoded
         rows = decoded.rows
-        said = {
+        added = {
             name: pa.repeat(id_ if what == "schema_id" else record, rows.num_rows)
             for name, what in self._decoder.written_with
         }
-        columns = [said[name] if name in said else rows.column(name) for name in self._schema.names]
+        columns = [
+            added[name] if name in added else rows.column(name) for name in self._schema.names
+        ]
         return replace(decoded, rows=pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _others(self, count: int, what: str) -> Decoded:
@@ -232,18 +242,23 @@ class FramedBatchDecoder:
         place = (message.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
         part = self._decoder.subjects.part
         if self._decoder.unknown_id == "fail":
-            what = f"The schema registry doesn't know schema id {id_}, which a {part} names"
+            what = (
+                f"The schema registry doesn't know schema id {id_}, which a message's {part} names"
+            )
             do = (
-                "Register it again under that id, or set unknown_id: dead, and its messages are"
-                " dead letters. Nothing was committed."
+                "Register the schema again under this id, or set unknown_id: dead to make its"
+                " messages dead letters. Nothing was committed."
             )
             raise RefusedError(what, "decode", do, *place)
-        if len(self._unknown) > _ASKED_MAX:
-            what = f"Messages name more than {_ASKED_MAX} schema ids that the registry doesn't know"
+        if len(self._unknown) > _MOST_UNKNOWN:
+            what = (
+                f"Messages name more than {_MOST_UNKNOWN} schema ids that the schema registry"
+                " doesn't know"
+            )
             raise RefusedError(
                 what,
                 "decode",
-                "See whether the topic is in another format. Nothing was committed.",
+                "Check whether the topic is in another format. Nothing was committed.",
                 *place,
             )
 
@@ -261,7 +276,7 @@ class FramedBatchDecoder:
         )
 
     def _dead(self, count: int, stage: str, reason: str, detail: str) -> Decoded:
-        """So many messages refused for one reason."""
+        """Makes the verdict on `count` messages that are refused for one reason."""
         return replace(
             nothing(self._schema),
             dead_index=pa.array(np.arange(count, dtype=np.int64)),
@@ -272,7 +287,7 @@ class FramedBatchDecoder:
 
 
 def _grouped(numbers: npt.NDArray[np.int64], count: int) -> list[tuple[int, npt.NDArray[np.int64]]]:
-    """The messages of each frame, in their order, by one sort."""
+    """Returns the places of each frame's messages, in order, by one sort."""
     order = np.argsort(numbers, kind="stable").astype(np.int64)
     edges = np.searchsorted(numbers[order], np.arange(count + 1))
     return [(number, order[edges[number] : edges[number + 1]]) for number in range(count)]

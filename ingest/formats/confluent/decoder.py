@@ -1,4 +1,4 @@
-"""Messages that name the schemas they were written with -> rows and dead letters."""
+"""Decoder of messages that name the schemas they were written with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.ingest.formats.confluent.frame import Frame, schema_ids
 from windrow.ingest.formats.confluent.records import (
     OneOfSeveral,
     OtherRecord,
-    RecordMachine,
+    RecordDecoder,
     WrittenWith,
     record_of_subjects,
 )
@@ -30,61 +30,71 @@ UnknownId = Literal["fail", "dead"]
 OtherRecords = Literal["dead", "filter"]
 
 MOST_VERSIONS = 100
-"""Of a subject: so many of the newest are asked for when a window is planned; an older
-one is asked for when a message names it.
+"""How many of a subject's newest versions are asked for when a window is planned.
+
+An older version is asked for when a message names its schema.
 """
 
 
 class Payloads(Protocol):
-    """What lies behind the frames. Picklable."""
+    """Kind of the payloads behind the frames. Picklable."""
 
     @property
     def kind(self) -> str | None:
-        """The kind of the schemas that it goes by; None if it goes by none."""
+        """Kind of the schemas that the payloads are decoded by; None: they need no schema."""
 
     @property
     def paths(self) -> bool:
-        """Whether frames have a path."""
+        """True if frames have a path."""
 
     def check(self, columns: Columns, /) -> None:
-        """Refuse what no schema could become.
+        """Refuses columns that can't be read from any schema.
 
         Raises:
-            SpecError: with each such column.
+            SpecError: names each such column, or says what isn't installed.
         """
 
     def records(self, schema: WriterSchema, /) -> list[frozenset[str]]:
-        """The names, without namespaces, of each record that messages of a schema may be.
+        """Returns for each record that a schema's messages may be of its names.
+
+        They are without namespaces.
 
         Raises:
             SpecError: the schema can't be used.
         """
 
-    def machine(
+    def batch_decoder(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
-    ) -> RecordMachine | OtherRecord | OneOfSeveral:
-        """What decodes messages with this frame.
+    ) -> RecordDecoder | OtherRecord | OneOfSeveral:
+        """Makes the decoder of messages with this frame.
 
-        `records`: the names of those that are rows; none: that isn't known.
+        `schema`: the schema that the frame names; None if the payloads need no schema.
+        `records`: the names of the records that are rows; empty: it isn't known.
 
-        Of a union of records, the path of the frame is which one of them it is.
+        If the schema is a union of records, a frame without a path gives `OneOfSeveral`;
+        then the decoder is asked for again, with the number of a record as the path.
 
         Raises:
-            SpecError: the columns can't come from the schema.
+            SpecError: the columns can't be read from the schema.
         """
 
 
 @dataclass(frozen=True)
 class ConfluentDecoder:
-    """Messages in one of Confluent's wire formats to the columns of a pandera model, one row a message.
+    """Decodes messages in one of Confluent's wire formats, one row each.
 
-    `on_null`: what a message without a value becomes; `unknown_id`: whether an id that
-    the registry doesn't know refuses the window or the message; `part`: which of the
-    model's columns the messages hold; `records`: the names of the records that are
-    rows, none where the subjects of the topics say it; `other_records`: what messages
-    of others become; `written_with`: which of the columns say what of the schema
-    itself; `known`: schemas that needn't be asked for.
-    """  # noqa: E501
+    - `model`: the pandera model that has the columns; `part`: which of them are read
+      from these messages.
+    - `payloads`: the kind of the payloads; `subjects`: the subjects of their schemas.
+    - `on_null`: what a message without a value becomes.
+    - `unknown_id`: "fail" refuses the window if the registry doesn't know an id, "dead"
+      only the message.
+    - `records`: the names of the records that are rows; empty: the subjects tell.
+    - `other_records`: what messages of other records become.
+    - `written_with`: the columns that have something of the schema itself.
+    - `registry`: the registry to ask for schemas; `known`: schemas that needn't be asked
+      for.
+    """
 
     model: ModelReference
     payloads: Payloads
@@ -112,7 +122,7 @@ class ConfluentDecoder:
             do = "Add it to the schema, or take it out of decode.written_with; nothing was read."
             what = (
                 f"decode.written_with names {', '.join(wrong)}: the schema has no such String"
-                " column without aliases and a default"
+                " column without aliases and without a default"
             )
             raise SpecError(what, "spec", do)
         if self.written_with and len(columns.columns) == len(self.written_with):
@@ -121,35 +131,38 @@ class ConfluentDecoder:
                 " schema; nothing was read."
             )
             raise SpecError(
-                "decode.written_with names all columns of the value: none is left for what the"
-                " messages hold",
+                "decode.written_with names all columns of the value: none is left for the fields"
+                " of the messages",
                 "spec",
                 do,
             )
         return columns
 
     def asking(self, registry: SchemaRegistry) -> ConfluentDecoder:
-        """The same decoder with the registry that has its schemas."""
+        """Returns this decoder with the registry that has its schemas."""
         return replace(self, registry=registry)
 
     def foreseen(self, topics: Sequence[str]) -> Foreseen:
-        """The newest versions of the topics' subjects, and the record that they are of."""
+        """Asks for the newest versions of the topics' subjects, and finds their record."""
         if self.payloads.kind is None:
             return Foreseen(self, [])
         subjects = dict.fromkeys(subject for topic in topics for subject in self.subjects.of(topic))
-        found = {subject: self.asked.of_subject(subject, MOST_VERSIONS) for subject in subjects}
-        schemas = [schema for of_subject in found.values() for schema in of_subject]
+        versions = {subject: self.asked.of_subject(subject, MOST_VERSIONS) for subject in subjects}
+        schemas = [schema for of_subject in versions.values() for schema in of_subject]
         if self.records:
             return Foreseen(self, schemas)
         setting = "decode.records" if self.subjects.part == "value" else "decode.key.records"
         records = {
             subject: [names for one in of_subject for names in self._records(one)]
-            for subject, of_subject in found.items()
+            for subject, of_subject in versions.items()
         }
         return Foreseen(replace(self, records=record_of_subjects(records, setting)), schemas)
 
     def _records(self, schema: WriterSchema) -> list[frozenset[str]]:
-        """Of a schema that can't be used there are none: its messages are dead letters."""
+        """Returns the names of a schema's records.
+
+        A schema that can't be used has none: its messages will be dead letters.
+        """
         try:
             return self.payloads.records(schema) if schema.kind == self.payloads.kind else []
         except SpecError:
@@ -159,37 +172,38 @@ class ConfluentDecoder:
         return replace(self, known=tuple(known)) if self.payloads.kind is not None else self
 
     def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
-        """What stands in front of the values, or in the header, whatever refused them."""
+        """Reads the ids from the frames, whichever stage refused the messages."""
         del stages
         return schema_ids(messages, self.subjects.header, paths=self.payloads.paths)
 
     def open(self) -> Decode:
-        """A thread's machines are kept until the model's file changes."""
+        """Opens the decoder. A thread keeps its batch decoders until the model's file changes."""
         return self.open_telling(lambda _schema, _asked: None)
 
     def open_telling(self, tell: Tell) -> Decode:
+        # compiled code is loaded where it is used
         from windrow.ingest.formats.confluent.batch_decoder import (
             BatchDecoders,
             FramedBatchDecoder,
-        )  # compiled code is loaded where it is used
+        )
 
         recipe = replace(self, known=())
-        machines = built_of_model(
+        batch_decoders = built_of_model(
             recipe,
             self.model,
             lambda model: BatchDecoders(
                 self.payloads, self.part.of(Columns.of(model)), self.records, self.written_with
             ),
         )
-        self.payloads.check(machines.columns)
-        return FramedBatchDecoder(self, machines, tell).decode
+        self.payloads.check(batch_decoders.columns)
+        return FramedBatchDecoder(self, batch_decoders, tell).decode
 
     @property
     def asked(self) -> SchemaRegistry:
-        """The registry.
+        """Registry to ask.
 
         Raises:
-            BugError: nobody gave it one.
+            BugError: `asking` wasn't called.
         """
         if self.registry is None:
             raise BugError(

@@ -1,9 +1,9 @@
-"""Which schema each message of a batch names, and where its payload begins.
+"""Frames of messages: which schema each one names, and where its payload begins.
 
-The name is a header's value, where there is such a header, or the beginning of the
-message: a byte 0 and a number of four bytes, or a byte 1 and a GUID of sixteen.
-Protobuf's is followed by a path: which message of the schema it is, then which message
-in that, and so on.
+A frame is the value of a header if the message has that header, else the beginning of
+the message's value. It is a byte 0 and a number of four bytes, or a byte 1 and a GUID of
+16 bytes. For Protobuf a path follows: the number of a message in the schema, then the
+number of a message in that one, and so on.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ import pyarrow as pa
 from windrow.ingest.formats.shared.buffers import last_values, octets_of
 
 NULL, NAMELESS = -1, -2
-"""What stands in the place of a frame's number for a message without a value, and for
-one that names no schema.
-"""
+"""Instead of a frame's number: the message has no value, or it names no schema."""
 MOST_STEPS = 50
-"""Of a path: so deep nobody nests messages."""
+"""The most steps of a path; messages aren't nested that deep."""
 
 _NUMBER_END, _GUID_END = 5, 17
+"""The bytes of a frame with a number, and with a GUID, without a path."""
 
 
 class Frame(NamedTuple):
-    """What messages begin with: the schema's id, how many bytes lie before the payload,
-    and the path.
+    """Frame of messages.
+
+    - `id`: the schema's id, a number or a GUID.
+    - `skip`: how many bytes of the value are before the payload.
+    - `path`: the path to the message in the schema; for a message of a union of records
+      the number of its record.
     """
 
     id: str
@@ -41,9 +44,10 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Frames:
-    """The frames of a batch's messages.
+    """Frames of a batch's messages.
 
-    `numbers`: of each message its frame's place in `frames`, or `NULL` or `NAMELESS`.
+    `numbers`: for each message the place of its frame in `frames`, or `NULL` or
+    `NAMELESS`.
     """
 
     frames: list[Frame]
@@ -51,18 +55,18 @@ class Frames:
 
 
 def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
-    """Of messages whose values are framed, or that have the frame in a header of this name.
+    """Reads the frames of messages, from a header of this name or the beginning of the values.
 
-    `paths`: whether a path belongs to it.
+    `paths`: True if frames have a path.
     """
     values = messages.column("value")
     known: dict[Frame, int] = {}
     numbers = np.full(len(values), NAMELESS, np.int64)
     numbers[values.is_null().to_numpy(zero_copy_only=False)] = NULL
-    beside = last_values(messages.column("headers"), header)
-    named = beside.is_valid().to_numpy(zero_copy_only=False) & (numbers != NULL)
+    in_header = last_values(messages.column("headers"), header)
+    named = in_header.is_valid().to_numpy(zero_copy_only=False) & (numbers != NULL)
     for i in np.flatnonzero(named).tolist():
-        frame = _frame(beside[i].as_py(), paths=paths)
+        frame = _frame(in_header[i].as_py(), paths=paths)
         if frame is not None:
             numbers[i] = known.setdefault(frame._replace(skip=0), len(known))
     data, begins, ends = octets_of(values)
@@ -78,7 +82,7 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
     ids = np.zeros(len(numbered), np.uint32)
     for place in range(1, _NUMBER_END):
         ids = ids << np.uint32(8) | data[at + place]
-    if paths:  # of nearly all messages it is the schema's first one, which is a byte 0
+    if paths:  # nearly all messages have the path to the schema's first message, a byte 0
         first_one = (sizes[numbered] > _NUMBER_END) & (
             data[np.minimum(at + _NUMBER_END, len(data) - 1)] == 0
         )
@@ -109,15 +113,16 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
 def branches_of(
     values: pa.BinaryArray, skip: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Which type of a union each value is, by the number behind so many bytes, -1 if
-    there is none; and how many bytes that has.
+    """Reads the number of a union's type in each value, behind `skip` bytes.
+
+    Returns the numbers, -1 if a value has none, and how many bytes each number has.
     """
     data, begins, ends = octets_of(values, skip)
     numbers, sizes = np.full(len(values), -1, np.int64), np.ones(len(values), np.int64)
-    there = np.flatnonzero(begins < ends)
-    first = data[begins[there]].astype(np.int64)
-    numbers[there] = np.where(first < 128, first >> 1 ^ -(first & 1), -1)
-    for i in there[first >= 128].tolist():
+    not_empty = np.flatnonzero(begins < ends)
+    first = data[begins[not_empty]].astype(np.int64)
+    numbers[not_empty] = np.where(first < 128, first >> 1 ^ -(first & 1), -1)
+    for i in not_empty[first >= 128].tolist():
         number, end = _varint(data[begins[i] : min(begins[i] + 5, ends[i])].tobytes(), 0)
         if end > 0:
             numbers[i], sizes[i] = number, end
@@ -125,8 +130,9 @@ def branches_of(
 
 
 def schema_ids(messages: pa.RecordBatch, header: str, *, paths: bool) -> pa.StringArray:
-    """The id of the schema that each message names, null where it names none; the
-    arguments are those of `frames_of`.
+    """Returns the id of the schema that each message names, or null if it names none.
+
+    The arguments are those of `frames_of`.
     """
     found = frames_of(messages, header, paths=paths)
     ids = pa.array([frame.id for frame in found.frames], pa.string())
@@ -140,7 +146,7 @@ def _number(
     known: dict[Frame, int],
     make: Callable[[str], Frame],
 ) -> None:
-    """Give each message at some places its frame's number, by its id."""
+    """Sets the frames' numbers of the messages at some places, by their schema ids."""
     if len(ids) and (ids == ids[0]).all():
         numbers[places] = known.setdefault(make(str(ids[0])), len(known))
         return
@@ -152,7 +158,7 @@ def _number(
 
 
 def _frame(octets: bytes, *, paths: bool) -> Frame | None:
-    """The frame at the beginning of some bytes."""
+    """Reads the frame at the beginning of some bytes; None if they begin with none."""
     if octets[:1] == b"\x00" and len(octets) >= _NUMBER_END:
         id_, at = str(int.from_bytes(octets[1:_NUMBER_END], "big")), _NUMBER_END
     elif octets[:1] == b"\x01" and len(octets) >= _GUID_END:
@@ -174,7 +180,7 @@ def _frame(octets: bytes, *, paths: bool) -> Frame | None:
 
 
 def _varint(octets: bytes, at: int) -> tuple[int, int]:
-    """A zigzag number of at most 5 bytes, and where it ends, or -1."""
+    """Reads a zigzag number of at most 5 bytes; returns it, and the place after it, or -1."""
     number = 0
     for i, byte in enumerate(octets[at : at + 5] if at >= 0 else b""):
         number |= (byte & 127) << 7 * i

@@ -1,4 +1,4 @@
-"""Confluent's wire formats as formats of specs."""
+"""Confluent's wire formats in a spec: their settings for values and for keys."""
 
 from __future__ import annotations
 
@@ -23,61 +23,61 @@ if TYPE_CHECKING:
 
 
 class RegistryOptions(FinerOptions):
-    """What keys and values may say alike whose schemas are a registry's."""
+    """Settings that keys and values share if the registry is asked for their schemas."""
 
     by_schema: ClassVar[bool] = True
 
     unknown_id: Literal["dead", "fail"] = Field(
         default="dead",
         description=(
-            "What becomes of a schema id that the registry says it doesn't know: each message that"
+            "What happens if the registry says that it doesn't know a schema id: each message that"
             " names it is a dead letter, or the window is refused."
         ),
     )
     subject_name_strategy: Literal["topic", "record", "topic_record"] = Field(
         default="topic",
         description=(
-            "Under which subjects the schemas are, whose newest versions are asked for when a"
-            " window is planned: TOPIC-value (of keys TOPIC-key), RECORD, or TOPIC-RECORD. Others"
-            " are asked for when a message names them."
+            "The subjects of the schemas: TOPIC-value (for keys TOPIC-key), RECORD, or"
+            " TOPIC-RECORD. When a window is planned, the registry is asked for their newest"
+            " versions; it is asked for another schema when a message names it."
         ),
     )
     records: Annotated[tuple[Text, ...], Values("a list of names")] = Field(
         default=(),
         description=(
-            "The names of the records (of Protobuf: messages) that are rows: `shop.Order`, or"
-            " `Order` in any namespace. Without it, the one that all versions under the topic's"
-            " subject are of."
+            "The names of the records (in Protobuf: messages) that are rows: `shop.Order`, or"
+            " `Order` in any namespace. Without it, the record of all versions of the topic's"
+            " subject."
         ),
     )
 
     def subjects(self, part: Literal["key", "value"]) -> Subjects:
-        """Under which subjects the registry has the schemas."""
+        """Returns the subjects under which the registry has the schemas."""
         from windrow.ingest.registry.client import Subjects
 
         return Subjects(self.subject_name_strategy, self.records, part)
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Subjects that are named after records need their names."""
+        """Demands the records' names if subjects are named after them."""
         yield from super().conflicts(written)
         if written.get("subject_name_strategy") in {"record", "topic_record"} and not written.get(
             "records"
         ):
             yield (
                 ("records",),
-                "is missing: the strategy's subjects are named after records, by their full names",
+                "is missing: with this strategy subjects have the full names of records",
             )
 
 
 class RecordOptions(RegistryOptions):
-    """What values may say besides."""
+    """Settings that values have besides."""
 
     other_records: Literal["dead", "filter"] = Field(
         default="dead",
         description=(
-            "What becomes of messages of other records than `records`: each is a dead letter, or it"
-            " is only counted."
+            "What happens to messages of records other than `records`: each is a dead letter, or"
+            " it is only counted."
         ),
     )
 
@@ -88,32 +88,32 @@ class RecordOptions(RegistryOptions):
     ] = Field(
         default={},
         description=(
-            "String columns of the schema that say of each row which schema its message was written"
-            " with: the schema's id, or the full name of its record."
+            "String columns of the schema that say for each row which schema its message was"
+            " written with: the schema's id, or the full name of its record."
         ),
     )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Nothing is filtered by a guess, and each column comes from one place."""
+        """Refuses a column that comes from two places, and a filter without names of records."""
         yield from super().conflicts(written)
-        elsewhere = {
+        of_key_or_header = {
             *names_in(section_of(written, "key").get("fields")),
             *section_of(written, "headers"),
         }
-        twice = [name for name in section_of(written, "written_with") if name in elsewhere]
+        twice = [name for name in section_of(written, "written_with") if name in of_key_or_header]
         if twice:
             yield (
                 ("written_with",),
                 (
                     f"{', '.join(twice)}: comes from the key or a header already: take it out of"
-                    " one of them"
+                    " one of the two"
                 ),
             )
         if written.get("other_records") == "filter" and not written.get("records"):
             yield (
                 ("records",),
-                "is missing: other_records: filter needs the names of those that aren't filtered",
+                "is missing: other_records: filter needs the names of the records to keep",
             )
 
 
@@ -121,7 +121,7 @@ class AskingSection(RecordOptions, RowSection):
     """Values whose schemas the registry is asked for."""
 
     def payloads(self) -> Payloads:
-        """What lies behind the frames."""
+        """Returns the kind of the payloads behind the frames."""
         raise NotImplementedError
 
     def decoder(self, folder: Path) -> ConfluentDecoder:
@@ -144,7 +144,7 @@ class AskingKeySection(RegistryOptions, KeySection):
     """Keys whose schemas the registry is asked for."""
 
     def payloads(self) -> Payloads:
-        """What lies behind the frames."""
+        """Returns the kind of the payloads behind the frames."""
         raise NotImplementedError
 
     def decoder(self, model: ModelReference) -> ConfluentDecoder:
@@ -161,7 +161,7 @@ class AskingKeySection(RegistryOptions, KeySection):
 
 
 class AvroPayloadOptions(Section):
-    """Of payloads in Avro."""
+    """Gives a section payloads in Avro."""
 
     def payloads(self) -> Payloads:
         from windrow.ingest.formats.confluent.payloads import AvroPayloads
@@ -170,7 +170,7 @@ class AvroPayloadOptions(Section):
 
 
 class ProtobufPayloadOptions(Section):
-    """Of payloads in Protobuf."""
+    """Gives a section payloads in Protobuf."""
 
     def payloads(self) -> Payloads:
         from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
@@ -179,34 +179,33 @@ class ProtobufPayloadOptions(Section):
 
 
 class AvroConfluentSection(AvroPayloadOptions, AskingSection):
-    """Records in Avro's binary encoding, each behind the id of its schema in a registry."""
+    """Values that are a schema id and a record in Avro's binary encoding."""
 
     format: Literal["avro-confluent"] = Field(default="avro-confluent", description=VALUES)
 
 
 class AvroConfluentKeySection(AvroPayloadOptions, AskingKeySection):
-    """The same as keys."""
+    """Keys that are a schema id and a record in Avro's binary encoding."""
 
     format: Literal["avro-confluent"] = Field(default="avro-confluent", description=KEYS)
 
 
 class ProtobufConfluentSection(ProtobufPayloadOptions, AskingSection):
-    """Protobuf, each message behind the id of its schema in a registry, and which of
-    the schema's messages it is.
-    """
+    """Values that are a schema id, the place of a message in the schema, and such a message."""
 
     format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=VALUES)
 
 
 class ProtobufConfluentKeySection(ProtobufPayloadOptions, AskingKeySection):
-    """The same as keys."""
+    """Keys that are a schema id, the place of a message in the schema, and such a message."""
 
     format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=KEYS)
 
 
 class JsonSchemaConfluentSection(JsonOptions, RowSection):
-    """JSON documents, each behind the id of its schema in a registry, which isn't
-    asked: the pandera model judges them.
+    """Values that are a schema id and a JSON document.
+
+    The pandera model judges the documents; the registry isn't asked for the schemas.
     """
 
     format: Literal["json-schema-confluent"] = Field(
@@ -219,7 +218,7 @@ class JsonSchemaConfluentSection(JsonOptions, RowSection):
 
 
 class JsonSchemaConfluentKeySection(JsonOptions, KeySection):
-    """The same as keys."""
+    """Keys that are a schema id and a JSON document."""
 
     format: Literal["json-schema-confluent"] = Field(
         default="json-schema-confluent", description=KEYS

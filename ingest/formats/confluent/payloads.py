@@ -1,5 +1,6 @@
-"""What lies behind the frames: Avro and Protobuf by the schema that is named, or JSON,
-which needs none.
+"""Kinds of payloads behind the frames: how each makes a decoder of a schema and columns.
+
+Avro and Protobuf are decoded by the schema that the frame names, JSON without it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from windrow.ingest.formats.confluent.frame import Frame
 from windrow.ingest.formats.confluent.records import (
     OneOfSeveral,
     OtherRecord,
-    RecordMachine,
+    RecordDecoder,
     messages_in,
 )
 from windrow.ingest.formats.json.decoder import DOCUMENT, JsonEncoding, json_batch_decoder
@@ -36,13 +37,13 @@ _PLACE = "the schema"
 
 @dataclass(frozen=True)
 class AvroPayloads:
-    """Avro, one value a message."""
+    """Payloads in Avro: one value each."""
 
     kind: str = "AVRO"
     paths: bool = False
 
     def check(self, _columns: Columns) -> None:
-        """Which columns can come from a schema is said by that."""
+        """Accepts all columns: only a schema tells which can be read from it."""
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
         root = _root(schema, "value")
@@ -53,9 +54,9 @@ class AvroPayloads:
             if one is not None
         ]
 
-    def machine(
+    def batch_decoder(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
-    ) -> RecordMachine | OtherRecord | OneOfSeveral:
+    ) -> RecordDecoder | OtherRecord | OneOfSeveral:
         assert schema is not None
         root = _root(schema, columns.columns[0].name if len(columns.columns) == 1 else None)
         if not isinstance(root, AvroSchema) and not frame.path:
@@ -68,30 +69,28 @@ class AvroPayloads:
             return OtherRecord(written.root or "no record")
         read = resolved(written, found, records)
         fast, strict = AvroPass(read, found), StrictAvro(read, found)
-        return RecordMachine(
+        return RecordDecoder(
             BatchDecoder(columns.arrow_schema, fast, strict, defaults, frame.skip), written.root
         )
 
 
 @dataclass(frozen=True)
 class ProtobufPayloads:
-    """Protobuf: of the messages of the schema the one that the frame's path leads to."""
+    """Payloads in Protobuf: messages of the type that the frame's path names."""
 
     kind: str = "PROTOBUF"
     paths: bool = True
 
     def check(self, _columns: Columns) -> None:
-        """Which columns can come from a schema is said by that, but it takes the
-        compiler to say it.
-        """
+        """Accepts all columns, if the compiler for schemas is installed."""
         refuse_without_compiler("A schema of a registry")
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
         return [frozenset({name}) for name in messages_in(schema.text)]
 
-    def machine(
+    def batch_decoder(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
-    ) -> RecordMachine | OtherRecord:
+    ) -> RecordDecoder | OtherRecord:
         assert schema is not None
         types = compiled_text(schema.text, schema.references, _PLACE)
         kind = message_type(types, name_at(types, frame.path, _PLACE), _PLACE)
@@ -101,14 +100,14 @@ class ProtobufPayloads:
             return OtherRecord(kind.full_name)
         strict = StrictProtobuf(kind, found, "null")
         fast = ProtobufPass(kind, found)
-        return RecordMachine(
+        return RecordDecoder(
             BatchDecoder(columns.arrow_schema, fast, strict, defaults, frame.skip), kind.full_name
         )
 
 
 @dataclass(frozen=True)
 class JsonPayloads:
-    """JSON documents: the model judges them, whatever the registry's JSON Schema says."""
+    """Payloads in JSON. The pandera model judges them, and not the registry's JSON Schema."""
 
     encoding: JsonEncoding = DOCUMENT
     kind: None = None
@@ -118,14 +117,14 @@ class JsonPayloads:
         self.encoding.check(columns)
 
     def records(self, _schema: WriterSchema) -> list[frozenset[str]]:
-        """A document has no name."""
+        """Returns no names: a JSON document has no record."""
         return []
 
-    def machine(
+    def batch_decoder(
         self, _schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]
-    ) -> RecordMachine:
+    ) -> RecordDecoder:
         unknown, reading = self.encoding.unknown, self.encoding.reading
-        return RecordMachine(json_batch_decoder(columns, unknown, reading, frame.skip), "")
+        return RecordDecoder(json_batch_decoder(columns, unknown, reading, frame.skip), "")
 
 
 def _root(schema: WriterSchema, only: str | None) -> AvroSchema | list[AvroSchema | None]:
@@ -135,7 +134,10 @@ def _root(schema: WriterSchema, only: str | None) -> AvroSchema | list[AvroSchem
 def _is_other(
     names: Sequence[str], fields: Collection[str], columns: Columns, records: Sequence[str]
 ) -> bool:
-    """Whether a record isn't the table's: by its name, or as no column has a field in it."""
+    """Returns whether a record isn't the table's.
+
+    It isn't if it has none of the names in `records`, or no field for any column.
+    """
     if records and not is_one_of(names, records):
         return True
     return (

@@ -100,7 +100,7 @@ def descriptor_set(path: Path) -> bytes:
 
 @lru_cache(maxsize=16)
 def compiled_file(path: Path, _digest: str) -> bytes:
-    """Compiles a .proto file, once for each digest of what it is made of."""
+    """Compiles a .proto file, once for each digest of the files in its folder."""
     refuse_without_compiler(path.name)
     return by_protoc(path.parent, path.name, f"The Protobuf file {path}")
 

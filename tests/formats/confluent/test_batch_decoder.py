@@ -64,7 +64,7 @@ def decoder(*texts: str, **more: Any) -> ConfluentDecoder:
 
 @given(st.lists(st.integers(-1, COUNT - 1), max_size=60))
 def test_many_schemas_in_one_batch(schemas: list[int]) -> None:
-    """Whatever the order, more schemas than machines are kept: each row is its own
+    """Whatever the order, more schemas than decoders are kept: each row is its own
     message's, and what can't be read is a dead letter.
     """
     values = [b"?" if schema < 0 else message(schema, i) for i, schema in enumerate(schemas)]
@@ -75,15 +75,15 @@ def test_many_schemas_in_one_batch(schemas: list[int]) -> None:
         ]
 
 
-def test_machines_are_given_back() -> None:
-    """However many schemas a topic has, a thread keeps so many machines, and those that
+def test_decoders_are_given_back() -> None:
+    """However many schemas a topic has, a thread keeps so many decoders, and those that
     it used last.
     """
-    machines = BatchDecoders(AvroPayloads(), decoder().columns)
-    made = [machines.machine(schema, Frame(schema.id, 5)) for schema in avro(*TEXTS)]
-    assert len(machines._kept) == KEPT_DECODERS
-    assert machines.machine(avro(*TEXTS)[-1], Frame("1", 5)) is made[-1]
-    assert machines.machine(avro(*TEXTS)[0], Frame("1", 5)) is not made[0]
+    decoders = BatchDecoders(AvroPayloads(), decoder().columns)
+    made = [decoders.of(schema, Frame(schema.id, 5)) for schema in avro(*TEXTS)]
+    assert len(decoders._kept) == KEPT_DECODERS
+    assert decoders.of(avro(*TEXTS)[-1], Frame("1", 5)) is made[-1]
+    assert decoders.of(avro(*TEXTS)[0], Frame("1", 5)) is not made[0]
 
 
 def test_what_is_told_of_schemas() -> None:
@@ -189,7 +189,8 @@ def test_an_id_that_the_registry_does_not_know() -> None:
         (1, "value", "unknown_schema")
     ]
     with pytest.raises(
-        RefusedError, match=r"doesn't know schema id 9, which a value names \(decode, \w+\[0\]@1\)"
+        RefusedError,
+        match=r"schema id 9, which a message's value names \(decode, \w+\[0\]@1\)",
     ):
         decoder(*TEXTS[:1], unknown_id="fail").open()(valued([message(0, 0), framed(9, b"")]))
 

@@ -270,7 +270,7 @@ def test_a_schema_that_nests_too_deep_never_does() -> None:
             (0, "schema", "incompatible_schema")
         ]
     with pytest.raises(SpecError, match="contains too many types"):
-        ProtobufPayloads().machine(SCHEMAS[-1], Frame("13", 6, (0,)), decoder.columns, ())
+        ProtobufPayloads().batch_decoder(SCHEMAS[-1], Frame("13", 6, (0,)), decoder.columns, ())
 
 
 def test_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def test_the_record_of_the_topics_subject(schemas: tuple[Any, ...]) -> None:
     made = decoder(*schemas[:2], {})
     if schemas[1] is DELETED:
         with pytest.raises(
-            SpecError, match=r"Subject t-value .* holds several records: OrderCreated, UserDeleted"
+            SpecError, match=r"Subject t-value .* has several records: OrderCreated, UserDeleted"
         ) as refused:
             made.foreseen(["t"])
         assert "decode.records: [NAME]" in refused.value.do
@@ -250,7 +250,7 @@ def test_protobuf_messages() -> None:
     assert found.rows.to_pylist() == [{"id": 5, "name": ""}]
     assert dead(found) == [(1, "schema", "other_record"), (2, "schema", "other_record")]
     assert found.dead_detail[1].as_py().endswith("got shop.Created.Line")
-    with pytest.raises(SpecError, match="holds several records: Created, Deleted"):
+    with pytest.raises(SpecError, match="has several records: Created, Deleted"):
         ConfluentDecoder(made.model, ProtobufPayloads(), Subjects(), registry=registry).foreseen(
             ["t"]
         )

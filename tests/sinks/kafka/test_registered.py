@@ -5,6 +5,7 @@ makes of them.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.kafka.produce import create_topic
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
 from windrow.ingest.errors import BugError, SpecError, UnreachableError
-from windrow.ingest.registry.client import Registry, Strategy, Subjects
+from windrow.ingest.registry.client import Registry, Strategy, Subjects, client_of
 from windrow.ingest.registry.embedded import Fault, RegistryServer
 from windrow.ingest.sinks.kafka.registered import RegisteredFormat, RegisteredPart
 
@@ -69,14 +70,8 @@ def test_a_second_attempt_writes_the_same(schema_registry: RegistryServer) -> No
     registry = Registry(schema_registry.url)
     first = part().registered(ROWS, ["a"], registry)
     part().registered(ROWS.append(pa.field("more", pa.int64())), ["b"], registry)
-    SchemaRegistryClient.clear_caches(_client_of(registry))
+    SchemaRegistryClient.clear_caches(client_of(registry.revealed(), os.getpid()))
     assert part().registered(ROWS, ["a"], registry) == first
-
-
-def _client_of(registry: Registry) -> Any:
-    from windrow.ingest.registry.client import _Questions
-
-    return _Questions(registry)._client
 
 
 def test_without_registering(schema_registry: RegistryServer) -> None:
@@ -108,7 +103,7 @@ def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> Non
     schema_registry.ill = {"/subjects/a-value/versions": Fault(409, told)}
     with pytest.raises(
         SpecError,
-        match="subject a-value, and doesn't take it: 409: Schema being registered is incompatible",
+        match="refused the schema: 409: Schema being registered is incompatible",
     ):
         part().registered(ROWS, ["a"], Registry(schema_registry.url))
     schema_registry.ill = {"/subjects/a-value/versions": Fault(503)}
@@ -130,7 +125,7 @@ def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
     }
     with pytest.raises(
         SpecError,
-        match="whether the schema to write by is compatible with subject b-value, and says no",
+        match="the sink's schema isn't compatible with subject b-value",
     ):
         part().refuse_unregistrable(ROWS, ["a", "b"], registry)
     with pytest.raises(SpecError, match="doesn't have the sink's schema under subject a-value"):
@@ -150,10 +145,10 @@ def test_a_failure_says_whose_registry_it_is(schema_registry: RegistryServer) ->
     schema_registry.stop()
     with pytest.raises(UnreachableError) as refused:
         part().registered(ROWS, ["a"], registry)
-    assert (refused.value.stage, "Is sink.registry" in refused.value.do) == ("setup", True)
+    assert (refused.value.stage, "Check sink.registry" in refused.value.do) == ("setup", True)
     with pytest.raises(UnreachableError) as reading:
         Registry(schema_registry.url, retries=0).of_subject("a", 1)
-    assert (reading.value.stage, "Is source.registry" in reading.value.do) == ("decode", True)
+    assert (reading.value.stage, "Check source.registry" in reading.value.do) == ("decode", True)
 
 
 def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
@@ -245,9 +240,9 @@ def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
     schema_registry.ill = {
         f"/compatibility/subjects/{topic}-key/versions": Fault(200, b'{"is_compatible": false}')
     }
-    assert f"compatible with subject {topic}-key, and says no" in sink_check(stage, 2)["what"]
+    assert f"schema isn't compatible with subject {topic}-key" in sink_check(stage, 2)["what"]
     schema_registry.stop()
-    assert "Is sink.registry" in sink_check(stage, 3)["fix"]
+    assert "Check sink.registry" in sink_check(stage, 3)["fix"]
 
 
 def sink_check(stage: Stage, code: int) -> Any:
