@@ -268,7 +268,7 @@ def _version(committed: Committed) -> str:
 
 
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message that was refused.
+    """A message that was refused, with the reason.
 
     `key` and `value` only where they were asked for; `schema_id` only where its format names one.
     """

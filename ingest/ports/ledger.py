@@ -18,9 +18,9 @@ from windrow.ingest.model.writer_schema import WriterSchema
 
 
 class Ledger(Protocol):
-    """What was decided for each pipeline, kept by put-if-absent.
+    """Put-if-absent storage of frozen boundaries, plans, and copies of receipts.
 
-    That is its frozen boundaries and plans, its table and grid, and copies of receipts.
+    It also has the grid and the table of each pipeline.
     """
 
     def identity(self) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """Some columns of a schema, as one part of the messages has them.
+    """The columns of a schema that come from a message's key, or from its value.
 
     - `only`: these columns, in this order; None: all of the schema's except `without`.
     - `prefix`: what the schema puts before the names that they have in the messages.

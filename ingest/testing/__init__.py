@@ -1,1 +1,1 @@
-"""Public twins for tests: in-memory broker and table, and the checker."""
+"""Public test doubles: a cluster, a table and an engine in memory, and the checker."""

@@ -1,17 +1,18 @@
-"""An in-memory Kafka cluster for tests, with the answers of the real one:
-`ports.broker.Broker`, and methods that write to its logs.
+"""A Kafka cluster in memory, for tests, with the answers of a real one.
 
-    broker = MemoryBroker() broker.create_topic("orders", partitions=2)
-    broker.produce(TopicPartition("orders", 0), b"{}", timestamp=datetime(2026, 1, 2,
-    tzinfo=UTC))
-    with broker.transaction() as transaction:       # commits, or aborts if the block raises
-        broker.produce(TopicPartition("orders", 1), b"{}", transaction=transaction)
-    reader = MemoryReader(broker)                   # windrow.ingest.testing.reader
-    dirty = broker.at("read_uncommitted")           # the same cluster, asked and read without
-                            regard to transactions
+`MemoryBroker` is a `ports.broker.Broker`, with methods that write to its logs:
 
-The same contract suite runs on it and on real Kafka. Safe to use from several threads
-of one process.
+    broker = MemoryBroker()
+    broker.create_topic("orders", partitions=2)
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    broker.produce(first, b"{}", timestamp=datetime(2026, 1, 2, tzinfo=UTC))
+    with broker.transaction() as transaction:    # aborts if the block raises
+        broker.produce(second, b"{}", transaction=transaction)
+    reader = MemoryReader(broker)                # windrow.ingest.testing.reader
+    dirty = broker.at("read_uncommitted")        # the same cluster at this isolation level
+
+The same contract suite runs on it and on real Kafka. Several threads of one process may
+use it.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_gro
 
 
 def wall_clock() -> int:
-    """Now, in epoch milliseconds."""
+    """The time now, in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def _milliseconds(moment: datetime) -> int:
-    """The first millisecond at or after the moment."""
+    """The first epoch millisecond at or after an instant."""
     return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
@@ -69,22 +70,17 @@ class _Topic:
 
 
 class MemoryBroker:
-    """A cluster in memory.
+    """A cluster in memory, at read_committed.
 
-    `clock` (epoch milliseconds) stamps what a broker stamps: transaction markers,
-    messages of a topic with append time, and messages sent without a timestamp of their
-    own. `isolation` is that of all answers, and of what is fetched.
+    `clock` (epoch milliseconds) gives the timestamps that a broker sets: those of
+    transaction markers, of messages of a topic with append time, and of messages that
+    are sent without one.
     """
 
-    def __init__(
-        self,
-        cluster_id: str = "memory",
-        clock: Callable[[], int] = wall_clock,
-        isolation: Isolation = "read_committed",
-    ) -> None:
+    def __init__(self, cluster_id: str = "memory", clock: Callable[[], int] = wall_clock) -> None:
         self._cluster_id = cluster_id
         self._clock = clock
-        self._isolation = isolation
+        self._isolation: Isolation = "read_committed"
         self._topics: dict[str, _Topic] = {}
         self._groups: dict[str, dict[TopicPartition, int]] = {}
         self._refusing: dict[str, str] = {}
@@ -103,14 +99,14 @@ class MemoryBroker:
 
     def topic(self, name: str) -> TopicInfo:
         with self._lock:
-            found = self._topic(name)
+            topic = self._topic(name)
             return TopicInfo(
                 name,
-                found.topic_id,
-                len(found.logs),
-                found.compacted,
-                found.retention_ms,
-                found.append_time,
+                topic.topic_id,
+                len(topic.logs),
+                topic.compacted,
+                topic.retention_ms,
+                topic.append_time,
             )
 
     def names(self) -> list[str]:
@@ -164,17 +160,17 @@ class MemoryBroker:
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
         with self._lock:
             logs = {tp: self._log(tp) for tp in tps}
-            found = {
+            entries = {
                 tp: log.first_at_or_after(_milliseconds(moment), log.limit(self._isolation))
                 for tp, log in logs.items()
             }
             return {
                 tp: None if e is None else OffsetAndEpoch(e.offset, e.epoch)
-                for tp, e in found.items()
+                for tp, e in entries.items()
             }
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """In chunks that grow, as the real one's do."""
+        """The chunks grow, as those of the real broker do."""
         size = _FIRST_CHUNK
         while start < stop:
             entries, start = self.fetch(tp, start, stop, size)
@@ -188,10 +184,9 @@ class MemoryBroker:
                 )
 
     def end_of_epoch(self, tp: TopicPartition, epoch: int) -> int:
-        """Where the messages of a leader epoch, and of those before it, end: what a
-        real consumer asks before it reads.
+        """The offset at which the messages of a leader epoch and of earlier ones end.
 
-        For readers.
+        A real consumer asks for it before it reads. For readers.
         """
         with self._lock:
             return self._log(tp).end_of(epoch)
@@ -199,17 +194,15 @@ class MemoryBroker:
     def fetch(
         self, tp: TopicPartition, start: int, stop: int, most: int = _CHUNK
     ) -> tuple[list[Entry], int]:
-        """What [start, stop) holds, at most `most` entries of it, and where to go on.
+        """At most `most` entries of [start, stop), and the offset to go on at.
 
-        For readers; nothing is filtered.
-
-        Under read_uncommitted a message's transaction is left out: it is visible, and
-        not aborted, whatever becomes of it.
+        For readers; nothing is filtered. With read_uncommitted a message's transaction
+        is left out: the message is visible, and not aborted.
 
         Raises:
             DataLossError: `start` lies before the log's start, or beyond its end.
-            UnreachableError: the piece would reach beyond the stable end: a real
-                consumer would wait there in vain.
+            UnreachableError: `stop` lies beyond the stable end: a real consumer would
+                wait for ever.
         """
         with self._lock:
             log = self._log(tp)
@@ -236,14 +229,14 @@ class MemoryBroker:
         retention_ms: int | None = _WEEK_MS,
         append_time: bool = False,
     ) -> TopicInfo:
-        """A new topic.
+        """Creates a topic.
 
-        `retention_ms` and `compacted` are only reported: nothing vanishes by itself.
+        `retention_ms` and `compacted` are only reported: no message vanishes by itself.
         `append_time`: the broker stamps every message.
         """
         with self._lock:
             if name in self._topics:
-                msg = f"topic {name} is there already"
+                msg = f"topic {name} exists already"
                 raise ValueError(msg)
             topic_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             self._topics[name] = _Topic(
@@ -256,9 +249,10 @@ class MemoryBroker:
             return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Remove the topic, and what groups committed for it.
+        """Deletes a topic, and what groups committed for it.
 
-        Made again under the same name it has another id and starts at offset 0.
+        A topic that is created again under the same name has another id and starts at
+        offset 0.
         """
         with self._lock:
             self._topic(name)
@@ -269,7 +263,10 @@ class MemoryBroker:
                 }
 
     def recreate_topic(self, name: str, partitions: int = 1) -> TopicInfo:
-        """Delete the topic and make it again with the same settings: empty, and with another id."""
+        """Deletes a topic and creates it again with the same settings.
+
+        It is empty, and has another id.
+        """
         with self._lock:
             old = self._topic(name)
             self.delete_topic(name)
@@ -282,7 +279,7 @@ class MemoryBroker:
             )
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Grow the topic to `total` partitions."""
+        """Grows a topic to `total` partitions."""
         with self._lock:
             logs = self._topic(name).logs
             if total <= len(logs):
@@ -300,10 +297,10 @@ class MemoryBroker:
         headers: Headers = (),
         transaction: MemoryTransaction | None = None,
     ) -> int:
-        """Append one message; its offset.
+        """Appends a message; returns its offset.
 
         `timestamp`: an aware datetime, epoch milliseconds, `NO_TIMESTAMP`, or None for
-        now. In a transaction the message is undecided until that ends.
+        now. A message in a transaction is undecided until the transaction ends.
         """
         with self._lock:
             stamp, kind = self._stamp(timestamp, append_time=self._topic(tp.topic).append_time)
@@ -314,46 +311,49 @@ class MemoryBroker:
             return self._log(tp).message(stamp, kind, key, value, tuple(headers), state)
 
     def transaction(self) -> MemoryTransaction:
-        """A new, open transaction; as a context manager it commits at the end and
-        aborts on an exception.
+        """Begins a transaction.
+
+        As a context manager it commits at the end, and aborts on an exception.
         """
         return MemoryTransaction(self._end)
 
     def delete_records(self, tp: TopicPartition, before: int) -> None:
-        """Move the log's start, as retention does."""
+        """Moves the log's start, as retention does."""
         with self._lock:
             self._log(tp).delete_before(before)
 
     def compact(self, tp: TopicPartition) -> None:
-        """Keep the newest message of each key, drop aborted messages."""
+        """Keeps the newest message of each key; removes aborted messages."""
         with self._lock:
             self._log(tp).compact()
 
     def remove(self, tp: TopicPartition, offsets: Collection[int]) -> None:
-        """Empty exactly these offsets: a gap such as compaction leaves."""
+        """Removes exactly these offsets, which leaves gaps as compaction does."""
         with self._lock:
             self._log(tp).remove(offsets)
 
     def elect(self, tp: TopicPartition) -> int:
-        """A clean change of leader: nothing is lost, the leader epoch grows by one."""
+        """Elects a leader cleanly: nothing is lost, and the leader epoch grows by one."""
         with self._lock:
             return self._log(tp).elect()
 
     def truncate(self, tp: TopicPartition, end: int) -> None:
-        """An unclean change of leader: the log's end goes back to `end`, what lay
-        behind it is lost, and the leader epoch grows by one.
+        """Elects a leader uncleanly: the log is cut off at `end`.
+
+        The leader epoch grows by one.
         """
         with self._lock:
             self._log(tp).truncate(end)
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets, as a consumer of the group does."""
+        """Commits offsets, as a consumer of the group does."""
         with self._lock:
             self._groups.setdefault(group, {}).update(offsets)
 
     def refuse_publish(self, group: str, why: str | None) -> None:
-        """From now on `publish` to the group fails for this reason, as where consumers
-        are at work in it; None: it works again.
+        """Makes `publish` to a group fail for a reason; None: it works again.
+
+        The real one fails while consumers of the group are running.
         """
         with self._lock:
             if why is None:
@@ -387,8 +387,8 @@ class MemoryBroker:
                 log.mark(state, self._clock())
 
     def _unknown(self, tp: TopicPartition) -> str | None:
-        there = tp.topic in self._topics and tp.partition < len(self._topics[tp.topic].logs)
-        return None if there else "there is no such topic or partition"
+        exists = tp.topic in self._topics and tp.partition < len(self._topics[tp.topic].logs)
+        return None if exists else "there is no such topic or partition"
 
     def _topic(self, name: str) -> _Topic:
         if name not in self._topics:
@@ -401,7 +401,7 @@ class MemoryBroker:
         if tp.partition >= len(logs):
             what = f"topic {tp.topic} has {len(logs)} partitions"
             raise SpecError(
-                what, "plan", "Ask for a partition that is there.", tp.topic, tp.partition
+                what, "plan", "Ask for a partition that exists.", tp.topic, tp.partition
             )
         return logs[tp.partition]
 
@@ -413,7 +413,7 @@ def _lost(tp: TopicPartition, start: int, log: PartitionLog) -> NoReturn:
 
 
 class MemoryTransaction:
-    """A transaction over any topic-partitions of a `MemoryBroker`; made by its `transaction()`.
+    """A transaction over topic-partitions of a `MemoryBroker`.
 
     Its end leaves one marker in each topic-partition that it wrote to, stamped by the
     broker's clock.
@@ -424,15 +424,15 @@ class MemoryTransaction:
         self._end = end
 
     def commit(self) -> None:
-        """Make its messages visible."""
+        """Makes its messages visible."""
         self._end(self.state, "committed")
 
     def abort(self) -> None:
-        """Abort it: its messages stay invisible."""
+        """Aborts it: its messages stay invisible."""
         self._end(self.state, "aborted")
 
     def __enter__(self) -> Self:
-        """The transaction itself."""
+        """Returns the transaction."""
         return self
 
     def __exit__(
@@ -441,5 +441,5 @@ class MemoryTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Commit, or abort after an exception."""
+        """Commits, or aborts after an exception."""
         self._end(self.state, "committed" if kind is None else "aborted")

@@ -1,10 +1,9 @@
-"""The checker: holds what a table says against what was produced.
+"""The checker: compares a table with the messages that were produced.
 
-Pure; it knows nothing of how the table was written.
-
-It asks, as Jepsen's queue checkers do: is anything lost, there twice, invented, or out
-of order? And of windrow's own promises: does each receipt say what the data says, do
-the counters add up, do the windows tile?
+Pure; it knows nothing about how the table was written. It asks what Jepsen's queue
+checkers ask: is anything lost, duplicated, invented, or out of order? And it checks
+windrow's own promises: does each receipt match the data, do the counters add up, do the
+windows tile?
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.source.enumerator.tiling import between
 
 Place = tuple[TopicPartition, int]
-"""A message: its topic-partition and offset."""
+"""The place of a message: its topic-partition and offset."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """All that is wrong, as sentences and coordinates; nothing is cut off."""
+    """All problems, as sentences and places; none is left out."""
 
     lost: tuple[Place, ...] = ()
     duplicated: tuple[Place, ...] = ()
@@ -38,7 +37,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """True if there are no problems."""
         return self == Report()
 
     def __str__(self) -> str:
@@ -75,22 +74,22 @@ def check(
     content: str | None = None,
     metadata: Mapping[str, str] = DEFAULT,
 ) -> Report:
-    """Compare a table with what was produced.
+    """Compares a table with the messages that were produced.
 
     Args:
-        produced: per topic-partition the visible messages that the committed windows
-            cover, without those that the pipeline drops or filters, and
-            without those that were gone before they could be read: offset -> what
-            identifies the row made of it (ignored without `content`); of several rows,
-            a tuple of what identifies each.
-        pieces: the table's rows (`_topic, _partition, _offset, _window` at least), cut
-            so that each piece keeps the order it is stored in.
+        produced: for each topic-partition the visible messages that the committed
+            windows cover, without those that the pipeline drops or filters, and without
+            those that were gone before they could be read: offset -> the identity of
+            the row made of it (ignored without `content`); for several rows, a tuple of
+            their identities.
+        pieces: the table's rows (at least `_topic, _partition, _offset, _window`), cut
+            so that each piece has its rows in the order in which they are stored.
         dead: the dead letters that readers see, with the same columns.
-        receipts: what the sink says it holds.
-        content: the column that is to equal what identifies each row.
-        metadata: what the table calls its metadata columns; dead letters have names of
-            their own. Where a message may become several rows, `ordinal` must be among
-            them: it tells these from a row that is there twice.
+        receipts: the receipts that the sink returns.
+        content: the column that must equal the identity of each row.
+        metadata: the table's names of metadata columns; dead letters have names of
+            their own. If a message may become several rows, `ordinal` must be among
+            them: it distinguishes these from duplicates.
     """
     split_rows = [list(_rows(piece, metadata, content)) for piece in pieces]
     rows = [row for piece in split_rows for row in piece]
@@ -177,18 +176,18 @@ def _out_of_order(piece: Sequence[_Row]) -> Iterator[Place]:
 
 
 def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) -> Iterator[str]:
-    """Does each receipt count what is there, and does each row lie in a range of its own window?"""
-    there = Counter(row.window for row in rows)
+    """Compares each receipt's counts with the rows, and each row with its window's ranges."""
+    held = Counter(row.window for row in rows)
     for r in receipts:
         said = sum(s.rows_staged if kind == "rows" else s.dead_staged for s in r.splits)
-        if said != there.get(r.window.key, 0):
+        if said != held.get(r.window.key, 0):
             yield (
                 f"window {r.window.key}: the receipt says {said} {kind}, the table holds"
-                f" {there.get(r.window.key, 0)}"
+                f" {held.get(r.window.key, 0)}"
             )
     ranges = {r.window.key: r.plan.splits for r in receipts}
-    for window in sorted(there.keys() - ranges.keys()):
-        yield f"window {window}: {there[window]} {kind}, but no receipt"
+    for window in sorted(held.keys() - ranges.keys()):
+        yield f"window {window}: {held[window]} {kind}, but no receipt"
     for row in rows:
         tp, offset = row.place
         if row.window in ranges and not any(
@@ -198,7 +197,7 @@ def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) 
 
 
 def _sums(receipt: Receipt) -> Iterator[str]:
-    """The identities of one receipt: by split, in total, and of its plan."""
+    """Checks the sums of one receipt: by split, in total, and against its plan."""
     key, total = receipt.window.key, receipt.counts
     for s in receipt.splits:
         place = f"window {key}, {s.topic}[{s.partition}] {s.start} to {s.stop}"
@@ -240,7 +239,7 @@ def _sums(receipt: Receipt) -> Iterator[str]:
 
 
 def _tiles(plan: Plan) -> Iterator[str]:
-    """A plan's splits cover exactly what lies between its boundaries."""
+    """Checks that a plan's splits cover exactly the offsets between its boundaries."""
     ranges = between(plan.start, plan.stop)
     for tp in sorted(ranges.keys() | {s.tp for s in plan.splits}):
         at, stop = (mark.offset for mark in ranges[tp]) if tp in ranges else (0, 0)
@@ -256,8 +255,10 @@ def _tiles(plan: Plan) -> Iterator[str]:
 
 
 def _tiling(receipts: Sequence[Receipt]) -> Iterator[str]:
-    """Between windows: no shared offset anywhere, no gap where two windows touch, no
-    micro-batch that is not there.
+    """Compares windows with each other.
+
+    No two share an offset, no gap lies between two that touch, and no micro-batch is
+    missing.
     """
     ranges = sorted((c, r.window.key) for r in receipts for c in covered(r.plan))
     for (a, one), (b, other) in pairwise(ranges):
@@ -280,9 +281,9 @@ def _tiling(receipts: Sequence[Receipt]) -> Iterator[str]:
 def _tears(
     stop: Boundary, start: Boundary
 ) -> Iterator[tuple[TopicPartition, int | None, int | None]]:
-    """Differences between two boundaries of one label.
+    """The differences between two boundaries of one label.
 
-    After a rebase (topics are others, or left out) only those that stay have to agree.
+    After a rebase only the topics that stay have to agree.
     """
     ids, others = ({t.topic: (b.cluster_id, t.topic_id) for t in b.topics} for b in (stop, start))
     same = {topic for topic in ids if others.get(topic) == ids[topic]}

@@ -1,5 +1,6 @@
-"""A topic for dead letters in memory: `ports.dead_topic.DeadTopic` without Kafka, with
-its fence, and with its forgetting.
+"""A topic for dead letters in memory: a `ports.dead_topic.DeadTopic` without Kafka.
+
+It fences publish attempts, and can forget, as the real one does.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from windrow.ingest.model.window import Window
 
 
 class MemoryDeadTopic:
-    """A topic in this process.
+    """A topic for dead letters in this process.
 
-    `letters`: what readers of committed messages see; `marks`: the attempts that it remembers.
+    `letters`: what readers of committed messages see. `marks`: the attempts that the
+    topic remembers as published.
     """
 
     def __init__(self, name: str, *, is_there: bool = True) -> None:
@@ -42,7 +44,7 @@ class MemoryDeadTopic:
             )
 
     def remembers(self) -> timedelta:
-        """As Kafka does by default, or until `marks` are taken away."""
+        """A week, which is Kafka's default; tests remove `marks` to make it forget."""
         return timedelta(days=7)
 
     @contextmanager
@@ -58,10 +60,10 @@ class MemoryDeadTopic:
     def settle(
         self, attempt: tuple[Window, str], epoch: int, letters: list[dict[str, Any]]
     ) -> None:
-        """Takes the dead letters and their mark, unless a later publish attempt has begun.
+        """Adds dead letters and their mark, unless a later publish attempt has begun.
 
         Raises:
-            UnreachableError: one has.
+            UnreachableError: a later one has begun.
         """
         with self._lock:
             if self._epochs[attempt] != epoch:
@@ -75,7 +77,7 @@ class MemoryDeadTopic:
 
 
 class MemoryPublishAttempt:
-    """`ports.dead_topic.PublishAttempt` in memory."""
+    """A `ports.dead_topic.PublishAttempt` in memory."""
 
     def __init__(self, topic: MemoryDeadTopic, attempt: tuple[Window, str], epoch: int) -> None:
         self._topic, self._attempt, self._epoch = topic, attempt, epoch

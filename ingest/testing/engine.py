@@ -1,5 +1,6 @@
-"""An engine without Spark, for tests and for trying windrow out: the tasks run in this
-process, one after the other.
+"""An engine without Spark, for tests and for trying windrow out.
+
+The tasks run in this process, one after the other.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.runner.spark.outcome import brought_back, tried
 
 TRIES = 4
-"""Tries of a task whose worker dies, as on Spark."""
+"""The number of tries of a task whose worker dies, as on Spark."""
 
 
 class WorkerDiedError(BaseException):
-    """Raised by a task of a test: its worker is gone, as one that was killed.
+    """Raised by a test's task to act as if its worker had been killed.
 
-    No Exception, so that no step catches it.
+    It is no Exception, so that no step catches it.
     """
 
 
 class LocalEngine:
-    """`ports.engine.Engine` in this process.
+    """A `ports.engine.Engine` in this process.
 
-    Tasks and results travel as they would between processes, each try with a task of its own.
+    Tasks and results are pickled as between processes, and each try has a copy of the
+    task.
     """
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
@@ -43,10 +45,10 @@ class LocalEngine:
 
 
 def _outcome(packed: bytes, split: Split) -> str:
-    """The result of the first try that survived."""
+    """The result of the first try that survives."""
     for _ in range(TRIES):
         try:
-            return tried(pickle.loads(packed), split)  # our own, of a moment ago  # noqa: S301
+            return tried(pickle.loads(packed), split)  # pickled above  # noqa: S301
         except WorkerDiedError:
             continue
     do = "Nothing was committed. Run the window again."

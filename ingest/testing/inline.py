@@ -1,5 +1,6 @@
-"""For sinks of small windows, which need no files: committables hold the rows
-themselves, as Arrow IPC in base64.
+"""Staging without files, for sinks of small windows.
+
+Committables hold the rows themselves, as Arrow IPC in base64.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from windrow.ingest.sinks.staging import Layout
 
 
 class InlineStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable. `window`: the key of the window that the rows are of, for the window's column."""
+    """Makes stagers. Picklable. `window` is the value of the window column."""
 
     layout: Layout
     window: str
 
     def __call__(self, split: Split) -> InlineStager:
-        """A stager of its own for each attempt."""
+        """Makes a stager for one attempt at a split."""
         return InlineStager(self, split)
 
 
@@ -40,7 +41,7 @@ class InlineStager:
             self._batches.append(self._made_by.layout.batch(rows, messages, self._split))
 
     def finish(self) -> Staging:
-        """One committable, or none for no rows."""
+        """Returns one committable, or none without rows."""
         if not self._batches:
             return Staging()
         table = pa.Table.from_batches(self._batches)
@@ -53,11 +54,11 @@ class InlineStager:
         return Staging(table.num_rows, whole, (base64.b64encode(out.getvalue()).decode(),))
 
     def discard(self) -> None:
-        """Nothing was written anywhere."""
+        """Does nothing: nothing was written."""
 
 
 def tables(committables: Sequence[str]) -> tuple[pa.Table, ...]:
-    """The rows that committables hold, each with its window's column."""
+    """The rows in committables, with the window's column."""
     return tuple(map(_table, committables))
 
 

@@ -1,11 +1,8 @@
-"""One topic-partition of the in-memory broker: what is stored, and what of it is
-decided and visible.
+"""The log of one topic-partition of the in-memory broker.
 
-No I/O, no clock.
-
-The rules are Kafka's own: a transaction ends in a marker that takes an offset of its
-own; the last stable offset stops at the first offset of the earliest open transaction;
-offsets that compaction or retention emptied are never given again.
+No I/O, no clock. The rules are Kafka's own: a transaction ends in a marker that takes
+an offset of its own; the last stable offset is at most the first offset of the earliest
+open transaction; offsets that compaction or retention emptied are never given again.
 """
 
 from __future__ import annotations
@@ -26,16 +23,20 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(eq=False)
 class TransactionState:
-    """Shared by all entries that a transaction wrote, so that its end decides them all at once."""
+    """The state of a transaction, shared by all entries that it wrote.
+
+    So its end decides all of them at once.
+    """
 
     status: Literal["open"] | Ended = "open"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one offset holds: a message, or a transaction's marker.
+    """The content of one offset: a message, or a transaction's marker.
 
-    `timestamp` in epoch milliseconds, `NO_TIMESTAMP` for none; its type by librdkafka's number.
+    `timestamp` is in epoch milliseconds, or `NO_TIMESTAMP`; its type is librdkafka's
+    number.
     """
 
     offset: int
@@ -50,14 +51,14 @@ class Entry:
 
     @property
     def visible(self) -> bool:
-        """Whether a read_committed consumer sees it."""
+        """True if a read_committed consumer sees it."""
         return not self.marker and (
             self.transaction is None or self.transaction.status == "committed"
         )
 
     @property
     def aborted(self) -> bool:
-        """Whether it is a message (no marker) of an aborted transaction."""
+        """True if it is a message, not a marker, of an aborted transaction."""
         return (
             not self.marker
             and self.transaction is not None
@@ -73,22 +74,24 @@ class PartitionLog:
     end: int = 0
     epoch: int = 0
     begun: list[tuple[int, int]] = field(default_factory=list)
-    """The leader epochs after the first, each with where it began."""
+    """The leader epochs after the first one, each with the offset at which it began."""
     entries: list[Entry] = field(default_factory=list)
     highest: list[int] = field(default_factory=list)
-    """Beside each entry the highest timestamp up to there: it only rises, so that an
-    instant is found by bisection.
+    """For each entry the highest timestamp up to there.
+
+    It only rises, so that an instant can be found by bisection.
     """
     first_open: dict[TransactionState, int] = field(default_factory=dict)
 
     @property
     def stable_end(self) -> int:
-        """The last stable offset: everything below is decided."""
+        """The last stable offset: every message below is committed or aborted."""
         return min(self.first_open.values(), default=self.end)
 
     def limit(self, isolation: Isolation) -> int:
-        """Where a consumer of this isolation level stops: the last stable offset, or
-        the high watermark.
+        """The offset at which a consumer of this isolation level stops.
+
+        It is the last stable offset, or the high watermark.
         """
         return self.stable_end if isolation == "read_committed" else self.end
 
@@ -101,7 +104,7 @@ class PartitionLog:
         headers: Headers,
         transaction: TransactionState | None,
     ) -> int:
-        """Append a message; its offset."""
+        """Appends a message; returns its offset."""
         if transaction is not None:
             self.first_open.setdefault(transaction, self.end)
         return self._append(
@@ -109,25 +112,23 @@ class PartitionLog:
         )
 
     def mark(self, transaction: TransactionState, timestamp: int) -> int:
-        """Append the marker that ends a transaction here; its offset."""
+        """Appends the marker that ends a transaction here; returns its offset."""
         del self.first_open[transaction]
         return self._append(
             Entry(self.end, timestamp, 1, self.epoch, transaction=transaction, marker=True)
         )
 
     def between(self, start: int, stop: int, most: int | None = None) -> list[Entry]:
-        """All entries of [start, stop), markers and aborted messages among them; at
-        most the first `most` of them.
-        """
+        """The entries of [start, stop), markers and aborted messages too; at most `most`."""
         first, last = self._index(start), self._index(stop)
         return self.entries[first : last if most is None else min(last, first + most)]
 
     def first_at_or_after(self, timestamp: int, limit: int) -> Entry | None:
-        """The first entry stamped at or after the timestamp, if it lies below the limit.
+        """The first entry with at least this timestamp, if it lies below the limit.
 
-        Kafka looks the entry up in the whole log and then drops it if it lies beyond
-        what the isolation level may see; it doesn't look on, because all that follows
-        lies beyond too.
+        Kafka looks the entry up in the whole log, and drops it if it lies beyond the
+        offset that the isolation level may see. It doesn't look further, because all
+        later entries lie beyond too.
         """
         index = bisect_left(self.highest, timestamp)
         return (
@@ -137,22 +138,24 @@ class PartitionLog:
         )
 
     def end_of(self, epoch: int) -> int:
-        """Kafka's answer to OffsetForLeaderEpoch: where the messages of this epoch and
-        of those before end; not below the log's start.
+        """Kafka's OffsetForLeaderEpoch: the end of this epoch and of earlier ones.
+
+        It is never below the log's start.
         """
         return max(
             self.start, next((first for later, first in self.begun if later > epoch), self.end)
         )
 
     def elect(self) -> int:
-        """A new leader begins its epoch at the end of what it has; the epoch."""
+        """Begins a new leader epoch at the log's end; returns it."""
         self.epoch += 1
         self.begun.append((self.epoch, self.end))
         return self.epoch
 
     def delete_before(self, offset: int) -> None:
-        """What retention and a deletion of records do: the log starts at `offset`, if
-        that is further on than it did.
+        """Moves the log's start to `offset`, unless it is further on already.
+
+        Retention and a deletion of records do that.
         """
         if not 0 <= offset <= self.end:
             msg = f"can't delete before {offset}: the log ends at {self.end}"
@@ -161,8 +164,10 @@ class PartitionLog:
         self._keep(self.entries[self._index(self.start) :])
 
     def truncate(self, end: int) -> None:
-        """What an unclean election of a leader does: what lay at `end` or beyond is
-        lost, its offsets are given again, the epoch grows.
+        """Cuts the log off at `end`, as an unclean leader election does.
+
+        Entries from there on are lost, their offsets are given again, and the epoch
+        grows.
         """
         if not self.start <= end <= self.end:
             msg = f"can't truncate to {end}: the log holds {self.start} to {self.end}"
@@ -176,15 +181,15 @@ class PartitionLog:
         self.elect()
 
     def remove(self, offsets: Collection[int]) -> None:
-        """Empty these offsets, as compaction does."""
+        """Removes these offsets, as compaction does."""
         gone = set(offsets)
         self._keep([e for e in self.entries if e.offset not in gone])
 
     def compact(self) -> None:
-        """Keep the newest message of each key; drop aborted messages.
+        """Keeps the newest message of each key; removes aborted messages.
 
-        Markers stay, and so does all from the last decided entry on, which the cleaner
-        doesn't touch.
+        Markers stay, and so does everything from the last decided entry on, which
+        Kafka's cleaner doesn't touch.
         """
         clean = self.between(self.start, self.stable_end)[:-1]
         newest = {e.key: e.offset for e in self.between(self.start, self.stable_end) if e.visible}

@@ -1,6 +1,4 @@
-"""The in-memory broker's reader: `ports.reader.Reader` on a `MemoryBroker`, in the same
-process only.
-"""
+"""A reader of the in-memory broker: a `ports.reader.Reader` in the broker's process."""
 
 from __future__ import annotations
 
@@ -23,9 +21,9 @@ _readers: WeakValueDictionary[str, MemoryReader] = WeakValueDictionary()
 class MemoryReader:
     """Reads splits of a `MemoryBroker`, at the broker's isolation level.
 
-    `plan`: None asks for no particular cluster and topics, and takes what is gone for a
-    data loss. A pickled reader comes back as this very object, so it must come back in
-    this process and while this object lives.
+    Without `plan` it takes any cluster and topics, and doesn't skip lost messages. A
+    pickled reader is unpickled as this same object, so that must happen in this
+    process, while this object lives.
     """
 
     def __init__(
@@ -45,7 +43,7 @@ class MemoryReader:
         _readers[self._name] = self
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
-        """Travels as a name: the logs stay where they are."""
+        """Pickles the reader as a name: the logs stay in this process."""
         return _find, (self._name,)
 
     def read(self, split: Split, take: Take) -> ReadSummary:
@@ -53,7 +51,7 @@ class MemoryReader:
         position, read, size, aborted, skipped = split.start, 0, 0, 0, 0
         regrown = self._is_regrown(split)
         while position < split.stop:
-            start, stop = self._there(split, position, regrown=regrown)
+            start, stop = self._remaining(split, position, regrown=regrown)
             skipped += start - position
             position = start
             if position == stop:
@@ -63,10 +61,10 @@ class MemoryReader:
                 entries, position = self._broker.fetch(split.tp, position, stop, self._rows_max)
             except DataLossError:
                 if self._skips:
-                    continue  # it went just now: look again
+                    continue  # it was removed just now: look again
                 raise
+            # if there is one, the log was cut off and has grown again with other messages
             later = next((e.offset for e in entries if e.visible and _is_later(e, split)), None)
-            # the log was cut off and has grown again, with other messages than planned
             if later is not None:
                 self._refuse_lost(split, later)
                 entries = [e for e in entries if e.offset < later]
@@ -79,11 +77,12 @@ class MemoryReader:
                 take(_batch(split, piece))
         return ReadSummary(position, read, size, aborted, skipped, regrown)
 
-    def _there(self, split: Split, position: int, *, regrown: bool) -> tuple[int, int]:
+    def _remaining(self, split: Split, position: int, *, regrown: bool) -> tuple[int, int]:
         """The part of [position, stop) that the log still holds.
 
         Raises:
-            DataLossError: not all of it, and the plan doesn't skip what is lost.
+            DataLossError: the log doesn't hold all of it, and the plan doesn't skip
+                lost messages.
         """
         low, high = (
             self._broker.log_starts([split.tp])[split.tp],
@@ -124,14 +123,17 @@ class MemoryReader:
             raise DataLossError(what, "read", do, split.topic, split.partition, position)
 
     def _is_cut(self, split: Split, position: int, epoch: int | None) -> bool:
-        """Whether the log was cut off below a position since it reached it under an
-        epoch, though it may have grown again.
+        """True if the log was cut off below a position that it had reached under an epoch.
+
+        It may have grown again since.
         """
         return epoch is not None and self._broker.end_of_epoch(split.tp, epoch) < position
 
     def _is_regrown(self, split: Split) -> bool:
-        """Whether, for one who skips, the log was cut off below the split's start, and
-        had grown again when the split was planned.
+        """True if a read that skips starts above a cut that the plan has seen.
+
+        The log was cut off below the split's start, and had grown again when the split
+        was planned.
         """
         cut = self._is_cut(split, split.start, split.leader_epoch)
         return (
@@ -145,19 +147,19 @@ class MemoryReader:
         try:
             topic = self._broker.topic(split.topic)
         except SpecError as gone:
-            raise _other(split, f"topic {split.topic} is gone") from gone
+            raise _identity_error(split, f"topic {split.topic} is gone") from gone
         if split.partition >= topic.partitions:
-            raise _other(split, f"topic {split.topic} has {topic.partitions} partitions")
+            raise _identity_error(split, f"topic {split.topic} has {topic.partitions} partitions")
         if self._plan is None:
             return
         if self._broker.cluster_id() != self._plan.cluster_id:
-            raise _other(
+            raise _identity_error(
                 split,
                 f"this is cluster {self._broker.cluster_id()}, the plan was made on"
                 f" {self._plan.cluster_id}",
             )
         if topic.topic_id != self._plan.topics[split.topic]:
-            raise _other(
+            raise _identity_error(
                 split,
                 f"topic {split.topic} has id {topic.topic_id}, the plan was made for"
                 f" {self._plan.topics[split.topic]}",
@@ -175,7 +177,7 @@ def _find(name: str) -> MemoryReader:
     return reader
 
 
-def _other(split: Split, what: str) -> IdentityError:
+def _identity_error(split: Split, what: str) -> IdentityError:
     do = (
         "Offsets of another topic mean nothing here: go back to the old one, or see what windrow"
         " rebase SPEC would mean."
@@ -192,7 +194,10 @@ def _size(entry: Entry) -> int:
 
 
 def _pieces(entries: Sequence[Entry], bytes_max: int) -> Iterator[Sequence[Entry]]:
-    """Runs of at most `bytes_max`, with headers; a single message may be larger."""
+    """Cuts entries into parts of at most `bytes_max`, with headers.
+
+    A single message may be larger.
+    """
     first, size = 0, 0
     for i, entry in enumerate(entries):
         taken = _size(entry) + sum(

@@ -1,4 +1,4 @@
-"""A table in memory, and its dead letters: a store without files, with its bad days."""
+"""A table in memory, and its dead letters: a store without files, with faults on demand."""
 
 from __future__ import annotations
 
@@ -34,15 +34,18 @@ from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.inline import InlineStagerFactory, tables
 
 Fault = Literal["conflict", "unknown", "lost"]
-"""The next commit: loses against another one first; arrives and isn't answered; neither
-arrives nor is answered.
+"""A fault of the next commit.
+
+- conflict: another commit comes first.
+- unknown: it arrives, and isn't answered.
+- lost: it neither arrives nor is answered.
 """
 
 
 class MemoryContent(msgspec.Struct, frozen=True):
-    """All that a table holds, replaced whole by each change.
+    """The whole content of a table, replaced by each change.
 
-    `rows`: per window key its staged pieces.
+    `rows`: the staged pieces of each window, by its key.
     """
 
     owner: TableOwner
@@ -53,7 +56,7 @@ class MemoryContent(msgspec.Struct, frozen=True):
 
 
 class MemoryStore:
-    """A table in this process; `fault` is what happens to the next change. Safe under threads."""
+    """A table in this process. `fault` happens to the next change. Threads may share it."""
 
     capabilities = Capabilities(atomic="window", replaces=True, mode="append")
     primary_key = None
@@ -69,21 +72,21 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def is_at(self, identity: str) -> bool:
-        """Whether it is this table's only name."""
+        """True for this table's only name."""
         return identity == self.identity
 
     def places(self) -> Sequence[str]:
-        """Rows travel with what tasks bring back."""
+        """None: rows travel with the results of tasks."""
         return ()
 
     def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-        """Rows are kept with whatever columns they have."""
+        """Accepts all columns."""
 
     def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
         return whole_schema(rows, metadata)
 
     def check_write(self) -> None:
-        """Nothing to check."""
+        """Accepts all writes."""
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         del columns
@@ -101,7 +104,7 @@ class MemoryStore:
         return InlineStagerFactory(layout, window.key)
 
     def swap(self, seen: MemoryContent, new: MemoryContent) -> Answer:
-        """Replace the content that was read by a new one, unless another commit came first."""
+        """Replaces the content that was read, unless another commit came first."""
         with self._lock:
             fault, self.fault = self.fault, None
             if self.content is not seen or fault == "conflict":
@@ -154,7 +157,7 @@ class MemoryState:
         return {key for key in some if any(piece.num_rows for piece in self._content.rows[key])}
 
     def size(self) -> None:
-        """Unknown."""
+        """The size is unknown."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         del columns
@@ -191,7 +194,7 @@ class MemoryState:
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        """Refuse: no receipt is ever lost."""
+        """Refuses: no receipt is ever lost."""
         del text, dry_run
         raise RefusedError(
             f"the commit of window {window.key} named another receipt", "check", "Look again."
@@ -199,7 +202,7 @@ class MemoryState:
 
 
 class MemorySink(WindowTable):
-    """A table in this process. Its store has `fault` and `conflicts`."""
+    """A table in this process. Its `store` has `fault` and `conflicts`."""
 
     store: MemoryStore
 
@@ -207,9 +210,7 @@ class MemorySink(WindowTable):
         super().__init__(MemoryStore(name), schema, metadata)
 
     def pieces(self) -> list[pa.Table]:
-        """All rows that are visible, one table per staged piece, in the order in which
-        they were staged.
-        """
+        """All visible rows, one table for each staged piece, in the order of staging."""
         content = self.store.content
         return (
             []

@@ -34,7 +34,7 @@ class ChangeKind(IntEnum):
 
 @dataclass(frozen=True)
 class Envelope:
-    """Envelope of one tool.
+    """The form of one tool's change events: the row, and what happened to it.
 
     - `tool`: its name, for people.
     - `kind`: the field that says what happened, in one of `words`.
