@@ -27,7 +27,12 @@ from windrow.ingest.kafka.dead_headers import headers_of
 from windrow.ingest.kafka.properties import Tuning, Value
 from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import AGAIN_SECONDS, CALL_SECONDS, PATIENCE_SECONDS
-from windrow.ingest.kafka.transaction import NOT_TAKEN, Transaction, TransactionError, kind_of
+from windrow.ingest.kafka.transaction import (
+    NOT_TAKEN,
+    LibrdkafkaTransaction,
+    TransactionError,
+    kind_of,
+)
 from windrow.ingest.model.window import Window
 
 Place = tuple[str, int, int]
@@ -74,7 +79,6 @@ class KafkaDeadTopic:
         topic: str,
         *,
         tuning: Tuning | None = None,
-        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Connects lazily.
 
@@ -83,12 +87,11 @@ class KafkaDeadTopic:
             client: the user's client properties.
             topic: the topic's name.
             tuning: the user's typed settings.
-            patience_seconds: how long a request is repeated before it fails.
 
         Raises:
             SpecError: the client properties can't be used.
         """
-        self._bootstrap, self._topic, self._patience = bootstrap, topic, patience_seconds
+        self._bootstrap, self._topic = bootstrap, topic
         self._properties = admin_properties(bootstrap, client, tuning=tuning or Tuning())
 
     @property
@@ -159,7 +162,7 @@ class KafkaDeadTopic:
             publishing.leave()
 
     def _questions(self) -> Questions:
-        return Questions(self._bootstrap, CLIENTS.of(self._properties), self._patience)
+        return Questions(self._bootstrap, CLIENTS.of(self._properties), PATIENCE_SECONDS)
 
     @staticmethod
     def _described(questions: Questions, asked: ck.TopicCollection) -> dict[str, Any]:
@@ -204,7 +207,9 @@ class KafkaPublishAttempt:
             name,
         )
         self._undelivered: tuple[KafkaError, Place] | None = None
-        self._transaction = Transaction({**properties, **_PRODUCER}, name, questions.patience)
+        self._transaction = LibrdkafkaTransaction(
+            {**properties, **_PRODUCER}, name, questions.patience
+        )
         self._producer = self._transaction.producer
 
     def begin(self) -> None:
@@ -244,7 +249,7 @@ class KafkaPublishAttempt:
         finally:
             member.close()
         with self._as_error():
-            self._transaction.called(
+            self._transaction.retried(
                 lambda: self._producer.send_offsets_to_transaction([mark], group, CALL_SECONDS)
             )
             self._transaction.commit()
@@ -336,7 +341,9 @@ class KafkaPublishAttempt:
                 f"The window is committed. {_RIGHTS} Then run the window again: that publishes"
                 " them.",
             )
-        return self._failed(error.text, OutcomeUnknownError if error.sent else UnreachableError)
+        return self._failed(
+            error.text, OutcomeUnknownError if error.unanswered else UnreachableError
+        )
 
     def _failed(
         self, why: str, kind: type[UnreachableError] = UnreachableError

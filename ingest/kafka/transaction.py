@@ -1,10 +1,11 @@
-"""Producers that send one piece of work: in a transaction, or without one.
+"""Producers of messages and records, in one transaction or without transactions.
 
-`init_transactions` ends what an earlier producer of the transactional id left open,
-waits for what it had decided, and fences it: what is read behind it stays true until this
-transaction is committed, or another producer takes the id. A producer runs one
-transaction: librdkafka keeps its epoch from one transaction to the next, so a late
-answer to one could end another.
+`init_transactions` aborts what an earlier producer of the transactional id left open,
+waits until a commit or an abort that had begun is complete, and fences that producer.
+What is read after that stays true until this transaction is committed, or another
+producer takes the id. A producer runs one transaction and no second one: librdkafka
+keeps its epoch from one transaction to the next, so a late answer to the first could
+end the second.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ PRODUCER: Mapping[str, Value] = {
     "enable.idempotence": True,
     "compression.type": "lz4",
     "linger.ms": 5,
-    "message.max.bytes": 1_000_000_000,  # the topic says how large a message may be
-    "partitioner": "murmur2_random",  # as Java's clients place keys
+    # The topic limits the size of a message.
+    "message.max.bytes": 1_000_000_000,
+    # Java's clients place keys by it, too.
+    "partitioner": "murmur2_random",
 }
 
 FENCED = frozenset(
@@ -45,7 +48,8 @@ FENCED = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
         KafkaError.INVALID_TXN_STATE,
-        KafkaError._FATAL,  # of a producer that was fenced before  # noqa: SLF001
+        # A producer that was fenced before answers with it.
+        KafkaError._FATAL,  # noqa: SLF001
     }
 )
 """Errors of a producer whose transactional id another producer took."""
@@ -59,26 +63,30 @@ NOT_TAKEN = frozenset(
         KafkaError.POLICY_VIOLATION,
     }
 )
-"""Errors of a message that the topic's settings don't let in, however often it is sent."""
+"""Errors of a message that the topic's settings refuse, however often it is sent."""
 
 Kind = Literal["fenced", "denied", "refused", "failed"]
 
 
 class TransactionError(Exception):
-    """A step that failed.
+    """Error of one step of a producer.
 
-    `kind`: another producer took the id (`fenced`); this client may not (`denied`); the
-    topic doesn't take it (`refused`); anything else. `sent`: it was the commit, and no
-    answer came.
+    Attributes:
+        kind: `fenced`: another producer took the transactional id. `denied`: this client
+            lacks a right. `refused`: the topic's settings don't allow a message.
+            `failed`: anything else.
+        text: the client's or the broker's words, without secrets.
+        unanswered: True if the step was the commit and no answer came: it may have
+            succeeded.
     """
 
-    def __init__(self, kind: Kind, text: str, *, sent: bool = False) -> None:
+    def __init__(self, kind: Kind, text: str, *, unanswered: bool = False) -> None:
         super().__init__(text)
-        self.kind, self.text, self.sent = kind, text, sent
+        self.kind, self.text, self.unanswered = kind, text, unanswered
 
 
 def kind_of(error: KafkaError) -> Kind:
-    """What an error of the client means to a transaction."""
+    """Classifies an error of the client."""
     code = error.code()
     if code in FENCED:
         return "fenced"
@@ -87,22 +95,29 @@ def kind_of(error: KafkaError) -> Kind:
     return "refused" if code in NOT_TAKEN else "failed"
 
 
-class Sending(ABC):
-    """One piece of work: messages, and records of what was done. Used by one thread."""
+class MessageProducer(ABC):
+    """Producer of messages and of the records that describe them. Used by one thread.
+
+    Its methods are called in this order: `fence`, `begin`, `write` any number of times,
+    `commit`, `leave`.
+    """
 
     visible_at_once: ClassVar[bool]
-    """Whether readers see messages before the commit."""
+    """True if readers see messages before the commit."""
 
     @abstractmethod
     def fence(self, known: str) -> None:
-        """Ends an earlier producer of the same work, where that is possible.
+        """Aborts the transaction of an earlier producer with the same id, and fences it.
 
-        `known`: a topic that exists.
+        A producer without transactions does nothing here.
+
+        Args:
+            known: a topic that exists.
         """
 
     @abstractmethod
     def begin(self) -> None:
-        """Makes what is sent from here on part of the work."""
+        """Begins the transaction, if there is one."""
 
     @abstractmethod
     def write(
@@ -111,24 +126,31 @@ class Sending(ABC):
         records: Sequence[tuple[bytes, bytes | None]],
         headers: Sequence[tuple[str, bytes]],
     ) -> None:
-        """Sends records, keys and values, to a topic's first partition, and waits until
-        the brokers have each. `headers`: of each.
+        """Writes records to partition 0 of a topic and waits until all are confirmed.
+
+        Args:
+            topic: the topic.
+            records: keys and values.
+            headers: the headers that each record has.
 
         Raises:
-            TransactionError: one was not taken.
+            TransactionError: a record was not written.
         """
 
     @abstractmethod
     def commit(self) -> None:
-        """Makes what was sent count. It may not be sent again, whatever is answered."""
+        """Commits the transaction, if there is one.
+
+        Nothing may be sent again after it, whatever the answer is.
+        """
 
     @abstractmethod
     def leave(self) -> None:
-        """Ends what was not committed."""
+        """Aborts what was not committed."""
 
 
-class Sender(Sending):
-    """A producer of librdkafka without a transaction; `Transaction` has one.
+class LibrdkafkaProducer(MessageProducer):
+    """A producer of librdkafka without transactions.
 
     Args:
         properties: the producer's.
@@ -139,31 +161,31 @@ class Sender(Sending):
 
     def __init__(self, properties: Mapping[str, Value], patience: float) -> None:
         self._properties, self._patience = {**PRODUCER, **properties}, patience
-        self.producer = made(ck.Producer, self._properties, unheard)
+        self.producer = made(ck.Producer, self._properties, ignore_error)
 
     @property
     def records(self) -> ck.Producer:
-        """The producer of the records of what was done."""
+        """The client that writes records about messages."""
         return self.producer
 
     def fence(self, known: str) -> None:
-        """Nobody is fenced."""
+        """Does nothing: without a transactional id nobody can be fenced."""
 
     def begin(self) -> None:
-        """There is nothing to begin."""
+        """Does nothing: there is no transaction."""
 
     def commit(self) -> None:
-        """What was sent counts already."""
+        """Does nothing: readers see what was sent already."""
 
     def refuse_broken(self) -> None:
         """Checks that messages are still taken.
 
         Raises:
-            TransactionError: why they aren't.
+            TransactionError: the transaction has failed; the error gives the reason.
         """
 
     def leave(self) -> None:
-        """Gives up what waits to be sent."""
+        """Drops the messages that wait to be sent."""
         with suppress(KafkaException, SystemError):
             self.producer.purge()
 
@@ -176,7 +198,7 @@ class Sender(Sending):
         failed: list[KafkaError] = []
         left = len(records)
 
-        def reported(error: KafkaError | None, _message: object) -> None:
+        def delivered(error: KafkaError | None, _message: object) -> None:
             nonlocal left
             left -= 1
             if error is not None:
@@ -185,26 +207,29 @@ class Sender(Sending):
         def put() -> None:
             for key, value in records:
                 self.records.produce(
-                    topic, value, key, 0, headers=list(headers), on_delivery=reported
+                    topic, value, key, 0, headers=list(headers), on_delivery=delivered
                 )
 
-        self.called(put)
+        self.retried(put)
         deadline = time.monotonic() + self._patience
         while left and not failed and time.monotonic() < deadline:
-            self.called(lambda: self.records.poll(AGAIN_SECONDS))
+            self.retried(lambda: self.records.poll(AGAIN_SECONDS))
         if failed or left:
             text = self.scrub(failed[0]) if failed else "no answer"
             kind = kind_of(failed[0]) if failed else "failed"
-            sent = self.visible_at_once and kind == "failed"  # it may be there, or come yet
-            raise TransactionError(kind, text, sent=sent)
+            # Without a transaction the record may be in the topic already, or arrive later.
+            unanswered = self.visible_at_once and kind == "failed"
+            raise TransactionError(kind, text, unanswered=unanswered)
 
-    def called(self, call: Callable[[], T], *, sends: bool = False) -> T:
-        """Runs a step, again while librdkafka calls its error retriable.
+    def retried(self, call: Callable[[], T], *, commits: bool = False) -> T:
+        """Runs a step, and repeats it while librdkafka calls its error retriable.
 
-        `sends`: it is the commit.
+        Args:
+            call: the step.
+            commits: True if the step is the commit.
 
         Raises:
-            TransactionError: it failed.
+            TransactionError: the step failed.
         """
         deadline = time.monotonic() + self._patience
         while True:
@@ -213,51 +238,57 @@ class Sender(Sending):
             except (KafkaException, SystemError) as why:
                 error = self.reason(why)
                 if not error.retriable() or time.monotonic() > deadline:
-                    raise self.failed(error, sent=sends and error.retriable()) from None
+                    raise self.failed(error, unanswered=commits and error.retriable()) from None
                 time.sleep(AGAIN_SECONDS)
 
-    def failed(self, error: KafkaError, *, sent: bool = False) -> TransactionError:
-        """A client's error as a step's."""
-        return TransactionError(kind_of(error), self.scrub(error), sent=sent)
+    def failed(self, error: KafkaError, *, unanswered: bool = False) -> TransactionError:
+        """Makes a step's error of a client's error."""
+        return TransactionError(kind_of(error), self.scrub(error), unanswered=unanswered)
 
     def reason(self, why: KafkaException | SystemError) -> KafkaError:
-        """The client's error, also where Python lost it.
+        """Returns the client's error, also where Python lost it.
 
-        A fatal error is raised within a callback, while it flushes. Callbacks that are
-        called after it, for messages and for its log, wrap that exception in another or
-        end it, so that the call fails without a reason. Such a producer is of no more
-        use, and gives the reason when it is asked again.
+        A fatal error is raised within a callback while the client flushes. Callbacks that
+        run after it, for messages and for the log, wrap that exception in another one or
+        drop it, so that the call fails without a reason. Such a producer can't be used
+        any more, and gives the reason when it is asked again.
         """
         cause = why.__cause__ if isinstance(why, SystemError) else why
         if not isinstance(cause, KafkaException):
-            cause = self._said_again()
+            cause = self._fatal_error()
             if cause is None:
                 raise why
         error: KafkaError = cause.args[0]
         return error
 
-    def _said_again(self) -> KafkaException | None:
+    def _fatal_error(self) -> KafkaException | None:
+        """Returns the error that broke the producer, if it can tell."""
         return None
 
     def scrub(self, error: KafkaError) -> str:
-        """The error's text without the secrets that it might quote."""
+        """Returns the error's text without the secrets that it might quote."""
         return scrubbed(error.str(), self._properties)
 
 
-class Unsure(Sender):
-    """A producer of messages that may get lost, or come twice; its records are confirmed
-    by all replicas all the same.
+class NonIdempotentProducer(LibrdkafkaProducer):
+    """A producer whose messages may get lost, or arrive twice.
 
-    `acks`: who confirms a message.
+    Records about messages are written by a client of their own, which is idempotent and
+    waits for all replicas.
+
+    Args:
+        properties: the producer's.
+        acks: which brokers confirm a message.
+        patience: see `LibrdkafkaProducer`.
     """
 
     def __init__(self, properties: Mapping[str, Value], acks: Acks, patience: float) -> None:
-        self._sure = properties
+        self._record_properties = properties
         super().__init__({**properties, "enable.idempotence": False, "acks": acks}, patience)
 
     @cached_property
     def records(self) -> ck.Producer:
-        return made(ck.Producer, {**PRODUCER, **self._sure}, unheard)
+        return made(ck.Producer, {**PRODUCER, **self._record_properties}, ignore_error)
 
     def leave(self) -> None:
         super().leave()
@@ -265,13 +296,13 @@ class Unsure(Sender):
             self.records.purge()
 
 
-class Transaction(Sender):
-    """A producer with a transactional id, and its one transaction.
+class LibrdkafkaTransaction(LibrdkafkaProducer):
+    """A producer of librdkafka with a transactional id, for one transaction.
 
     Args:
         properties: an AdminClient's, and the producer's own.
         name: the transactional id.
-        patience: as of `Sender`.
+        patience: see `LibrdkafkaProducer`.
     """
 
     visible_at_once = False
@@ -281,29 +312,33 @@ class Transaction(Sender):
         self._open = False
 
     def fence(self, known: str) -> None:
-        """Takes the id from whoever has it.
+        """Takes the transactional id over from any other producer.
 
-        A client that is connected to no broker by its number asks half a second later,
-        or a whole one. The first answer, which numbers them, comes over the connection
-        to a bootstrap server, and that one is closed then: it takes a second question.
+        librdkafka looks for the coordinator only over a connection to a broker whose
+        number it knows, and waits half a second or a whole one until it has one. The
+        first metadata request goes over the connection to a bootstrap server, whose
+        answer has the numbers and which is closed then; only the second request opens a
+        connection that can be used. So metadata is requested twice here.
         """
         with suppress(KafkaException):
             for _ in range(2):
                 self.producer.list_topics(known, timeout=CONNECT_SECONDS)
-        self.called(lambda: self.producer.init_transactions(CALL_SECONDS))
+        self.retried(lambda: self.producer.init_transactions(CALL_SECONDS))
 
     def begin(self) -> None:
-        self.called(self.producer.begin_transaction)
+        self.retried(self.producer.begin_transaction)
         self._open = True
 
     def commit(self) -> None:
         self._open = False
-        self.called(lambda: self.producer.commit_transaction(CALL_SECONDS), sends=True)
+        self.retried(lambda: self.producer.commit_transaction(CALL_SECONDS), commits=True)
 
     def refuse_broken(self) -> None:
-        """Nothing is reported of messages that wait behind a failed step of the
-        transaction. To begin one that is open is always refused: with its state, or
-        with the reason why it failed.
+        """Checks that the transaction has not failed.
+
+        librdkafka sends no report for messages that wait behind a failed step of the
+        transaction. So the open transaction is begun once more, which librdkafka always
+        refuses: with the state, or with the error that broke the transaction.
         """
         try:
             self.producer.begin_transaction()
@@ -313,7 +348,7 @@ class Transaction(Sender):
                 raise self.failed(error) from None
 
     def leave(self) -> None:
-        """Aborts a transaction that wasn't committed, so that no reader waits for it.
+        """Aborts the transaction if it wasn't committed, so that no reader waits for it.
 
         If it can't be aborted now, the broker does it after the transaction's timeout.
         """
@@ -323,7 +358,7 @@ class Transaction(Sender):
                 self.producer.abort_transaction(LEAVE_SECONDS)
         self._open = False
 
-    def _said_again(self) -> KafkaException | None:
+    def _fatal_error(self) -> KafkaException | None:
         try:
             self.producer.abort_transaction(LEAVE_SECONDS)
         except KafkaException as again:
@@ -331,5 +366,5 @@ class Transaction(Sender):
         return None
 
 
-def unheard(_: KafkaError) -> None:
-    """Ignores errors that belong to no step: each step reports its own."""
+def ignore_error(_: KafkaError) -> None:
+    """Ignores an error that belongs to no step: each step reports its own errors."""

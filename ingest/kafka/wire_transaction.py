@@ -33,7 +33,7 @@ from windrow.ingest.kafka.client import scrubbed
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.record_batch import Batch, Batching, Messages, Producer
 from windrow.ingest.kafka.retry import CALL_SECONDS, LEAVE_SECONDS
-from windrow.ingest.kafka.transaction import Sending, TransactionError, kind_of
+from windrow.ingest.kafka.transaction import MessageProducer, TransactionError, kind_of
 from windrow.ingest.kafka.wire import Wire, WireError, answer_of, raise_error
 
 Place = tuple[str, int]
@@ -77,7 +77,7 @@ class BatchPlace(NamedTuple):
     last: int
 
 
-class WireTransaction(Sending):
+class WireTransaction(MessageProducer):
     """A transaction by Kafka's own requests. Used by one thread.
 
     Args:
@@ -230,7 +230,7 @@ class WireTransaction(Sending):
             committed=committed,
             max_version=2,
         )
-        self._ask_coordinator(request, lambda answer: [answer.error_code], sends=committed)
+        self._ask_coordinator(request, lambda answer: [answer.error_code], commits=committed)
 
     def _produce(self, place: Place, octets: memoryview) -> Any:
         from kafka.protocol.producer import ProduceRequest
@@ -266,13 +266,13 @@ class WireTransaction(Sending):
             raise WireError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no {place[0]}[{place[1]}]")
         return self._leaders[place]
 
-    def _ask_coordinator(self, request: Any, codes: Any, *, sends: bool = False) -> Any:
+    def _ask_coordinator(self, request: Any, codes: Any, *, commits: bool = False) -> Any:
         """Sends a request to the coordinator, again while that isn't ready.
 
         Args:
             request: kafka-python's request.
             codes: gives the error codes in an answer.
-            sends: True for the commit.
+            commits: True for the commit.
 
         Raises:
             TransactionError: the coordinator refuses the request, or doesn't answer.
@@ -291,7 +291,7 @@ class WireTransaction(Sending):
                 # also a coordinator that isn't ready may have done what it was asked
                 unknown |= failed.code in _NOT_READY | _OUTCOME_UNKNOWN | {KafkaError.UNKNOWN}
                 if failed.code not in _NOT_READY | _OUTCOME_UNKNOWN or time.monotonic() > deadline:
-                    raise self._error(failed, sent=sends and unknown) from None
+                    raise self._error(failed, unanswered=commits and unknown) from None
                 if failed.code != KafkaError.CONCURRENT_TRANSACTIONS:
                     self._coordinator = None
                 time.sleep(wait)
@@ -299,9 +299,9 @@ class WireTransaction(Sending):
             else:
                 return answer
 
-    def _error(self, failed: WireError, *, sent: bool = False) -> TransactionError:
+    def _error(self, failed: WireError, *, unanswered: bool = False) -> TransactionError:
         return TransactionError(
-            kind_of(failed.error), scrubbed(str(failed), self._properties), sent=sent
+            kind_of(failed.error), scrubbed(str(failed), self._properties), unanswered=unanswered
         )
 
     @contextmanager

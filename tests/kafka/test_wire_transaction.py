@@ -26,7 +26,7 @@ from tests.sinks.kafka.world import committed
 from windrow.ingest.kafka.client import admin_properties
 from windrow.ingest.kafka.embedded.server import find_jars
 from windrow.ingest.kafka.record_batch import Batching, Messages
-from windrow.ingest.kafka.transaction import Transaction, TransactionError
+from windrow.ingest.kafka.transaction import LibrdkafkaTransaction, TransactionError
 from windrow.ingest.kafka.wire import answer_of, reachable, tls_context
 from windrow.ingest.kafka.wire_transaction import BatchPlace, WireTransaction
 
@@ -125,9 +125,9 @@ def test_who_is_fenced_can_do_nothing_more(kafka: str, topic: str, step: str, by
     assert seen(kafka, topic) == [b"B"]
 
 
-def librdkafka(bootstrap: str, name: str) -> Transaction:
+def librdkafka(bootstrap: str, name: str) -> LibrdkafkaTransaction:
     """One of librdkafka's that has its id."""
-    made = Transaction(
+    made = LibrdkafkaTransaction(
         {**admin_properties(bootstrap, {}), "transaction.timeout.ms": TIMEOUT_MS}, name, 30.0
     )
     made.fence(name)

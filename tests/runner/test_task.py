@@ -14,7 +14,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.runner.task import SplitTask, stage_rows
 from windrow.ingest.schema.changes import change_schema
-from windrow.ingest.sinks.kafka.encoder import MessageEncoder, MessagePart
+from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
 from windrow.ingest.sinks.routes.parts import TableRows
@@ -157,7 +157,7 @@ def test_a_row_for_a_topic_that_is_not_listed(tmp_path: Path) -> None:
     """Nor one for no topic: its message is a dead letter, and what the topic is called
     isn't told.
     """
-    encoder = MessageEncoder(MessagePart("raw", ("name",)), topic="name", topics=("orders",))
+    encoder = MessageEncoder(PlainSerializer("raw", ("name",)), topic="name", topics=("orders",))
     stager = KafkaStagerFactory(
         str(tmp_path),
         RowLayout(NAMES, {"window": "_window", "offset": "_offset"}, "a"),

@@ -17,7 +17,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.iso_times import without_text
-from windrow.ingest.sinks.kafka.encoder import MessageEncoder, MessagePart
+from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.postgres.encode import UnfitValueError, rows_of
 from windrow.ingest.sinks.staging import RowLayout
@@ -116,9 +116,9 @@ def test_what_has_no_text_is_refused_at_its_offset(
         "a1",
     )
     part = {
-        "json messages": MessagePart("json", ("t",)),
-        "texts": MessagePart("string", ("t",)),
-    }.get(kind, MessagePart("json", ("n",)))
+        "json messages": PlainSerializer("json", ("t",)),
+        "texts": PlainSerializer("string", ("t",)),
+    }.get(kind, PlainSerializer("json", ("n",)))
     encoder = MessageEncoder(part, headers={"h": "t"} if kind == "headers" else {})
     factory: Any = (
         FilesStagerFactory(str(tmp_path), layout, "w", FileFormat(kind, "none"))

@@ -1,3 +1,1 @@
-"""The Kafka sink: rows become messages of a topic, exactly once for each split, or for
-each window.
-"""
+"""The Kafka sink: rows become messages of a topic, exactly once per split or per window."""

@@ -1,5 +1,6 @@
-"""What verification asks of a Kafka table: the control topic says where a window's
-messages lie, and they are read back.
+"""Verification of a Kafka table: reads back the messages of windows.
+
+The control topic says where the messages of a window are.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, PASSING
-from windrow.ingest.kafka.retry import APART_SECONDS, POLL_SECONDS, TIMES
+from windrow.ingest.kafka.retry import APART_SECONDS, PATIENCE_SECONDS, POLL_SECONDS, TIMES
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
@@ -27,7 +28,7 @@ from windrow.ingest.schema.checksum import row_hashes, text
 from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.sinks.kafka.control import (
     DO_DELETED,
-    Held,
+    ControlState,
     OffsetSpan,
     PublishedSplit,
     arrived,
@@ -42,20 +43,20 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kafka.sink import KafkaSink
 
 Seen = tuple[Mapping[str, bytes | None], ck.Message]
-"""A message, and its headers by their names."""
+"""A message with its headers by name."""
 
-_MOST = 1000
+_BATCH_MESSAGES = 1000
 
 DO_MADE_ANEW = (
-    "Its readers may have had the messages, which can't be put back in their place. To publish its"
-    " windows again, begin a pipeline with another id, topic and control topic; later windows of"
-    " this one can be run all the same."
+    "Its readers may have read the messages, which can't be restored at their offsets. To publish"
+    " the windows again, begin a pipeline with another id, topic and control topic. Later windows"
+    " of this pipeline can be run all the same."
 )
-"""What to do about a target topic that isn't the one that windows were published to."""
+"""Advice about a target topic that isn't the one that windows were published to."""
 
 
 class KafkaAudit:
-    """`ports.sink.Audit` by reading the topics. Memory: some messages, and their places."""
+    """`ports.sink.Audit` of a Kafka table. Memory: some messages, and the control topic."""
 
     keyed = None
 
@@ -69,17 +70,17 @@ class KafkaAudit:
         return self._sink.metadata
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
-        """A window of which a part is published is told as one that can't be read."""
-        return iter(_every(self._held()))
+        """Yields all receipts; a window with published splits and no receipt is unreadable."""
+        return iter(_every(self._control()))
 
     def windows(self) -> set[str]:
-        """By the control topic, for others may write into a target topic."""
-        held = self._held()
-        whole = {key for key, kept in held.windows.items() if kept.splits}
-        return whole | {key for key, splits in held.splits.items() if splits}
+        """Returns windows by the control topic: others may write to a target topic."""
+        control = self._control()
+        whole = {key for key, kept in control.windows.items() if kept.splits}
+        return whole | {key for key, splits in control.splits.items() if splits}
 
-    def _held(self) -> Held:
-        return self._sink.control.read() or Held()
+    def _control(self) -> ControlState:
+        return self._sink.control.read() or ControlState()
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
         names = [self.metadata[name] for name in ("topic", "partition", "offset")]
@@ -96,23 +97,25 @@ class KafkaAudit:
         )
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
-        """See `ports.sink.Audit.contents`.
+        """Reads rows back from messages (`ports.sink.Audit.contents`).
 
         Raises:
-            RefusedError: besides, the messages' form doesn't hold all columns: ask for
-                `published` then.
+            RefusedError: besides, messages don't have all columns of a row; `published`
+                has their checksums.
         """
         if not self._has_rows:
             raise RefusedError(
-                "rows can't be read back from the messages", "check", "Ask for what was published."
+                "rows can't be read back from the messages",
+                "check",
+                "Compare the checksums of messages.",
             )
         return (self._rows(batch, window) for batch in _batched(self._messages(window)))
 
     def published(self, window: Window) -> PublishedRows | None:
-        """Of the messages, but for their times, which the topic may set."""
+        """Checksums of messages, without their times, which the topic may set."""
         if self._has_rows:
             return None
-        splits = _splits(self._held(), window.key)
+        splits = _splits(self._control(), window.key)
         noted = {
             (s.topic, s.partition, s.start): text(sum(int(one, 16) for one in s.same.split("+")))
             for s in splits
@@ -129,7 +132,7 @@ class KafkaAudit:
 
     @property
     def _has_rows(self) -> bool:
-        """Whether rows can be made of messages again."""
+        """True if messages have all columns of a row."""
         encoder, names = self._sink.encoder, self._sink.schema.names
         return (
             not encoder.primary_key
@@ -138,19 +141,19 @@ class KafkaAudit:
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
-        """Of a receipt that is lost the messages tell where its splits are, if all of them are there.
+        """Restores a receipt, with the records of its splits, which the messages give.
 
         Raises:
             RefusedError: besides, the topics don't have all rows of the window.
-        """  # noqa: E501
+        """
         key, receipt = window.key, from_json(text, Receipt)
-        held = self._held()
-        known = held.windows.get(key) if key not in held.damaged else None
+        control = self._control()
+        known = control.windows.get(key) if key not in control.damaged else None
         if receipt.window != window or (known is not None and known.text != text):
             raise RefusedError(
                 f"the commit of window {key} named another receipt", "check", "Look again."
             )
-        if not held.is_bound and not dry_run:
+        if not control.is_bound and not dry_run:
             self._sink.bind_again(receipt)
         if known is None:
             splits = self._published_splits(receipt)
@@ -158,10 +161,10 @@ class KafkaAudit:
                 self._sink.put_back(receipt, text, splits)
 
     def _published_splits(self, receipt: Receipt) -> tuple[PublishedSplit, ...]:
-        """What the target topics have of each split of a window, found by reading all of them.
+        """Makes the records of a window's splits by reading all target topics.
 
         Raises:
-            RefusedError: it isn't what the receipt counts.
+            RefusedError: the topics don't have as many messages as the receipt counts.
         """
         places: dict[int, dict[tuple[str, int], OffsetSpan]] = defaultdict(dict)
         rows, same, splits = Counter[int](), Counter[int](), receipt.plan.splits
@@ -169,42 +172,28 @@ class KafkaAudit:
         begins = [(splits[n].topic, splits[n].partition, splits[n].start) for n in in_order]
         for (topic, partition), log in self._sink.topics.readable().items():
             span = OffsetSpan(topic, partition, log.start, log.stable - 1)
-            for batch in (
-                _batched(self._of_window(span, receipt.window)) if log.start < log.stable else ()
-            ):
+            if log.start == log.stable:
+                continue
+            for batch in _batched(self._of_window(span, receipt.window)):
                 hashed = self._hashed(batch, receipt.window).to_pylist()
-                for (_, message), one in zip(batch, hashed, strict=True):
-                    n = in_order[
-                        max(
-                            0,
-                            bisect_right(begins, (one["topic"], one["partition"], one["offset"]))
-                            - 1,
-                        )
-                    ]
+                for (_, message), row in zip(batch, hashed, strict=True):
+                    place = row["topic"], row["partition"], row["offset"]
+                    n = in_order[max(0, bisect_right(begins, place) - 1)]
                     at = cast("int", message.offset())
-                    first = (
-                        places[n]
-                        .get((topic, partition), OffsetSpan(topic, partition, at, at))
-                        .first
-                    )
+                    new = OffsetSpan(topic, partition, at, at)
+                    first = places[n].get((topic, partition), new).first
                     places[n][topic, partition] = OffsetSpan(topic, partition, first, at)
                     rows[n] += 1
-                    same[n] += one["hash"]
+                    same[n] += row["hash"]
         wanted = {n: c.rows + c.deletes for n, c in enumerate(receipt.splits) if c.rows + c.deletes}
-        capabilities, there, counted = (
-            self._sink.capabilities,
-            sum(rows.values()),
-            sum(wanted.values()),
-        )
-        if (
-            rows != Counter(wanted)
-            and not capabilities.allows(lost=any(rows[n] < wanted[n] for n in wanted))
-            and not self.replaced()
-        ):
+        lost = any(rows[n] < wanted[n] for n in wanted)
+        allows = self._sink.capabilities.allows(lost=lost)
+        if rows != Counter(wanted) and not allows and not self.replaced():
             raise RefusedError(
-                f"the topics have {there} of the {counted} rows of window {receipt.window.key}",
+                f"the topics have {sum(rows.values())} of the {sum(wanted.values())} rows of window"
+                f" {receipt.window.key}",
                 "check",
-                "Retention took the others, or a log was cut off. Windows behind it can be run"
+                "Retention deleted the others, or a log lost its end. Later windows can be run"
                 f" without it; windrow run SPEC --window {receipt.window.key} --again publishes all"
                 " of its rows once more.",
             )
@@ -228,11 +217,9 @@ class KafkaAudit:
         )
 
     def _hashed(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
-        """As staged messages are summed up: see `stage.ArrowWriter`."""
-        encoder, names = (
-            self._sink.encoder,
-            [self.metadata[name] for name in ("topic", "partition", "offset")],
-        )
+        """Computes the checksums of messages, as `stage.ArrowWriter` does before they are sent."""
+        encoder = self._sink.encoder
+        names = [self.metadata[name] for name in ("topic", "partition", "offset")]
         try:
             topics, *numbers = (
                 [(headers[name] or b"").decode() for headers, _ in batch] for name in names
@@ -251,7 +238,9 @@ class KafkaAudit:
             "value": [message.value() for _, message in batch],
             **{f"{HEADER}{name}": values for name, values in read.items()},
         }
-        schema = pa.schema([field for field in encoder.schema if field.name not in encoder.own])
+        schema = pa.schema(
+            [field for field in encoder.schema if field.name not in encoder.attempt_columns]
+        )
         hashes = row_hashes(
             pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema)
         )
@@ -279,19 +268,19 @@ class KafkaAudit:
         return pa.RecordBatch.from_pydict(columns)
 
     def _messages(self, window: Window) -> Iterator[Seen]:
-        """A window's messages."""
-        places = _places(self._held(), window.key)
+        """Reads a window's messages."""
+        places = _places(self._control(), window.key)
         for place in places.values():
             self._refuse_gone(place)
             yield from self._of_window(place, window)
 
     def _refuse_gone(self, place: OffsetSpan) -> None:
-        """See that a log has the offsets between which messages of a window are.
+        """Checks that a log still has the offsets of a window's messages.
 
-        That it ends below is believed when it is told again.
+        A log that ends too early is asked for again before that is believed.
 
         Raises:
-            RefusedError: it doesn't; says what took them.
+            RefusedError: it doesn't have them.
         """
         at = place.topic, place.partition
         for seconds in (0.0, *[APART_SECONDS] * (TIMES - 1)):
@@ -304,33 +293,33 @@ class KafkaAudit:
                 except SpecError as error:
                     raise RefusedError(error.what, "check", DO_MADE_ANEW) from None
         found = self._readable.get(at)
-        where, lies = (
-            f"{place.topic}[{place.partition}]",
-            f"the window's messages were at {place.first} to {place.last}",
-        )
+        where = f"{place.topic}[{place.partition}]"
+        were = f"the window's messages were at {place.first} to {place.last}"
         if found is None or found.end <= place.last:
-            # told again and again: other windows' messages needn't be waited for, too
+            # So that other windows' messages in this log aren't waited for again.
             self._gone.add(at)
-            end = "isn't there any more" if found is None else f"ends at {found.end}"
+            end = "doesn't exist any more" if found is None else f"ends at {found.end}"
             raise RefusedError(
-                f"{where} {end}, and {lies}: the topic was made anew, or its end was cut off",
+                f"{where} {end}, and {were}: the topic was deleted and made again, or its log lost"
+                " its end",
                 "check",
                 DO_MADE_ANEW,
             )
         if found.start > place.first:
-            what = f"{where} begins at {found.start}, and {lies}: retention took them"
+            what = f"{where} begins at {found.start}, and {were}: retention deleted them"
             raise RefusedError(
                 what,
                 "check",
-                "Nothing is wrong with the window if readers had them in time. Lengthen the topic's"
-                " retention.",
+                "Nothing is wrong with the window if readers have read them in time. Lengthen the"
+                " topic's retention.",
             )
 
     def _read(self, consumer: ck.Consumer, place: OffsetSpan) -> Iterator[ck.Message]:
-        """The committed messages between two offsets.
+        """Reads the committed messages between two offsets.
 
         Raises:
-            SpecError, UnreachableError: they can't be read; or nothing comes for a while.
+            SpecError, UnreachableError: they can't be read, or none arrives for
+                `PATIENCE_SECONDS`.
         """
         consumer.assign([ck.TopicPartition(place.topic, place.partition, place.first)])
         position, moved = place.first, time.monotonic()
@@ -339,7 +328,7 @@ class KafkaAudit:
                 position, moved = self._passed(message, place.topic, position), time.monotonic()
                 if message.error() is None and cast("int", message.offset()) <= place.last:
                     yield message
-            if time.monotonic() - moved > self._sink.patience:
+            if time.monotonic() - moved > PATIENCE_SECONDS:
                 what = (
                     f"{place.topic}[{place.partition}] can't be read to {place.last}, only to"
                     f" {position}"
@@ -347,21 +336,22 @@ class KafkaAudit:
                 raise UnreachableError(
                     what,
                     "check",
-                    "Look whether its broker runs, and whether a transaction is open there.",
+                    "Check whether its broker runs, and whether a transaction is open in it.",
                 )
 
     def _passed(self, message: ck.Message, topic: str, position: int) -> int:
+        """Returns the offset to read next, once a message or an event was taken."""
         error = message.error()
         if error is None:
             return cast("int", message.offset()) + 1
         if error.code() == END:
             return max(position, cast("int", message.offset()))
         if error.code() not in PASSING:
-            raise self._sink.topics.named(topic, error)
+            raise self._sink.topics.error_for(topic, error)
         return position
 
     def _of_window(self, place: OffsetSpan, window: Window) -> Iterator[Seen]:
-        """The messages of a window between two offsets."""
+        """Reads the messages of a window between two offsets."""
         admin = admin_properties(self._sink.reach.servers, self._sink.reach.client)
         consumer = consumer_properties(self._sink.reach.servers, self._sink.reach.client)
         header, key = self.metadata["window"], window.key.encode()
@@ -373,44 +363,45 @@ class KafkaAudit:
 
 
 def _batched(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
-    while batch := list(islice(messages, _MOST)):
+    while batch := list(islice(messages, _BATCH_MESSAGES)):
         yield batch
 
 
 def _altered(window: Window, error: Exception) -> RefusedError:
+    """Makes the error for a message that can't be read as one of the window's."""
     what = f"a message of window {window.key} isn't what was published: {type(error).__name__}"
     return RefusedError(
         what,
         "check",
-        "Something else wrote it under the window's headers, or the schema has changed since.",
+        "Another program wrote it with the window's headers, or the schema has changed since.",
     )
 
 
-def _splits(held: Held, window: str) -> Collection[PublishedSplit]:
-    """What was published of a window."""
-    kept = held.windows.get(window)
-    return held.splits.get(window, {}).values() if kept is None else kept.splits
+def _splits(control: ControlState, window: str) -> Collection[PublishedSplit]:
+    """Returns the records of a window's published splits."""
+    kept = control.windows.get(window)
+    return control.splits.get(window, {}).values() if kept is None else kept.splits
 
 
-def _every(held: Held) -> list[Committed | Unreadable]:
-    """Each window's receipt, or what is the matter with it."""
-    deleted = [] if held.deleted is None else [Unreadable(OWNER, held.deleted, DO_DELETED)]
+def _every(control: ControlState) -> list[Committed | Unreadable]:
+    """Returns each window's receipt, or why it can't be read."""
+    deleted = [] if control.deleted is None else [Unreadable(OWNER, control.deleted, DO_DELETED)]
     open_ = [
         Unreadable(
             key,
             f"{len(splits)} of its splits are published, and the window isn't committed yet",
-            "Run the window again: it goes on.",
+            "Run the window again: it publishes the rest.",
         )
-        for key, splits in held.splits.items()
-        if splits and key not in held.committed()
+        for key, splits in control.splits.items()
+        if splits and key not in control.committed()
     ]
-    return [*map(read_receipt, held.receipts()), *deleted, *open_]
+    return [*map(read_receipt, control.receipts()), *deleted, *open_]
 
 
-def _places(held: Held, window: str) -> dict[tuple[str, int], OffsetSpan]:
-    """Per target topic-partition from where to where a window's messages lie."""
+def _places(control: ControlState, window: str) -> dict[tuple[str, int], OffsetSpan]:
+    """Returns the first and last offset of a window's messages per topic-partition."""
     found: dict[tuple[str, int], OffsetSpan] = {}
-    for place in (place for split in _splits(held, window) for place in split.places):
+    for place in (place for split in _splits(control, window) for place in split.places):
         at = (place.topic, place.partition)
         seen = found.get(at, place)
         found[at] = OffsetSpan(*at, min(seen.first, place.first), max(seen.last, place.last))

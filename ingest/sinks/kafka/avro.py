@@ -1,7 +1,6 @@
-"""Rows as records in Avro's binary encoding, whole columns at a time, and the schema
-that they are written with.
+"""Rows as records in Avro's binary encoding, and the schema of the records.
 
-By Avro 1.12.
+It follows Avro 1.12, and encodes whole columns at a time.
 """
 
 from __future__ import annotations
@@ -38,45 +37,46 @@ from windrow.ingest.sinks.kafka.byte_columns import (
 
 _UNITS = {"ms": "millis", "us": "micros", "ns": "nanos"}
 _NULL, _VALUE = b"\x00", b"\x02"
-"""How a value of a union of null and another type begins: the number of the branch, 0 or 1."""
+"""First byte of a value of a union of null and another type: the branch's number, zigzag."""
 
 
 def schema_text(columns: pa.Schema, name: str) -> str:
-    """The schema of records with these columns, as JSON; the same columns always have the same text.
+    """Returns the schema of records with these columns, as JSON.
+
+    The same columns always have the same text.
 
     A column that may be null is a union of null and its type, with null as its default,
-    so that a column may be added later on and old readers' records still fit. Values in
-    lists, maps and structs may always be null. Structs are records named after the way
-    to them.
+    so that a column can be added later without breaking readers. Values in lists, maps
+    and structs may always be null. A struct is a record named after its path.
 
     Args:
         columns: the columns, in the order of the fields.
         name: the full name of the record.
 
     Raises:
-        NoCounterpartError: a name isn't Avro's, or a type has no counterpart there.
-    """  # noqa: E501
+        NoCounterpartError: a name isn't allowed in Avro, or Avro has no such type.
+    """
     return json.dumps(_RecordTypes(name).record(name, columns), separators=(",", ":"))
 
 
 def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.BinaryArray:
-    """The record of each row.
+    """Encodes the record of each row.
 
     Args:
-        columns: of each field its values, and whether they may be null. A row with a
-            null that may not be is null. At least one.
-        head: what each begins with.
+        columns: the values of each field, and whether they may be null; at least one
+            field. A row with a null where none may be is null.
+        head: the bytes before each record.
     """
     return joined(
         [
             constant(head),
-            *(part for column, nullable in columns for part in _field(column, nullable=nullable)),
+            *(piece for column, nullable in columns for piece in _field(column, nullable=nullable)),
         ]
     )
 
 
 class _RecordTypes:
-    """Types as a schema tells them, while it is put together: a name is defined once."""
+    """Makes the types of one schema, in which each name is defined once."""
 
     def __init__(self, root: str) -> None:
         self._taken = {root}
@@ -84,13 +84,13 @@ class _RecordTypes:
     def record(
         self, name: str, fields: Iterable[pa.Field], *, nested: bool = False
     ) -> dict[str, Any]:
-        """A record, and all that lies in it."""
-        told = []
+        """Returns the type of a record, with the types of its fields."""
+        made = []
         for field in fields:
             if not NAME.fullmatch(field.name):
                 raise NoCounterpartError(
-                    f"{field.name!r} is no name for a field: Avro takes letters, digits and _, and"
-                    " no digit first"
+                    f"{field.name!r} can't be the name of a field: Avro allows letters, digits and"
+                    " _, and no digit first"
                 )
             kind = self._type(field.type, f"{name}_{field.name}", field.name)
             null = (
@@ -98,11 +98,17 @@ class _RecordTypes:
                 if field.nullable or nested
                 else {"type": kind}
             )
-            told.append({"name": field.name, **null})
-        return {"type": "record", "name": name, "fields": told}
+            made.append({"name": field.name, **null})
+        return {"type": "record", "name": name, "fields": made}
 
     def _type(self, kind: pa.DataType, path: str, field: str) -> Any:
-        """`path`: what a record would be called here; `field`: the column, for people."""
+        """Returns the type of values.
+
+        Args:
+            kind: their type in Arrow.
+            path: the name that a record would have here.
+            field: the column's name, for messages.
+        """
         if pa.types.is_dictionary(kind):
             return self._type(kind.value_type, path, field)
         if pa.types.is_struct(kind):
@@ -110,7 +116,7 @@ class _RecordTypes:
         if pa.types.is_map(kind):
             if not is_text(kind.key_type):
                 raise NoCounterpartError(
-                    f"{field} is a map with keys that aren't texts, which Avro's all are"
+                    f"{field} is a map whose keys aren't texts, and in Avro all are"
                 )
             return {"type": "map", "values": ["null", self._type(kind.item_type, path, field)]}
         if is_list(kind):
@@ -118,7 +124,7 @@ class _RecordTypes:
         return _scalar(kind, field)
 
     def _free(self, path: str) -> str:
-        """A name that isn't taken: `a_b` may be the column `a_b`, or `b` in `a`."""
+        """Returns a name that isn't taken: `a_b` may be the column `a_b`, or `b` in `a`."""
         number, name = 1, path
         while name in self._taken:
             number += 1
@@ -138,9 +144,9 @@ def _scalar(kind: pa.DataType, field: str) -> Any:
             "precision": kind.precision,
             "scale": kind.scale,
         }
-    for fits, told in _SCALARS:
+    for fits, name in _SCALARS:
         if fits(kind):
-            return told
+            return name
     raise NoCounterpartError(f"{field} is {kind}, for which Avro has no type")
 
 
@@ -157,16 +163,19 @@ _SCALARS = (
 
 
 def _field(column: pa.Array, *, nullable: bool) -> list[Any]:
-    """The parts of a field, to be joined row by row."""
-    parts = _parts(plain(column))
+    """Returns the columns of bytes of a field, to be joined row by row."""
+    pieces = _pieces(plain(column))
     if not nullable:
-        return parts
-    whole = [constant(_VALUE), *parts]
+        return pieces
+    whole = [constant(_VALUE), *pieces]
     return [pc.fill_null(joined(whole), _NULL)] if column.null_count else whole
 
 
-def _parts(column: pa.Array) -> list[Any]:
-    """The parts of a value without its union, at least one of them null where the value is."""
+def _pieces(column: pa.Array) -> list[Any]:
+    """Returns the columns of bytes of values without their union.
+
+    At least one of the columns is null where the value is null.
+    """
     kind = column.type
     if pa.types.is_struct(kind):
         return _struct(column)
@@ -174,7 +183,7 @@ def _parts(column: pa.Array) -> list[Any]:
         entries = as_lists(column)
         items = entries.flatten()
         keys, values = items.field(0), items.field(1)
-        return _blocks(entries, joined([*_parts(keys), *_field(values, nullable=True)]))
+        return _blocks(entries, joined([*_pieces(keys), *_field(values, nullable=True)]))
     if is_list(kind):
         return _blocks(column, joined(_field(column.flatten(), nullable=True)))
     if is_text(kind) or is_bytes(kind):
@@ -187,21 +196,21 @@ def _parts(column: pa.Array) -> list[Any]:
 
 
 def _struct(column: pa.StructArray) -> list[Any]:
-    parts = [part for child in column.flatten() for part in _field(child, nullable=True)]
+    pieces = [piece for child in column.flatten() for piece in _field(child, nullable=True)]
     if not column.null_count:
-        return parts
-    return [pc.if_else(column.is_valid(), joined(parts), pa.scalar(None, pa.binary()))]
+        return pieces
+    return [pc.if_else(column.is_valid(), joined(pieces), pa.scalar(None, pa.binary()))]
 
 
 def _octets(column: pa.BinaryArray) -> list[Any]:
-    """A length, and so many bytes."""
+    """Returns each value's length, and its bytes."""
     return [_zigzag(lengths(column), None), column]
 
 
 def _blocks(lists: pa.Array, items: pa.BinaryArray) -> list[Any]:
-    """One block with all items, if there are any, and the empty one behind it.
+    """Returns one block with all items of a list, if it has any, and the empty block.
 
-    `items`: those of all lists that aren't null, encoded.
+    `items`: the encoded items of all lists that aren't null.
     """
     of_each = counts(lists)
     filled = of_each > 0
@@ -212,8 +221,10 @@ def _blocks(lists: pa.Array, items: pa.BinaryArray) -> list[Any]:
 
 
 def _decimal(column: pa.Array) -> list[Any]:
-    """The shortest two's complement, the first byte first, behind its length, as Java's
-    `BigInteger.toByteArray` has it.
+    """Returns the length and the bytes of each decimal's unscaled number.
+
+    The bytes are the shortest big-endian two's complement, as Java's
+    `BigInteger.toByteArray` makes it.
     """
     width = column.type.byte_width
     words = np.frombuffer(column.buffers()[1], np.uint8)[
@@ -221,10 +232,11 @@ def _decimal(column: pa.Array) -> list[Any]:
     ]
     octets = words.reshape(-1, width)[:, ::-1]
     signs = np.where(octets[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
-    # bytes that say nothing but the sign
+    # Leading bytes that only repeat the sign.
     repeated = np.logical_and.accumulate(octets == signs, axis=1).sum(axis=1)
     rest = np.take_along_axis(octets, np.minimum(repeated, width - 1)[:, None], axis=1)[:, 0]
-    signed = (repeated < width) & ((rest ^ signs[:, 0]) < 0x80)  # the byte behind them says it, too
+    # The sign is clear without them if the next byte's first bit is the same.
+    signed = (repeated < width) & ((rest ^ signs[:, 0]) < 0x80)
     dropped = np.where(signed, repeated, np.maximum(repeated - 1, 0))
     data = octets[np.arange(width) >= dropped[:, None]]
     sizes = (width - dropped).astype(np.int64)
@@ -235,5 +247,5 @@ def _decimal(column: pa.Array) -> list[Any]:
 
 
 def _zigzag(whole: npt.NDArray[np.int64], valid: npt.NDArray[np.uint8] | None) -> pa.BinaryArray:
-    """Numbers that may be below 0, those next to it the shortest."""
+    """Encodes signed numbers: numbers near 0 are the shortest."""
     return varints((whole << 1 ^ whole >> 63).view(np.uint64), valid)

@@ -1,5 +1,6 @@
-"""Sends splits' messages in batches that are encoded here, whole columns at a time:
-without a Python object, or a call, for each.
+"""Sends a split's messages in record batches that are encoded here.
+
+Whole columns are encoded at a time, without a Python object or a call for each message.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class BatchPump:
 
     Args:
         target: where messages go.
-        transaction: which they are in.
-        window: its key.
-        number: the split's, in the plan.
-        split: it.
+        transaction: the open transaction.
+        window: the window's key.
+        number: the split's number in the plan.
+        split: the split.
     """
 
     def __init__(
@@ -41,34 +42,30 @@ class BatchPump:
         number: int,
         split: Split,
     ) -> None:
-        self._target, self._transaction, self._number, self._split = (
-            target,
-            transaction,
-            number,
-            split,
-        )
+        self._target, self._transaction = target, transaction
+        self._number, self._split = number, split
         self._batching = Batching(target.message_bytes, target.unpacked_bytes)
-        self._same = [(target.metadata["window"], window.encode())]
-        self._sent = self._turn = 0
+        self._shared_headers = [(target.metadata["window"], window.encode())]
+        self._rows_sent = self._batches_sent = 0
 
     def send(self, staged: Iterable[pa.RecordBatch]) -> None:
-        """Messages, in their order; the last of them are on their way when this returns.
+        """Sends messages in their order, without waiting for the last confirmations.
 
         Raises:
             TransactionError: the transaction can't go on.
         """
         for batch in filter(len, staged):
             messages = self._messages(batch)
-            placed = list(self._placed(batch))
+            placed = list(self._rows_by_place(batch))
             self._transaction.add([place for place, _ in placed])
             for place, rows in placed:
                 for encoded in self._batching.batches(messages, rows):
                     self._transaction.send(place, encoded)
-            self._sent += batch.num_rows
-            self._turn += 1
+            self._rows_sent += batch.num_rows
+            self._batches_sent += 1
 
     def wait(self) -> tuple[OffsetSpan, ...]:
-        """Between which offsets the messages are, once the brokers have all of them.
+        """Waits until all messages are confirmed, and returns where they are.
 
         Raises:
             TransactionError: the transaction can't go on.
@@ -81,18 +78,18 @@ class BatchPump:
 
     def _messages(self, batch: pa.RecordBatch) -> Messages:
         names = [name for name in batch.schema.names if name.startswith(HEADER)]
-        told, now = batch["time"].to_numpy(), time.time_ns() // 1_000_000
+        times, now = batch["time"].to_numpy(), time.time_ns() // 1_000_000
         headers = [(name.removeprefix(HEADER), batch[name]) for name in names]
         return Messages(
             batch["value"],
             batch["key"],
             headers,
-            self._same,
-            np.where(told < 0, now, told).astype(np.int64),
+            self._shared_headers,
+            np.where(times < 0, now, times).astype(np.int64),
         )
 
-    def _placed(self, batch: pa.RecordBatch) -> Iterator[tuple[Place, Rows]]:
-        """For each topic-partition the rows that it is to have."""
+    def _rows_by_place(self, batch: pa.RecordBatch) -> Iterator[tuple[Place, Rows]]:
+        """Yields the row numbers of a batch that go to each topic-partition."""
         if self._target.only is not None:
             yield from self._of_topic(batch, self._target.only, np.arange(batch.num_rows))
             return
@@ -111,16 +108,18 @@ class BatchPump:
             yield (topic, partition), some
 
     def _chosen(self, batch: pa.RecordBatch, count: int) -> Rows:
-        """Of each message its partition, among so many."""
+        """Returns the partition of each message of a topic with so many partitions."""
         if PARTITION in batch.schema.names:
             return np.asarray(batch[PARTITION].to_numpy(), np.int64)
         how = self._target.partitioner
         chosen = partitions(
-            how, batch.num_rows, self._sent, self._number, self._split.partition, count
+            how, batch.num_rows, self._rows_sent, self._number, self._split.partition, count
         )
         if count == 1 or chosen[:1].tolist() != [BY_CLIENT]:
             return np.maximum(chosen, 0).astype(np.int64)
-        if how == "key-hash":  # as librdkafka has it: a key that is missing is an empty one
+        if how == "key-hash":
+            # As in librdkafka, a missing key counts as an empty one.
             return by_key(batch["key"].fill_null(b""), count, 0)
-        # some messages for each, so that batches are large
-        return by_key(batch["key"], count, (self._number + self._turn) % count)
+        # Messages without a key go to one partition for each staged batch: record batches are
+        # larger then.
+        return by_key(batch["key"], count, (self._number + self._batches_sent) % count)

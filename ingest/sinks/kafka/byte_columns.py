@@ -1,8 +1,8 @@
-"""Whole columns as bytes: what the encoders of messages have in common.
+"""Columns of bytes: what the encoders of Avro and Protobuf have in common.
 
-A row's bytes are those of its fields, one behind the other, so a batch is encoded by
-encoding columns and joining them, row by row, in one pass of Arrow's. Nothing here goes
-over rows in Python.
+The bytes of a row are those of its fields, one after the other. So a batch is encoded by
+encoding its columns and joining them row by row in one pass of Arrow's. No function here
+loops over rows in Python.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ import pyarrow.compute as pc
 from windrow.ingest.sinks.joining import ends_of
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""What Avro and Protobuf take as a field's name."""
+"""Names of fields that Avro and Protobuf allow."""
 
 _BITS = 7
-"""Of a number, in each byte of a varint; the eighth says that another byte follows."""
+"""Bits of a number in each byte of a varint; the eighth bit means that a byte follows."""
 
 
 class NoCounterpartError(ValueError):
-    """Columns that a format has no fields for; the text says which, and why."""
+    """Error about columns that a format has no types for; the text names them."""
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values are texts."""
+    """Returns whether values are texts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether values are bytes, of any length."""
+    """Returns whether values are bytes of any length."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values are lists, of any length."""
+    """Returns whether values are lists of any length."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def is_int(kind: pa.DataType) -> bool:
-    """Whether values are whole numbers of at most 32 bits."""
+    """Returns whether values are signed integers of at most 32 bits."""
     return bool(pa.types.is_signed_integer(kind) and kind.bit_width <= 32)
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """A column without a dictionary."""
+    """Returns a column without its dictionary, if it has one."""
     return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
 
 
 def as_lists(column: pa.MapArray) -> pa.ListArray:
-    """Maps as lists of structs of key and value."""
+    """Turns maps into lists of structs of key and value."""
     return column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field])))
 
 
 def lengths(column: pa.BinaryArray) -> npt.NDArray[np.int64]:
-    """How many bytes each value has; none has as many as nothing."""
+    """Returns the number of bytes of each value; null has 0."""
     return pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
 
 def counts(lists: pa.Array) -> npt.NDArray[np.int64]:
-    """How many items each list has; no list has as many as an empty one."""
+    """Returns the number of items of each list; null has 0."""
     lengths: npt.NDArray[np.int64] = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(
         zero_copy_only=False
     )
@@ -73,19 +73,21 @@ def counts(lists: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def bodies(of_each: npt.NDArray[np.int64], items: pa.BinaryArray) -> pa.BinaryArray:
-    """The items of each list, one behind the other.
+    """Joins the encoded items of each list.
 
-    `items`: those of all lists that aren't null, encoded, none of them null.
+    The items of a list are next to each other already, so no bytes are moved: the ends
+    of lists are chosen among the ends of items.
 
-    The items of a list lie one behind the other already, so their bytes needn't be
-    moved: only the ends of items become the ends of lists.
+    Args:
+        of_each: number of items of each list.
+        items: the encoded items of all lists, none of them null.
     """
     ends = np.concatenate(([0], np.cumsum(of_each)))
     return binary(items.buffers()[2] or b"", ends_of(items)[ends], None)
 
 
 def flat(column: pa.Array) -> pa.BinaryArray:
-    """Values of a fixed width, the last byte first, as Arrow has them."""
+    """Returns the bytes of values of a fixed width, little-endian as in Arrow."""
     values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
     return binary(
         np.ascontiguousarray(values), np.arange(len(values) + 1) * values.itemsize, validity(column)
@@ -93,14 +95,14 @@ def flat(column: pa.Array) -> pa.BinaryArray:
 
 
 def numbers(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Whole numbers, dates and instants, with any number for null."""
+    """Returns integers, dates and instants as numbers, with any number for null."""
     narrow = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
     whole = column.cast(narrow).cast(pa.int64())
     return pc.fill_null(whole, 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def varints(words: npt.NDArray[np.uint64], valid: npt.NDArray[np.uint8] | None) -> pa.BinaryArray:
-    """Numbers, seven bits a byte from the lowest on."""
+    """Encodes numbers as varints: seven bits a byte, the lowest first."""
     most = max(1, -(-int(words.max(initial=0)).bit_length() // _BITS))
     sizes = np.ones(len(words), np.int64)
     octets = np.empty((len(words), most), np.uint8)
@@ -115,7 +117,7 @@ def varints(words: npt.NDArray[np.uint64], valid: npt.NDArray[np.uint8] | None) 
 
 
 def validity(column: pa.Array) -> npt.NDArray[np.uint8] | None:
-    """Arrow's bitmap of a column, from its first bit on; None if nothing is null."""
+    """Returns the validity bitmap of a column; None if nothing is null."""
     if not column.null_count:
         return None
     return np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
@@ -124,7 +126,13 @@ def validity(column: pa.Array) -> npt.NDArray[np.uint8] | None:
 def binary(
     data: Any, ends: npt.NDArray[Any], valid: npt.NDArray[np.uint8] | None
 ) -> pa.BinaryArray:
-    """An array of bytes, from those of all values, and where each begins and the last one ends."""
+    """Makes an array of bytes.
+
+    Args:
+        data: the bytes of all values, one after the other.
+        ends: the offset of each value's first byte, and the end of the last value.
+        valid: the validity bitmap; None: nothing is null.
+    """
     buffers = [
         None if valid is None else pa.py_buffer(valid),
         pa.py_buffer(ends.astype(np.int32)),
@@ -134,10 +142,10 @@ def binary(
 
 
 def constant(octets: bytes) -> pa.BinaryScalar:
-    """The same bytes in each row."""
+    """Makes a column of bytes that are the same in each row."""
     return pa.scalar(octets, pa.binary())
 
 
-def joined(parts: Sequence[Any]) -> pa.BinaryArray:
-    """The bytes of each row, one part behind the other; null where one of them is."""
-    return pc.binary_join_element_wise(*parts, constant(b""))
+def joined(pieces: Sequence[Any]) -> pa.BinaryArray:
+    """Joins columns of bytes row by row; a row with a null is null."""
+    return pc.binary_join_element_wise(*pieces, constant(b""))

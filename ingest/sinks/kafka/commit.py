@@ -1,17 +1,20 @@
-"""The commit of a Kafka table: the one commit loop, once a transaction.
+"""The commit of a Kafka table: the commit loop of all tables, once for each transaction.
 
-    part      a few splits, behind the part's transactional id: their messages, and a record of each
-    receipt   behind the table's id, last; with `atomic_window` all messages come with it
+    part      a few splits, under the part's transactional id: their messages, and a record of each
+    receipt   under the table's transactional id, last; with `atomic_window` all messages of the
+              window are in the same transaction
 
-To open the table for writing means to fence the id first, and to look only then:
+To open the table for writing, the transactional id is fenced first, and the control topic
+is read only then:
 
-    fence   ends what an earlier attempt left open under the id, and waits for what it had decided
+    fence   aborts what an earlier attempt left open under the id, and waits until a commit or an
+            abort that had begun is complete
     look    reads the control topic to its end: is the split published, is the window committed
-    put     messages and records in one transaction
+    put     writes messages and records in one transaction
 
-Race of two runs of one split:  1 A fences, looks, puts.  2 B fences: A's transaction is ended.
-3 B looks, puts.  4 A's put is refused; it fences and looks again, finds B's record and passes the
-split over.  Had B looked before it fenced, A could commit in between, and B would put again.
+Race of two runs of one split:  1 A fences, looks, puts.  2 B fences: A's transaction is aborted.
+3 B looks, puts.  4 A's put is refused; it fences and looks again, finds B's record and skips the
+split.  Had B looked before it fenced, A could commit in between, and B would put again.
 """
 
 from __future__ import annotations
@@ -28,19 +31,19 @@ import msgspec
 
 from windrow.ingest.crashpoints import CrashPoint, crash_point
 from windrow.ingest.errors import LostConnectionError, RefusedError, SpecError, UnreachableError
-from windrow.ingest.kafka.transaction import Sending, TransactionError
+from windrow.ingest.kafka.transaction import MessageProducer, TransactionError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.sinks.kafka.control import (
-    Held,
+    ControlState,
     PublishedSplit,
     Record,
-    parts_of,
+    chunk_header,
     receipt_records,
     split_record,
 )
 from windrow.ingest.sinks.kafka.publish import PublishTarget
-from windrow.ingest.sinks.kafka.send import sent
+from windrow.ingest.sinks.kafka.send import send_splits
 from windrow.ingest.sinks.kafka.work import WindowWork
 from windrow.ingest.sinks.table_store import Answer, Conflict, Unanswered, Written
 
@@ -56,35 +59,46 @@ PARALLEL = 8
 _TRIES, _WAIT_SECONDS = 12, 0.5
 
 
-class Publication(msgspec.Struct, frozen=True):
-    """What one transaction brings.
+class TransactionContents(msgspec.Struct, frozen=True):
+    """Contents of one transaction.
 
-    `splits`: the numbers of those whose messages are sent, each with its record. `closes`: the
-    window's receipt comes with them. `records`: others for the control topic.
+    Attributes:
+        work: the window; None if only `records` are written.
+        splits: the numbers of the splits whose messages are sent, each with its record.
+        receipt: True if the window's receipt is in the transaction.
+        records: other records for the control topic.
     """
 
     work: WindowWork | None = None
     splits: Sequence[int] = ()
-    closes: bool = False
+    receipt: bool = False
     records: Sequence[Record] = ()
 
     @property
     def crash_points(self) -> tuple[CrashPoint, CrashPoint] | None:
-        """Right before and behind the end of the transaction."""
+        """The crash points right before and right after the commit of the transaction."""
         if self.work is None:
             return None
-        return ("commit.before", "commit.after") if self.closes else ("split.before", "split.after")
+        if self.receipt:
+            return "commit.before", "commit.after"
+        return "split.before", "split.after"
 
 
 class FencedStore:
-    """The table behind one of its transactional ids, for the commit loop."""
+    """A Kafka table as the commit loop sees it, opened under one transactional id.
+
+    Args:
+        sink: the table.
+        name: the transactional id.
+        target: where messages go.
+    """
 
     def __init__(self, sink: KafkaSink, name: str, target: PublishTarget) -> None:
         self.sink, self.name, self.target, self.place = sink, name, target, sink.identity
 
     @property
     def waits(self) -> Sequence[float]:
-        """Of random length, so that two runs don't fence each other in step."""
+        """Seconds before each retry; random, so that two runs don't fence each other in step."""
         return [
             random.uniform(0.2, 1) * _WAIT_SECONDS * 1.5**tried  # noqa: S311
             for tried in range(_TRIES)
@@ -93,29 +107,31 @@ class FencedStore:
     @contextmanager
     def writing(self) -> Iterator[KafkaState]:
         with fenced(self.target, self.name) as transaction:
-            held = self.sink.control.read(to_end=True)
-            if held is None:
-                what = f"The control topic {self.target.control} isn't known to the cluster"
-                do = "Nothing was written. Try again in a moment; if it was removed, restore it."
+            control = self.sink.control.read(to_end=True)
+            if control is None:
+                what = f"The cluster doesn't know the control topic {self.target.control}"
+                do = "Nothing was written. Try again in a moment; if it was deleted, restore it."
                 raise UnreachableError(what, "commit", do)
-            yield self.state(transaction, held)
+            yield self.state(transaction, control)
 
-    def state(self, transaction: Sending, held: Held) -> KafkaState:
-        """The state that was looked at behind the fence."""
-        return KafkaState(self, transaction, held)
+    def state(self, transaction: MessageProducer, control: ControlState) -> KafkaState:
+        """Makes the state of the table, as it was read after the fence."""
+        return KafkaState(self, transaction, control)
 
 
 class KafkaState:
-    """The control topic as it was read behind a fence, and the transaction to change it by."""
+    """State of the control topic, read after a fence, and the transaction that changes it."""
 
-    def __init__(self, store: FencedStore, transaction: Sending, held: Held) -> None:
-        self.store, self.transaction, self.held = store, transaction, held
+    def __init__(
+        self, store: FencedStore, transaction: MessageProducer, control: ControlState
+    ) -> None:
+        self.store, self.transaction, self.control = store, transaction, control
 
     @property
     def version(self) -> int:
-        return self.held.version
+        return self.control.version
 
-    def put(self, change: Publication) -> Answer:
+    def put(self, change: TransactionContents) -> Answer:
         points = change.crash_points
         try:
             self.transaction.begin()
@@ -125,76 +141,78 @@ class KafkaState:
                 crash_point(points[0])
             self.transaction.commit()
         except TransactionError as error:
-            if not error.sent:
+            if not error.unanswered:
                 raise
             return Unanswered(error.text)
         if points:
             crash_point(points[1])
-        if change.closes and self.transaction.visible_at_once:
-            return Conflict("without transactions only a look tells whose receipt came first")
+        if change.receipt and self.transaction.visible_at_once:
+            return Conflict("without transactions only a new look tells which receipt came first")
         return Written(None, receipt)
 
-    def send(self, change: Publication) -> list[PublishedSplit]:
-        """Send the messages of splits."""
+    def send(self, change: TransactionContents) -> list[PublishedSplit]:
+        """Sends the messages of the splits and returns the record of each split."""
         sink = self.store.sink
-        return (
-            sent(
-                sink.topics.ends,
-                sink.files,
-                change.work,
-                self.store.target,
-                self.transaction,
-                change.splits,
-            )
-            if change.work is not None and change.splits
-            else []
+        if change.work is None or not change.splits:
+            return []
+        return send_splits(
+            sink.topics.ends,
+            sink.files,
+            change.work,
+            self.store.target,
+            self.transaction,
+            change.splits,
         )
 
     def records(
-        self, change: Publication, new: Sequence[PublishedSplit]
+        self, change: TransactionContents, new: Sequence[PublishedSplit]
     ) -> tuple[Receipt | None, Sequence[Record]]:
-        """The records that say what is published, and the receipt among them."""
+        """Returns the receipt, if the transaction has one, and all records to write."""
         if change.work is None:
             return None, change.records
-        if not change.closes:
+        if not change.receipt:
             return None, [split_record(split) for split in new]
         key = change.work.receipt.window.key
-        published = {**self.held.splits.get(key, {}), **{split.number: split for split in new}}
-        receipt = change.work.whole(published)
+        published = {**self.control.splits.get(key, {}), **{split.number: split for split in new}}
+        receipt = change.work.complete_receipt(published)
         attempt = receipt.attempt if self.transaction.visible_at_once else None
         splits = tuple(published[number] for number in sorted(published))
         return receipt, [*receipt_records(key, to_json(receipt), splits, attempt)]
 
 
-_turns: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
+_locks: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
 
 
 @contextmanager
-def fenced(target: PublishTarget, name: str) -> Iterator[Sending]:
-    """A transaction whose id is fenced; without transactions, a producer that fences nobody.
+def fenced(target: PublishTarget, name: str) -> Iterator[MessageProducer]:
+    """Opens a transaction whose id is fenced; without transactions, a plain producer.
 
-    Of this process one at a time has an id: two would only fence each other, or do the same work.
+    Within this process one thread at a time has an id: two would only fence each other,
+    or do the same work.
 
     Raises:
         LostConnectionError: another process took the id, at any step.
         SpecError: this client may not write.
         UnreachableError: the cluster doesn't take the transaction.
     """
-    with _turns[str(target.properties["bootstrap.servers"]), name]:
-        transaction = target.sender(name)
+    with _locks[str(target.properties["bootstrap.servers"]), name]:
+        transaction = target.producer(name)
         try:
             transaction.fence(next(iter(target.topics)))
             yield transaction
         except TransactionError as error:
-            raise _meant(error, name) from None
+            raise _user_error(error, name) from None
         finally:
             transaction.leave()
 
 
-def _meant(error: TransactionError, name: str) -> SpecError | UnreachableError:
+def _user_error(error: TransactionError, name: str) -> SpecError | UnreachableError:
     if error.kind == "fenced":
         what = f"another run took the transactional id {name}"
-        do = "Is the window being run several times at once? Run it again: it looks first."
+        do = (
+            "Do several runs of the window run at once? Run it again: it looks first at what is"
+            " published already."
+        )
         return LostConnectionError(what, "commit", do)
     if error.kind == "denied":
         do = (
@@ -202,21 +220,26 @@ def _meant(error: TransactionError, name: str) -> SpecError | UnreachableError:
             f" Describe on the sink's topics, its control topic and the transactional id {name}."
         )
         return SpecError(f"This client may not write: {error.text}", "commit", do)
-    do = "What was under way was taken back, or is looked for when the window is run again."
+    do = (
+        "Run the window again: it looks first at what is published already, and publishes only the"
+        " rest."
+    )
     return UnreachableError(
-        f"the cluster of the sink doesn't take a transaction: {error.text}", "commit", do
+        f"the sink's cluster doesn't take a transaction: {error.text}", "commit", do
     )
 
 
-def put_records(target: PublishTarget, transaction: Sending, records: Sequence[Record]) -> None:
-    """Write records to the control topic, in the transaction; the brokers have each then.
+def put_records(
+    target: PublishTarget, transaction: MessageProducer, records: Sequence[Record]
+) -> None:
+    """Writes records to the control topic and waits until all are confirmed.
 
     Raises:
-        RefusedError: the topic's settings let one not in, however often it is tried.
-        TransactionError: one was not taken.
+        RefusedError: the topic's settings refuse a record, however often it is sent.
+        TransactionError: a record was not written.
     """
     try:
-        transaction.write(target.control, records, parts_of(records))
+        transaction.write(target.control, records, chunk_header(records))
     except TransactionError as error:
         if error.kind == "refused":
             do = (
@@ -229,24 +252,27 @@ def put_records(target: PublishTarget, transaction: Sending, records: Sequence[R
                 do,
             ) from None
         raise TransactionError(
-            error.kind, f"the control topic {target.control}: {error.text}", sent=error.sent
+            error.kind,
+            f"the control topic {target.control}: {error.text}",
+            unanswered=error.unanswered,
         ) from None
 
 
-def end_open(target: PublishTarget, names: Iterable[str]) -> None:
-    """End the transactions that are open under these ids.
+def abort_open(target: PublishTarget, names: Iterable[str]) -> None:
+    """Aborts the transactions that are open under these ids.
 
-    One that another run takes at this moment is ended by that run's fence.
+    An id that another run takes at this moment is left to that run: its fence aborts the
+    transaction.
 
     Raises:
-        SpecError, UnreachableError: as `fenced`.
+        SpecError, UnreachableError: see `fenced`.
     """
 
-    def end(name: str) -> None:
+    def abort(name: str) -> None:
         with suppress(LostConnectionError), fenced(target, name):
             pass
 
-    in_parallel(end, names)
+    in_parallel(abort, names)
 
 
 def in_parallel(call: Callable[[T], R], every: Iterable[T]) -> list[R]:

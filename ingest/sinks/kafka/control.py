@@ -1,23 +1,23 @@
-"""The control topic: what a Kafka table knows of itself, as records of a compacted
-topic with one partition.
+"""The control topic: owner, published splits and receipts of a Kafka table, as records.
 
-They are written in the same transactions as the messages; behind them, where there are
-no transactions.
+It is a compacted topic with one partition. The records are written in the same
+transactions as the messages; without transactions, after them.
 
-    ["owner"]                     whose table it is
-    ["split", window, number]     what was published of one split of a window, until it is committed
-    ["receipt", window, part]     a committed window's receipt, with what its splits were; a long
-                            one in several parts
+    ["owner"]                       the table's owner
+    ["split", window, number]       the published messages of one split, until its window is
+                                    committed
+    ["receipt", window, number]     the receipt of a committed window, with the records of its
+                                    splits; a long one is cut into several chunks
 
-Without transactions nobody is fenced, and two runs of a window may write receipts at
-once, part by part. So the key of theirs ends with the attempt, and the first receipt
-that is whole is the window's, for all readers, for they read in one order.
+Without transactions nobody is fenced, and two runs of a window may write receipts at the
+same time, their chunks mixed. So the key of a receipt ends with its attempt then, and the
+first receipt that is complete is the window's: all readers read in one order.
 
-Behind a fence it is read to the end that the log had when it was asked, with all that
-lies below decided: a record behind a transaction of somebody else that is still open
-can't be seen yet, and to take it for absent would publish it twice. Who only looks
-reads what is decided: else nobody could get past a transaction of a run that died, and
-fence it.
+After a fence the topic is read to the end that the log had when it was asked, and nothing
+below that end may be undecided: a record behind an open transaction of another producer
+can't be seen yet, and who takes it for absent publishes twice. Who doesn't hold a fence
+reads only what is decided: else nobody could get past the open transaction of a run that
+died, and fence it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from windrow.ingest.errors import DamagedError, UnreachableError
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, GONE, PASSING
 from windrow.ingest.kafka.properties import Value
-from windrow.ingest.kafka.retry import LOOK_SECONDS, POLL_SECONDS, SEEN_SECONDS
+from windrow.ingest.kafka.retry import LOOK_SECONDS, PATIENCE_SECONDS, POLL_SECONDS, SEEN_SECONDS
 from windrow.ingest.kafka.scan import scanning
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
@@ -51,18 +51,21 @@ from windrow.ingest.sinks.table_store import StoredReceipt
 T = TypeVar("T")
 Key = tuple[str | int, ...]
 Record = tuple[bytes, bytes | None]
-"""A record's key and value; without a value, it takes the one before it away."""
+"""Key and value of a record; without a value it deletes the record with the same key."""
 
 FORM = 1
-"""Of records. One with a higher number was written by a later windrow."""
+"""Version of the records' format. A higher one was written by a later windrow."""
 
-PART_BYTES = 512 * 1024
-_MOST = 500
+CHUNK_BYTES = 512 * 1024
+"""Largest value of one record of a receipt."""
+
+_POLL_MESSAGES = 500
 
 
 class OffsetSpan(msgspec.Struct, frozen=True, array_like=True):
-    """Where messages of a split lie in a target topic: from the first of them to the
-    last, with others between them.
+    """First and last offset of a split's messages in a target topic-partition.
+
+    Messages of other splits may lie between them.
     """
 
     topic: str
@@ -72,9 +75,19 @@ class OffsetSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PublishedSplit(msgspec.Struct, frozen=True):
-    """What was published of one split.
+    """Record of one published split.
 
-    `same`: as `stage.StagedMessages` has it; `checksum`: of the rows, as the attempt staged them.
+    Attributes:
+        window: the key of its window.
+        number: its number in the plan.
+        digest: the plan's digest.
+        topic, partition, start, stop: the offsets that were read.
+        rows: number of its messages.
+        same: see `stage.StagedMessages`.
+        checksum: checksum of the rows, as the attempt staged them.
+        attempt: the attempt that published it.
+        places: where its messages are.
+        form: version of the format.
     """
 
     window: str
@@ -92,9 +105,11 @@ class PublishedSplit(msgspec.Struct, frozen=True):
     form: int = FORM
 
 
-class _Bound(msgspec.Struct, frozen=True):
-    """`start`: the log's first offset when the table was bound, or bound again with its
-    receipts put back.
+class _OwnerRecord(msgspec.Struct, frozen=True):
+    """Record of the table's owner.
+
+    `start` is the log's first offset when the owner was recorded, or recorded again with
+    the receipts restored. If the log begins later than that, records are missing.
     """
 
     owner: TableOwner
@@ -102,24 +117,34 @@ class _Bound(msgspec.Struct, frozen=True):
     start: int = 0
 
 
-class _Closed(msgspec.Struct, frozen=True):
+class _ReceiptRecord(msgspec.Struct, frozen=True):
+    """Record of a committed window."""
+
     receipt: msgspec.Raw
     splits: tuple[PublishedSplit, ...]
     form: int = FORM
 
 
-class _Planned(msgspec.Struct, frozen=True):
+class _ReceiptHead(msgspec.Struct, frozen=True):
+    """Fields that receipts of all versions have."""
+
     plan: Plan
     version: int
 
 
-class _Numbered(msgspec.Struct, frozen=True):
+class _FormOnly(msgspec.Struct, frozen=True):
+    """Field that records of all versions have."""
+
     form: int
 
 
-class ClosedWindow(msgspec.Struct, frozen=True):
-    """A committed window: its receipt's text, packed; which offsets it holds; what its
-    splits were.
+class CommittedWindow(msgspec.Struct, frozen=True):
+    """A committed window.
+
+    Attributes:
+        packed: the text of its receipt, compressed.
+        ranges: the offsets that it covers.
+        splits: the records of its splits.
     """
 
     packed: bytes
@@ -132,58 +157,67 @@ class ClosedWindow(msgspec.Struct, frozen=True):
         return zlib.decompress(self.packed).decode()
 
 
-class Held:
-    """What has been read of the control topic, from the log's first offset on.
+class ControlState:
+    """State of a table, made of the records of its control topic.
 
-    `position`: the next offset to read; `version`: how many records of ours were read; `whole`:
-    nothing behind them is undecided. Never changed once it was handed out.
+    A state that was handed out never changes.
+
+    Attributes:
+        start: the log's first offset.
+        position: the next offset to read.
+        version: number of windrow's records that were read.
+        is_complete: True if no undecided record follows.
+        windows: the committed windows by key.
+        splits: per window that isn't committed yet, its published splits by number.
+        damaged: per window, or `OWNER`, why a record about it can't be read.
     """
 
     def __init__(self, name: str = "", start: int = 0) -> None:
         self._name, self.start = name, start
-        self.position, self.version, self.whole = start, 0, True
-        self._bound: _Bound | None = None
-        self.windows: dict[str, ClosedWindow] = {}
+        self.position, self.version, self.is_complete = start, 0, True
+        self._owner: _OwnerRecord | None = None
+        self.windows: dict[str, CommittedWindow] = {}
         self.splits: dict[str, dict[int, PublishedSplit]] = {}
         self.damaged: dict[str, str] = {}
-        self._parts: dict[tuple[str, str], list[bytes]] = {}
+        self._chunks: dict[tuple[str, str], list[bytes]] = {}
 
-    def copied(self) -> Held:
-        """A copy that can be read on into."""
+    def copied(self) -> ControlState:
+        """Returns a copy, which takes further records."""
         own = copy.copy(self)
         own.windows, own.damaged = dict(self.windows), dict(self.damaged)
         own.splits = {key: dict(splits) for key, splits in self.splits.items()}
-        own._parts = {  # noqa: SLF001
-            key: list(parts) for key, parts in self._parts.items()
+        own._chunks = {  # noqa: SLF001
+            key: list(chunks) for key, chunks in self._chunks.items()
         }
         return own
 
     @property
     def is_new(self) -> bool:
-        """Whether no table was bound to it, and none can have been."""
+        """True if the topic has no owner, and never had one."""
         found = self.windows or self.splits or self.damaged
-        return self._bound is None and not found and self.deleted is None
+        return self._owner is None and not found and self.deleted is None
 
     @property
     def owner(self) -> TableOwner:
-        """Whose table it is.
+        """The table's owner.
 
         Raises:
-            DamagedError: the record of it can't be read, so nobody knows; or receipts may be gone.
+            DamagedError: the record of the owner can't be read, or records were deleted,
+                receipts perhaps among them.
         """
         if self.deleted is not None:
             raise DamagedError(self.deleted, "setup", DO_DELETED)
-        if self._bound is None:
-            none = f"the control topic {self._name} has records and doesn't say whose table it is"
+        if self._owner is None:
+            none = f"the control topic {self._name} has records, but none that names its owner"
             raise DamagedError(self.damaged.get(OWNER, none), "setup", DO_DAMAGED)
-        return self._bound.owner
+        return self._owner.owner
 
     def committed(self) -> Collection[str]:
-        """The keys of all windows that have a receipt, also one that can't be read."""
+        """Returns the keys of all windows with a receipt, also if it can't be read."""
         return self.windows.keys() | self.damaged.keys()
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        """The receipts of some windows, or of all, in the order of their keys."""
+        """Yields the receipts of some windows, or of all, in the order of their keys."""
         for key in sorted(self.committed() if keys is None else keys):
             if key in self.damaged:
                 yield Unreadable(key, self.damaged[key], DO_DAMAGED)
@@ -191,7 +225,7 @@ class Held:
                 yield StoredReceipt(key, self.windows[key].text, None)
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        """The keys of committed windows that hold any of these offsets."""
+        """Returns the keys of the committed windows that cover any of these offsets."""
         return {
             key
             for key, kept in self.windows.items()
@@ -200,43 +234,45 @@ class Held:
 
     @property
     def deleted(self) -> str | None:
-        """How the log lost its first records, if it did: the binding is among them, and
-        receipts may be.
+        """Message about deleted records; None if the log has all of its records.
+
+        The record of the owner is among the deleted ones, and receipts may be, too.
         """
-        if self.start <= (0 if self._bound is None else self._bound.start):
+        if self.start <= (0 if self._owner is None else self._owner.start):
             return None
         return (
-            f"the control topic {self._name} begins at offset {self.start}: what stood before,"
-            " receipts of windows too, was deleted"
+            f"the control topic {self._name} begins at offset {self.start}: the records before it"
+            " were deleted, perhaps with receipts of windows"
         )
 
     @property
     def is_bound(self) -> bool:
-        """Whether it says whose table it is, and that no receipt is missing."""
-        return self._bound is not None and self.deleted is None
+        """True if the topic names its owner, and no receipt can be missing."""
+        return self._owner is not None and self.deleted is None
 
-    def take(self, key: bytes, value: bytes | None, parts: bytes | None) -> None:
-        """One record more; others than ours are passed over.
+    def take(self, key: bytes, value: bytes | None, chunks: bytes | None) -> None:
+        """Takes the next record; one that isn't windrow's is ignored.
 
-        `parts`: what the header says of a receipt that is cut.
+        Args:
+            key: its key.
+            value: its value.
+            chunks: its header with the number of chunks of the receipt.
         """
         match _key(key):
             case ("owner",) if value is not None:
-                self._checked(OWNER, lambda: self._bind(value))
+                self._checked(OWNER, lambda: self._take_owner(value))
             case ("split", str(window), int(number)):
-                self._checked(window, lambda: self._split(window, number, value))
-            case ("receipt", str(window), int(part), *rest) if value is not None:
+                self._checked(window, lambda: self._take_split(window, number, value))
+            case ("receipt", str(window), int(number), *rest) if value is not None:
                 self._checked(
                     window,
-                    lambda: self._receipt(
-                        window, str(rest[0]) if rest else "", part, int(parts or b"1"), value
+                    lambda: self._take_chunk(
+                        window, str(rest[0]) if rest else "", number, int(chunks or b"1"), value
                     ),
                 )
 
     def _checked(self, about: str, take: Callable[[], None]) -> None:
-        """What can't be read is remembered, for a window of its own is all that it says
-        something of.
-        """
+        """Takes a record; one that can't be read only damages the window that it is about."""
         self.version += 1
         try:
             take()
@@ -245,50 +281,59 @@ class Held:
                 f"a record of {about} in the control topic can't be read: {type(error).__name__}"
             )
 
-    def _bind(self, value: bytes) -> None:
-        self._bound = _read(value, _Bound)
+    def _take_owner(self, value: bytes) -> None:
+        self._owner = _read(value, _OwnerRecord)
         self.damaged.pop(OWNER, None)
 
-    def _split(self, window: str, number: int, value: bytes | None) -> None:
+    def _take_split(self, window: str, number: int, value: bytes | None) -> None:
         if value is None:
             self.splits.get(window, {}).pop(number, None)
         else:
             self.splits.setdefault(window, {})[number] = _read(value, PublishedSplit)
 
-    def _receipt(self, window: str, attempt: str, part: int, parts: int, value: bytes) -> None:
-        """Those of one attempt stand one behind the other. What is there already stays."""
+    def _take_chunk(
+        self, window: str, attempt: str, number: int, chunks: int, value: bytes
+    ) -> None:
+        """Takes a chunk of a receipt; the chunks of one attempt come in their order.
+
+        A window keeps its first complete receipt.
+        """
         by = (window, attempt)
-        if part == 0:
-            self._parts[by] = []
-        found = self._parts.setdefault(by, [])
+        if number == 0:
+            self._chunks[by] = []
+        found = self._chunks.setdefault(by, [])
         found.append(value)
-        if len(found) < parts:
+        if len(found) < chunks:
             return
-        closed = _read(b"".join(self._parts.pop(by)), _Closed)
-        text = bytes(closed.receipt)
-        planned = from_json(text, _Planned)
-        if planned.version == RECEIPT_VERSION:
-            from_json(
-                text, Receipt
-            )  # one that can't be read is damaged; another form has its words
-        kept = ClosedWindow(zlib.compress(text, 1), covered(planned.plan), closed.splits)
+        record = _read(b"".join(self._chunks.pop(by)), _ReceiptRecord)
+        text = bytes(record.receipt)
+        head = from_json(text, _ReceiptHead)
+        if head.version == RECEIPT_VERSION:
+            # Checks that the receipt can be read. One of another version is refused with words of
+            # its own where it is used.
+            from_json(text, Receipt)
+        kept = CommittedWindow(zlib.compress(text, 1), covered(head.plan), record.splits)
         self.windows.setdefault(window, kept)
         self.damaged.pop(window, None)
 
 
-_RESTORE = "windrow verify SPEC --restore-receipts puts back what the ledger has copies of"
+_RESTORE = (
+    "windrow verify SPEC --restore-receipts restores the receipts of which the ledger has copies"
+)
 DO_DAMAGED = (
-    f"Something else wrote into the control topic; nothing was published. {_RESTORE}; else restore"
-    " the topic from a backup."
+    "Another program wrote to the control topic, or the topic is damaged; nothing was published."
+    f" {_RESTORE}; for others restore the topic from a backup."
 )
+"""Advice about a control topic with a record that can't be read."""
 DO_DELETED = (
-    "Was its cleanup.policy not compact alone, or were records deleted by hand? Set it to compact."
-    f" {_RESTORE}."
+    "Either its cleanup.policy isn't compact alone, or somebody deleted records. Set the policy to"
+    f" compact. {_RESTORE}."
 )
+"""Advice about a control topic whose first records were deleted."""
 
 
 def _read(value: bytes, kind: type[T]) -> T:
-    if msgspec.json.decode(value, type=_Numbered).form > FORM:
+    if msgspec.json.decode(value, type=_FormOnly).form > FORM:
         what = "the control topic holds a record of a later windrow"
         raise DamagedError(what, "commit", "Update windrow to the version that wrote it.")
     return msgspec.json.decode(value, type=kind)
@@ -306,35 +351,42 @@ def _key(key: bytes) -> Key:
 
 
 def owner_record(owner: TableOwner, start: int = 0) -> Record:
-    """Whose table it is.
+    """Makes the record of the table's owner.
 
-    `start`: the log's first offset, where nothing of what stood before it is missing.
+    Args:
+        owner: the owner.
+        start: the log's first offset, once all that was before it is restored.
     """
-    return b'["owner"]', msgspec.json.encode(_Bound(owner, start=start))
+    return b'["owner"]', msgspec.json.encode(_OwnerRecord(owner, start=start))
 
 
 def split_record(split: PublishedSplit) -> Record:
-    """What was published of a split."""
+    """Makes the record of a published split."""
     return _split_key(split.window, split.number), msgspec.json.encode(split)
 
 
 def receipt_records(
     window: str, text: str, splits: tuple[PublishedSplit, ...], attempt: str | None = None
 ) -> Iterator[Record]:
-    """A window's receipt in as many parts as it needs; the records of its splits are in
-    it, and so are taken away.
+    """Yields the records of a window's receipt, in as many chunks as it needs.
 
-    `attempt`: whose receipt it is, where another one may be writing at the same moment.
+    The receipt contains the records of its splits, whose own records are deleted.
+
+    Args:
+        window: the window's key.
+        text: the receipt's text.
+        splits: the records of its splits.
+        attempt: the receipt's attempt, where another one may write at the same time.
     """
     own = () if attempt is None else (attempt,)
-    whole = msgspec.json.encode(_Closed(msgspec.Raw(text.encode()), splits))
-    for part, at in enumerate(range(0, len(whole), PART_BYTES)):
-        yield msgspec.json.encode(["receipt", window, part, *own]), whole[at : at + PART_BYTES]
+    whole = msgspec.json.encode(_ReceiptRecord(msgspec.Raw(text.encode()), splits))
+    for number, at in enumerate(range(0, len(whole), CHUNK_BYTES)):
+        yield msgspec.json.encode(["receipt", window, number, *own]), whole[at : at + CHUNK_BYTES]
     yield from ((_split_key(window, split.number), None) for split in splits)
 
 
-def parts_of(records: Sequence[Record]) -> list[tuple[str, bytes]]:
-    """The header of each record of a receipt: into how many parts it is cut."""
+def chunk_header(records: Sequence[Record]) -> list[tuple[str, bytes]]:
+    """Returns the header of each record of a receipt: the number of its chunks."""
     return [("parts", str(sum(value is not None for _, value in records)).encode())]
 
 
@@ -346,7 +398,10 @@ def _split_key(window: str, number: int) -> bytes:
 
 
 def window_of(key: bytes) -> str | None:
-    """The window that a record is about, by its key; None: it is about none, or not ours."""
+    """Returns the key of the window that a record is about, from the record's key.
+
+    None: it is about no window, or isn't windrow's record.
+    """
     match _key(key):
         case ("split" | "receipt", str(window), *_):
             return window
@@ -354,7 +409,7 @@ def window_of(key: bytes) -> str | None:
 
 
 def headers_of(message: ck.Message) -> list[tuple[str, bytes | None]]:
-    """A message's headers."""
+    """Returns a message's headers."""
     return cast("list[tuple[str, bytes | None]]", message.headers() or [])
 
 
@@ -364,21 +419,22 @@ def _is_end(message: ck.Message) -> bool:
 
 
 def arrived(consumer: ck.Consumer, seconds: float) -> list[ck.Message]:
-    """What is there, as soon as anything is; the client's own call waits for as many as
-    it was asked for.
+    """Returns the messages that have arrived, as soon as there is one.
+
+    The client's own call waits until it has as many as it was asked for.
     """
     first = consumer.poll(seconds)
-    return [] if first is None else [first, *consumer.consume(_MOST, 0)]
+    return [] if first is None else [first, *consumer.consume(_POLL_MESSAGES, 0)]
 
 
 class ControlTopic:
-    """The topic on a cluster, and what was read of it so far.
+    """Reader of a control topic, which keeps what it has read.
 
-    Used by any thread of one process; asks nothing before it is used.
+    Threads may share it. It connects when it is used first.
 
-    What was read holds as long as the log has one leader and begins where it did: a
-    process that lives for long would else go on behind records that are gone, and pass
-    over those that others wrote in their place.
+    The records that it has read are kept as long as the log has the same leader and the
+    same first offset. Else they may be gone, with others in their place, and the topic
+    is read anew.
     """
 
     def __init__(
@@ -387,86 +443,89 @@ class ControlTopic:
         topics: SinkTopics,
         admin: Mapping[str, Value],
         consumer: Mapping[str, Value],
-        patience: float,
     ) -> None:
-        """`topics` asks for it; `admin`, `consumer`: properties; `patience` in seconds."""
-        self.name = name
-        self._topics, self._admin, self._consumer, self.patience = (
-            topics,
-            admin,
-            scanning(consumer),
-            patience,
-        )
+        """Connects to nothing yet.
+
+        Args:
+            name: the topic's name.
+            topics: asks for the topic's description.
+            admin: an AdminClient's properties.
+            consumer: a consumer's properties.
+        """
+        self.name, self.patience = name, PATIENCE_SECONDS
+        self._topics, self._admin, self._consumer = topics, admin, scanning(consumer)
         self._lock = threading.Lock()
         self._log: LogSeen | None = None
-        self._held = Held()
+        self._state = ControlState()
 
-    def read(self, *, to_end: bool = False) -> Held | None:
-        """All that is decided in the topic now; None if there is no topic.
+    def read(self, *, to_end: bool = False) -> ControlState | None:
+        """Reads the topic and returns the state of the table; None if there is no topic.
 
-        `to_end`: who asks is behind a fence: there is a topic, and all of it is waited for.
+        Args:
+            to_end: False: reads what is decided now. True, after a fence: the topic is
+                known to exist, and all of it is waited for.
 
         Raises:
-            UnreachableError: the cluster, or an open transaction keeps what is there
-                from being seen.
+            UnreachableError: the cluster doesn't answer, or an open transaction hides
+                the end of the topic.
         """
         with self._lock:
             log = self._topics.control(wait=to_end)
             if log is not None and not log.goes_on(self._log):
-                self._held = Held(self.name, log.start)
+                self._state = ControlState(self.name, log.start)
             self._log = log
             if log is None:
                 return None
-            if self._held.position < log.end:
-                self._held = self._held.copied()
-                self._read_on(self._held, log.end, to_end=to_end)
-            return self._held
+            if self._state.position < log.end:
+                self._state = self._state.copied()
+                self._read_on(self._state, log.end, to_end=to_end)
+            return self._state
 
-    def wait_until_seen(self, seen: Callable[[Held], bool]) -> None:
-        """After a commit: Kafka answers before it has marked every partition, and who
-        looks next is to see what was committed.
+    def wait_until_seen(self, seen: Callable[[ControlState], bool]) -> None:
+        """Waits after a commit until readers see it, but at most `SEEN_SECONDS`.
 
-        Not for ever: it is committed, and what holds the topic's end back may be a
-        transaction of another run.
+        Kafka answers a commit before every partition has its marker, and the next reader
+        should see what was committed. The wait is limited because an open transaction of
+        another run may hold readers back, while the commit is complete.
         """
         deadline = time.monotonic() + SEEN_SECONDS
         with suppress(UnreachableError, KafkaException):
             while time.monotonic() < deadline:
-                held = self.read()
-                if held is not None and seen(held):
+                state = self.read()
+                if state is not None and seen(state):
                     return
                 time.sleep(LOOK_SECONDS)
 
-    def _read_on(self, held: Held, end: int, *, to_end: bool) -> None:
-        held.whole, deadline = False, time.monotonic() + self.patience
+    def _read_on(self, state: ControlState, end: int, *, to_end: bool) -> None:
+        state.is_complete, deadline = False, time.monotonic() + self.patience
         with CLIENTS.of(self._admin).consumers(self._consumer).one(self.name) as consumer:
-            consumer.assign([ck.TopicPartition(self.name, 0, held.position)])
-            while held.position < end:
+            consumer.assign([ck.TopicPartition(self.name, 0, state.position)])
+            while state.position < end:
                 batch = arrived(consumer, POLL_SECONDS)
                 for message in batch:
-                    self._take(held, message)
-                if held.position < end and not to_end and any(map(_is_end, batch)):
+                    self._take(state, message)
+                if state.position < end and not to_end and any(map(_is_end, batch)):
                     return
-                if held.position < end and time.monotonic() > deadline:
+                if state.position < end and time.monotonic() > deadline:
                     what = (
-                        f"The control topic {self.name} can't be read to its end {end}: it is"
-                        f" decided up to {held.position}"
+                        f"The control topic {self.name} can't be read to its end {end}, only to"
+                        f" offset {state.position}"
                     )
                     do = (
-                        "An open transaction holds it back, of a run that died: run its window"
-                        " again, or wait until Kafka ends it. One that Kafka has forgotten, since"
-                        " its own log of transactions was lost, kafka-transactions.sh abort ends."
+                        "An open transaction hides the rest, of a run that died: run its window"
+                        " again, or wait until Kafka aborts it. If Kafka has lost its log of"
+                        " transactions it never does: then abort it by kafka-transactions.sh abort."
                     )
                     raise UnreachableError(what, "commit", do)
-        held.whole = True
+        state.is_complete = True
 
-    def _take(self, held: Held, message: ck.Message) -> None:
+    def _take(self, state: ControlState, message: ck.Message) -> None:
         error, offset = message.error(), cast("int", message.offset())
         if error is None:
-            parts = next((value for name, value in headers_of(message) if name == "parts"), None)
-            held.take(message.key() or b"", message.value(), parts)
-            held.position = offset + 1
+            chunks = next((value for name, value in headers_of(message) if name == "parts"), None)
+            state.take(message.key() or b"", message.value(), chunks)
+            state.position = offset + 1
         elif error.code() == END:
-            held.position = max(held.position, offset)
+            state.position = max(state.position, offset)
         elif error.code() not in PASSING | GONE:
-            raise self._topics.named(self.name, error)
+            raise self._topics.error_for(self.name, error)

@@ -1,6 +1,6 @@
-"""What a row becomes: a message's key, value, headers and time.
+"""The message of a row: its key, value, headers and time.
 
-Runs on executors, whole batches at a time; picklable.
+Runs on executors, on whole batches; picklable.
 """
 
 from __future__ import annotations
@@ -19,52 +19,59 @@ from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.iso_times import WHAT, without_text
 from windrow.ingest.sinks.kafka.places import PARTITION
-from windrow.ingest.sinks.kafka.registered import Misfit, RegisteredPart
+from windrow.ingest.sinks.kafka.registered import Misfit, RegistrySerializer
 from windrow.ingest.sinks.kafka.texts import header_texts, objects
 
 Format = Literal["json", "string", "raw"]
 
 HEADER = "header:"
-"""How the columns of an encoded batch begin that are headers."""
+"""Prefix of the columns of an encoded batch that are headers."""
 
 ENCODED = pa.schema(
     [
-        pa.field("offset", pa.int64(), nullable=False),  # of the message that the row came from
+        # The offset of the message that the row came from.
+        pa.field("offset", pa.int64(), nullable=False),
         pa.field("topic", pa.string()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
         pa.field("time", pa.int64(), nullable=False),
     ]
 )
-"""A batch of encoded rows, before its headers.
+"""Columns of a batch of encoded messages, without headers.
 
-`topic` is null where there is one for all; `time` is in epoch milliseconds, negative
-for the moment at which it is published.
+`topic` is null if there is one target topic; `time` is in epoch milliseconds, or `NOW`.
 """
 
 NOW = -1
+"""Time of a message that gets the time at which it is published."""
 
 
-class MessagePart(msgspec.Struct, frozen=True):
-    """A message's key, or its value: which columns it has, and how they are written."""
+class PlainSerializer(msgspec.Struct, frozen=True):
+    """Makes keys or values as JSON, text or bytes.
+
+    Attributes:
+        format: the format; `string` and `raw` write one column.
+        columns: the columns that are written.
+    """
 
     format: Format
     columns: tuple[str, ...]
 
     def encoded(self, batch: pa.RecordBatch) -> pa.Array:
-        """One of these for each row; null only where the one column of `string` or `raw` is."""
+        """Returns the bytes of each row; null only where the column of `string` or `raw` is."""
         if self.format == "json":
             return objects({name: batch[name] for name in self.columns}).cast(pa.binary())
         return header_texts(batch[self.columns[0]])
 
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
-        """The rows with a date or time that has no text."""
-        return _untold(batch, self.columns, numbers=self.format != "json")
+        """Returns the rows with a date or time that has no ISO 8601 text."""
+        return _without_text(batch, self.columns, numbers=self.format != "json")
 
 
-def _untold(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool) -> Misfit | None:
-    """`numbers`: whether an instant that is the whole of a column is written as one, as
-    in a header.
+def _without_text(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool) -> Misfit | None:
+    """Returns the rows with a date or time that has no ISO 8601 text.
+
+    `numbers`: True if a column of instants is written as numbers, as in headers.
     """
     texts = {
         name: batch[name]
@@ -75,31 +82,37 @@ def _untold(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool) -> 
     return None if found is None else (found[0], f"column {found[1]} {WHAT}")
 
 
-AnyPart = MessagePart | RegisteredPart
-"""A message's key, or its value, in any of the formats."""
+Serializer = PlainSerializer | RegistrySerializer
+"""Makes keys or values in any of the formats."""
 
 
-def of_columns(part: AnyPart, names: Sequence[str]) -> AnyPart:
-    """The same with columns of these names, if it names none itself."""
-    return part if part.columns else msgspec.structs.replace(part, columns=tuple(names))
+def with_columns(serializer: Serializer, names: Sequence[str]) -> Serializer:
+    """Returns the serializer, with these columns if it names none."""
+    if serializer.columns:
+        return serializer
+    return msgspec.structs.replace(serializer, columns=tuple(names))
 
 
 class MessageEncoder(msgspec.Struct, frozen=True):
-    """A message of each row.
+    """Makes the messages of rows.
 
-    `headers`: their names, and the column of each, but for the window's, which one
-    `window_header` says of all.
-
-    `attempt`: the header that says by which attempt a message was staged, if there is
-    one: it isn't part of what two attempts must have in common. `time`: `message` takes
-    the time of the message that the row came from, `published` none, all else is a
-    column. `topic`: the column that says to which of the `topics` a row goes; None:
-    there is one. `primary_key`: by which messages replace each other, if they do; then
-    what deletes a row is a message without a value.
+    Attributes:
+        value: makes values.
+        key: makes keys; None: messages have no key.
+        headers: names of headers, each with its column, without the window's header.
+        window_header: name of the header with the window's key, the same in all messages.
+        attempt: name of the header with the attempt that staged a message, if there is
+            one; two attempts at the same row differ in it.
+        time: `message`: the time of the message that the row came from; `published`: the
+            time of publishing; else a column.
+        topic: the column that names the topic of a row; None: there is one topic.
+        topics: the topics that may be named.
+        primary_key: the columns by which a message replaces an earlier one, if it does.
+            A deleted row is a message without a value then.
     """
 
-    value: AnyPart
-    key: AnyPart | None = None
+    value: Serializer
+    key: Serializer | None = None
     headers: Mapping[str, str] = {}
     window_header: str = "_window"
     attempt: str | None = None
@@ -108,21 +121,18 @@ class MessageEncoder(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
 
-    def strange(self, encoded: pa.RecordBatch) -> list[int]:
-        """Which encoded rows are for a topic that they may not go to; no topic at all
-        is one, too.
-        """
+    def misrouted(self, encoded: pa.RecordBatch) -> list[int]:
+        """Returns the numbers of messages that name none of the target topics."""
         if self.topic is None:
             return []
         known = pc.is_in(encoded["topic"], value_set=pa.array(self.topics, pa.string()))
         return np.flatnonzero(~known.to_numpy(zero_copy_only=False)).tolist()
 
     def refuse_unfit(self, rows: pa.Schema) -> None:
-        """Before anything is read: the rows have the columns that are named, and these
-        can be written in their formats.
+        """Checks that rows have all named columns, and that formats can write them.
 
         Raises:
-            SpecError: with those that aren't there, or that can't be.
+            SpecError: columns are missing, or can't be written.
         """
         named = {
             *self.value.columns,
@@ -133,34 +143,37 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         named |= set() if self.time in {"message", "published"} else {self.time}
         missing = sorted({name for name in named if name is not None} - set(rows.names))
         if missing:
-            what = f"The sink names columns that the rows don't have: {', '.join(missing)}"
-            raise SpecError(what, "setup", f"They have {', '.join(rows.names)}.")
+            what = f"The sink names columns that rows don't have: {', '.join(missing)}"
+            raise SpecError(what, "setup", f"Their columns are {', '.join(rows.names)}.")
         if self.primary_key:
             PrimaryKey(self.primary_key).refuse_unfit(rows)
-        for part in (self.key, self.value):
-            if isinstance(part, RegisteredPart):
-                part.schema_of(rows)
+        for serializer in (self.key, self.value):
+            if isinstance(serializer, RegistrySerializer):
+                serializer.schema_of(rows)
 
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
-        """The rows whose key, or else whose value or a header, its format has no
-        message for; a delete has no value.
+        """Returns the rows whose key, value or headers can't be written in their formats.
+
+        The value of a deleted row isn't written. Keys are looked at first, then values,
+        then headers, and the first of them with such rows is returned.
         """
-        for part in (self.key, self.value):
-            if part is None:
+        for serializer in (self.key, self.value):
+            if serializer is None:
                 continue
             written = np.arange(len(batch))
-            if part is self.value and self.primary_key:
+            if serializer is self.value and self.primary_key:
                 written = np.flatnonzero(~batch[DELETED].to_numpy(zero_copy_only=False))
-            found = part.misfit(
+            found = serializer.misfit(
                 batch if len(written) == len(batch) else batch.take(pa.array(written))
             )
             if found is not None:
                 return written[found[0]], found[1]
-        return _untold(batch, self.headers.values(), numbers=True)
+        return _without_text(batch, self.headers.values(), numbers=True)
 
     def untimed(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> Sequence[int]:
-        """The rows with a time that no message can be given: Kafka takes none before
-        1970, and librdkafka takes 0 for none.
+        """Returns the numbers of rows whose time can't be a message's.
+
+        Kafka takes no time before 1970, and for librdkafka 0 means none.
         """
         if self.time == "published":
             return []
@@ -170,47 +183,52 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         return rows
 
     def registered(self, rows: pa.Schema, registry: Registry | None) -> MessageEncoder:
-        """The same with the ids of its schemas, where a registry has them; see
-        `RegisteredPart.registered`.
+        """Returns the encoder with the ids of its schemas in the registry.
 
-        `rows`: with the metadata's.
+        See `RegistrySerializer.registered`.
+
+        Args:
+            rows: the columns of rows, the metadata's among them.
+            registry: the registry, if there is one.
         """
         key, value = (
             (
-                part.registered(rows, self.topics, registry)
-                if isinstance(part, RegisteredPart)
-                else part
+                serializer.registered(rows, self.topics, registry)
+                if isinstance(serializer, RegistrySerializer)
+                else serializer
             )
-            for part in (self.key, self.value)
+            for serializer in (self.key, self.value)
         )
         return msgspec.structs.replace(self, key=key, value=value)
 
     def refuse_unregistrable(self, rows: pa.Schema, registry: Registry | None) -> None:
-        """See that `registered` would work; see `RegisteredPart.refuse_unregistrable`."""
-        for part in (self.key, self.value):
-            if isinstance(part, RegisteredPart):
-                part.refuse_unregistrable(rows, self.topics, registry)
+        """Checks that `registered` would work; see `RegistrySerializer.refuse_unregistrable`."""
+        for serializer in (self.key, self.value):
+            if isinstance(serializer, RegistrySerializer):
+                serializer.refuse_unregistrable(rows, self.topics, registry)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of an encoded batch."""
+        """Columns of an encoded batch."""
         return pa.schema(
             [*ENCODED, *(pa.field(f"{HEADER}{name}", pa.binary()) for name in self.headers)]
         )
 
     @property
-    def own(self) -> tuple[str, ...]:
-        """The columns of an encoded batch, and of one with partitions beside it, that
-        two attempts at one row need not have in common.
+    def attempt_columns(self) -> tuple[str, ...]:
+        """Columns of a staged batch in which two attempts at the same row may differ.
 
-        A message's time is one of them: the topic may set it, so nobody could hold it
-        against what was published.
+        A message's time is one of them: the topic may set it, so it can't be compared
+        with the published message.
         """
         return PARTITION, "time", *(() if self.attempt is None else (f"{HEADER}{self.attempt}",))
 
     def encoded(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        """The messages of rows (`batch`: all columns of the table, the metadata's among
-        them) that came from messages.
+        """Makes the messages of rows.
+
+        Args:
+            batch: the rows, with the metadata's columns.
+            messages: the messages that the rows came from.
         """
         n, value = batch.num_rows, self.value.encoded(batch)
         if self.primary_key:

@@ -1,10 +1,9 @@
-"""A user's function that says into which partition each message goes.
+"""A user's function that chooses the partition of each message.
 
-It is asked where rows are staged, for there the rows are at hand; what it says travels
-with the staged messages. A split is published from the files of one attempt, in one
-transaction, so another attempt may be told something else and no message is there
-twice; which is why what a function says is no part of what two attempts must have in
-common.
+It is called where rows are staged, because rows are needed, and its answer is staged with
+the messages. A split is published from the files of one attempt, in one transaction. So
+another attempt may get other partitions and no message is published twice, and
+partitions are no part of what two attempts must have in common.
 """
 
 from __future__ import annotations
@@ -26,42 +25,51 @@ _DO = "Nothing was published. Fix the function, then run the window again."
 
 
 class PartitionFunction(msgspec.Struct, frozen=True):
-    """Which function, and how many partitions each topic had when the window was
-    staged; `only`: the one topic, None: a row says which.
+    """A user's function with what it needs to know. Picklable, with the function's file.
 
-    Picklable: the function's file travels along.
+    Attributes:
+        function: the function.
+        topics: number of partitions of each target topic when staging began.
+        only: the one target topic; None: a row names its topic.
     """
 
     function: FunctionReference
     topics: Mapping[str, int]
     only: str | None
 
-    def beside(self, encoded: pa.RecordBatch, rows: pa.RecordBatch, split: Split) -> pa.RecordBatch:
-        """Encoded messages with the partition of each, by the rows that they were made from.
+    def with_partitions(
+        self, encoded: pa.RecordBatch, rows: pa.RecordBatch, split: Split
+    ) -> pa.RecordBatch:
+        """Adds a column with the partition of each message.
+
+        Args:
+            encoded: the messages.
+            rows: the rows that they were made from.
+            split: the split that the rows were read from.
 
         Raises:
-            RefusedError: the function fails, or doesn't say a partition of the topic
-                for each of them.
-            SpecError: it can't be loaded.
+            RefusedError: the function fails, or doesn't return one partition of the
+                topic for each row.
+            SpecError: the function can't be loaded.
         """
         if self.only is not None:
-            found = self._asked(self.only, encoded["key"], rows, encoded["offset"], split)
-            return encoded.append_column(PARTITION, pa.array(found))
-        found, told = np.empty(encoded.num_rows, np.int32), encoded["topic"].dictionary_encode()
-        codes = told.indices.to_numpy()
-        for code, topic in enumerate(told.dictionary.to_pylist()):
+            chosen = self._partitions(self.only, encoded["key"], rows, encoded["offset"], split)
+            return encoded.append_column(PARTITION, pa.array(chosen))
+        chosen, topics = np.empty(encoded.num_rows, np.int32), encoded["topic"].dictionary_encode()
+        codes = topics.indices.to_numpy()
+        for code, topic in enumerate(topics.dictionary.to_pylist()):
             at = np.flatnonzero(codes == code)
-            found[at] = self._asked(
+            chosen[at] = self._partitions(
                 topic, encoded["key"].take(at), rows.take(at), encoded["offset"].take(at), split
             )
-        return encoded.append_column(PARTITION, pa.array(found))
+        return encoded.append_column(PARTITION, pa.array(chosen))
 
-    def _asked(
+    def _partitions(
         self, topic: str, keys: pa.Array, rows: pa.RecordBatch, offsets: pa.Array, split: Split
     ) -> Numbers:
         function, count = function_now(self.function), self.topics[topic]
         try:
-            said = function(keys, rows, count)
+            returned = function(keys, rows, count)
         except Exception as error:  # noqa: BLE001
             last = traceback.extract_tb(error.__traceback__)[-1]
             what = (
@@ -69,25 +77,25 @@ class PartitionFunction(msgspec.Struct, frozen=True):
                 f" {type(error).__name__} ({last.filename}:{last.lineno})"
             )
             raise self._refused(what, split, offsets[0].as_py()) from None
-        numbers = _whole_numbers(said)
+        numbers = _whole_numbers(returned)
         if isinstance(numbers, str):
             what = (
-                f"The function {self.function} must say a whole number for each row: for"
-                f" {rows.num_rows} rows that go to {topic} {numbers}"
+                f"The function {self.function} must return a whole number for each row: for"
+                f" {rows.num_rows} rows that go to {topic} it returned {numbers}"
             )
             raise self._refused(what, split, offsets[0].as_py())
         if len(numbers) != rows.num_rows:
             what = (
-                f"The function {self.function} says {len(numbers)} partitions for {rows.num_rows}"
-                f" rows that go to {topic}"
+                f"The function {self.function} returned {len(numbers)} partitions for"
+                f" {rows.num_rows} rows that go to {topic}"
             )
             raise self._refused(what, split, offsets[0].as_py())
         wrong = np.flatnonzero((numbers < 0) | (numbers >= count))
         if len(wrong):
             first = int(wrong[0])
             what = (
-                f"The function {self.function} says partition {numbers[first]} of {topic}, which"
-                f" has {count}, from 0 on"
+                f"The function {self.function} returned partition {numbers[first]} of {topic},"
+                f" which has {count} partitions, numbered from 0"
             )
             raise self._refused(what, split, offsets[first].as_py())
         return numbers.astype(np.int32)
@@ -97,18 +105,18 @@ class PartitionFunction(msgspec.Struct, frozen=True):
         return RefusedError(what, "stage", _DO, split.topic, split.partition, offset)
 
 
-def _whole_numbers(said: Any) -> np.ndarray[Any, Any] | str:
-    """What a function gave back, as an array; or what it is instead."""
-    if isinstance(said, pa.ChunkedArray):
-        said = said.combine_chunks()
-    if isinstance(said, pa.Array):
-        if said.null_count:
-            return f"it says {said.null_count} nulls"
-        if not pa.types.is_integer(said.type):
-            return f"it says {said.type}"
-        said = said.to_numpy(zero_copy_only=False)
-    if isinstance(said, np.ndarray):
-        if said.ndim != 1 or not np.issubdtype(said.dtype, np.integer):
-            return f"it says an array of {said.ndim} dimensions of {said.dtype}"
-        return said
-    return f"it gives back {type(said).__name__}, which is no array of Arrow's or NumPy's"
+def _whole_numbers(returned: Any) -> np.ndarray[Any, Any] | str:
+    """Returns what a function returned as an array, or says what it is instead."""
+    if isinstance(returned, pa.ChunkedArray):
+        returned = returned.combine_chunks()
+    if isinstance(returned, pa.Array):
+        if returned.null_count:
+            return f"{returned.null_count} nulls"
+        if not pa.types.is_integer(returned.type):
+            return f"an array of {returned.type}"
+        returned = returned.to_numpy(zero_copy_only=False)
+    if isinstance(returned, np.ndarray):
+        if returned.ndim != 1 or not np.issubdtype(returned.dtype, np.integer):
+            return f"an array of {returned.ndim} dimensions of {returned.dtype}"
+        return returned
+    return f"{type(returned).__name__}, which is no array of Arrow's or NumPy's"

@@ -1,7 +1,7 @@
-"""The transactional ids of a Kafka table.
+"""Transactional ids of a Kafka table.
 
-Pure: attempts at the same part of a window have the same id, so that a later one fences
-an earlier one.
+All attempts at the same part of a window have the same id, so that a later attempt
+fences an earlier one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from windrow.ingest.sinks.kafka.parts import Part, chains
 
 
 class TransactionalIds(msgspec.Struct, frozen=True):
-    """`prefix`: how all of them begin; `control`: the control topic, by which two
-    tables differ; `lanes`: how many sets windows share.
+    """Makes the transactional ids of one table.
+
+    Attributes:
+        prefix: how all ids begin.
+        control: the name of the control topic, which no other table has.
+        lanes: number of id sets; a window uses one of them, chosen by its key.
     """
 
     prefix: str
@@ -25,18 +29,18 @@ class TransactionalIds(msgspec.Struct, frozen=True):
     lanes: int
 
     def table(self, pipeline: str) -> str:
-        """That of receipts: one for the whole table."""
+        """Returns the id for receipts: one for the whole table."""
         return self._name(pipeline, "table")
 
     def part(self, window: Window, part: Part) -> str:
-        """That of one transaction of a window's splits."""
+        """Returns the id for one part of a window."""
         lane = int.from_bytes(sha256(window.key.encode()).digest()[:8], "big") % self.lanes
         return self._name(window.pipeline, f"{lane}.{part[0]}")
 
     def of_window(self, plan: Plan) -> list[str]:
-        """All that runs of a window use, the table's first."""
+        """Returns all ids that runs of a window use, the table's first."""
         parts = [part for chain in chains(plan) for part in chain]
         return [self.table(plan.window.pipeline), *(self.part(plan.window, part) for part in parts)]
 
-    def _name(self, pipeline: str, part: str) -> str:
-        return f"{self.prefix}.{pipeline}.{sha256(self.control.encode()).hexdigest()[:8]}.{part}"
+    def _name(self, pipeline: str, end: str) -> str:
+        return f"{self.prefix}.{pipeline}.{sha256(self.control.encode()).hexdigest()[:8]}.{end}"

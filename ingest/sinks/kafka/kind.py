@@ -1,6 +1,6 @@
-"""Kafka topics as a kind of sink: what a spec says of them.
+"""The Kafka sink's section of a spec.
 
-Loads Kafka's client only when a sink is made.
+Kafka's client is loaded only when a sink is made.
 """
 
 from __future__ import annotations
@@ -40,16 +40,14 @@ from windrow.ingest.sinks.kind import (
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
     from windrow.ingest.ports.sink import Sink
-    from windrow.ingest.registry.client import Strategy
-    from windrow.ingest.sinks.kafka.encoder import AnyPart, Format
-    from windrow.ingest.sinks.kafka.registered import RegisteredFormat
+    from windrow.ingest.sinks.kafka.encoder import Serializer
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
 _FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _REGISTERED = ("avro-confluent", "protobuf-confluent")
-"""The formats whose schemas are a registry's."""
+"""Formats with a schema in a registry."""
 _TIMEOUT_MAX = timedelta(minutes=15)
-"""What Kafka's brokers allow unless they are told otherwise."""
+"""Kafka's default for transaction.max.timeout.ms."""
 
 
 def _prefix(value: str) -> str:
@@ -77,8 +75,8 @@ def _timeout(value: timedelta) -> timedelta:
     return value
 
 
-class _PartSection(Section):
-    """A message's key, or its value."""
+class _SerializerSection(Section):
+    """Settings that a message's key and its value have in common."""
 
     format: Literal["json", "avro-confluent", "protobuf-confluent", "string", "raw"] = Field(
         default="json",
@@ -121,7 +119,7 @@ class _PartSection(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """What isn't an object is one column."""
+        """Yields the conflicts between format, columns and the registry's settings."""
         columns = names_in(written.get("columns"))
         if written.get("format", "json") in {"string", "raw"} and len(columns) != 1:
             yield ("columns",), f"must name one column: {written['format']} writes one"
@@ -139,7 +137,7 @@ class _PartSection(Section):
             yield ("record_name",), "is missing: the strategy's subjects are named after records"
 
 
-class MessageKeySection(_PartSection):
+class MessageKeySection(_SerializerSection):
     """A message's key."""
 
     columns: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
@@ -147,7 +145,7 @@ class MessageKeySection(_PartSection):
     )
 
 
-class MessageValueSection(_PartSection):
+class MessageValueSection(_SerializerSection):
     """A message's value."""
 
     columns: Annotated[
@@ -228,7 +226,8 @@ class KafkaSection(OnClusterSection):
     headers: Annotated[Mapping[Text, Text], Values("`{HEADER: COLUMN}`")] = Field(
         default_factory=dict,
         description=(
-            "Headers from columns, beside those that `metadata` names, which every message has."
+            "Headers from columns, besides those that `metadata` names, which every message has. No"
+            " header may have the name of one of those."
         ),
     )
     timestamp: Annotated[Text, Values("`message`, `published`, a column")] = Field(
@@ -313,7 +312,7 @@ class KafkaSection(OnClusterSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """One topic, or several and what leads to them; and no topic is two of them."""
+        """Yields the conflicts between topics, and those of the other settings."""
         yield from super().conflicts(written)
         topics = names_in(written.get("topics"))
         if (written.get("topic") is None) == (written.get("topics") is None):
@@ -340,7 +339,7 @@ class KafkaSection(OnClusterSection):
 
     @property
     def in_order(self) -> bool:
-        """Of messages with one key readers take the last."""
+        """True if readers take the last message of each key, so that windows must be in order."""
         return self.primary_key is not None
 
     @property
@@ -349,7 +348,7 @@ class KafkaSection(OnClusterSection):
 
     @property
     def control(self) -> str:
-        """The control topic's name."""
+        """Name of the control topic."""
         return self.control_topic or f"{self.topic}.windrow"
 
     def place(self, folder: Path) -> str:
@@ -385,8 +384,9 @@ def _guarantee_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, st
 
 
 class _Kafka:
-    """`sinks.kind.SinkKind`: topics of a cluster, with dead letters in a Delta table
-    beside what is staged (`<staging>_dead`).
+    """`sinks.kind.SinkKind` for topics of a cluster.
+
+    Dead letters are in a Delta table next to the staged messages (`<staging>_dead`).
     """
 
     section = KafkaSection
@@ -397,15 +397,16 @@ class _Kafka:
         from windrow.ingest.errors import SpecError
         from windrow.ingest.registry.settings import registry_of
         from windrow.ingest.schema.load import FunctionReference
+        from windrow.ingest.sinks.kafka.encoder import PlainSerializer
         from windrow.ingest.sinks.kafka.options import Options, Reach
         from windrow.ingest.sinks.kafka.sink import KafkaSink
         from windrow.ingest.sinks.place import normalized
 
         if section.bootstrap_servers is None:
             raise SpecError(
-                "The sink's cluster isn't told",
+                "The sink names no cluster",
                 "spec",
-                "Name it as sink.cluster or sink.bootstrap_servers.",
+                "Name one by sink.cluster or sink.bootstrap_servers.",
             )
         if "attempt" in metadata and not section.atomic_window:
             what = (
@@ -418,11 +419,11 @@ class _Kafka:
             control=section.control,
             staging=normalized(absolute(section.staging, folder)),
             topic_column=section.topic_column,
-            value=_value(section.value),
+            value=_serializer("value", section.value, section.value.columns or ()),
             key=(
-                _key(section.key_)
+                _serializer("key", section.key_, section.key_.columns)
                 if section.key_ is not None
-                else _part("key", "json", section.primary_key)
+                else PlainSerializer("json", section.primary_key)
                 if section.primary_key
                 else None
             ),
@@ -459,8 +460,9 @@ class _Kafka:
 
 
 def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """Where messages replace each other, those of a key lie in one partition, in the
-    order of the log.
+    """Yields the conflicts with `mode: upsert`.
+
+    All messages of a key must be in one partition, in the order in which they were read.
     """
     yield from key_conflicts(written)
     if written.get("mode") != "upsert":
@@ -468,18 +470,15 @@ def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     columns, named = names_in(written.get("primary_key")), section_of(written, "key").get("columns")
     if named is not None and names_in(named) != columns:
         yield (
-            (
-                "key",
-                "columns",
-            ),
+            ("key", "columns"),
             "must be those of primary_key: messages with one key replace each other",
         )
     if written.get("atomic_window") is not True:
         yield (
             ("atomic_window",),
             (
-                "must be true with mode upsert: else windows, and splits of one, could come out of"
-                " their order"
+                "must be true with mode upsert: else the splits of a window could be published out"
+                " of order"
             ),
         )
     if written.get("partitioner", "default") not in {"default", "key-hash"}:
@@ -491,54 +490,26 @@ def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         )
 
 
-def _value(value: MessageValueSection) -> AnyPart:
-    columns = value.columns or ()
-    return _part(
-        "value",
-        value.format,
-        columns,
-        value.record_name,
-        value.subject_name_strategy,
-        value.auto_register,
-    )
-
-
-def _key(key_: MessageKeySection) -> AnyPart:
-    return _part(
-        "key",
-        key_.format,
-        key_.columns,
-        key_.record_name,
-        key_.subject_name_strategy,
-        key_.auto_register,
-    )
-
-
-def _part(
-    part: Literal["key", "value"],
-    written: Format | RegisteredFormat,
-    columns: tuple[str, ...],
-    name: str | None = None,
-    strategy: Strategy | None = None,
-    register: bool | None = None,
-) -> AnyPart:
+def _serializer(
+    part: Literal["key", "value"], section: _SerializerSection, columns: tuple[str, ...]
+) -> Serializer:
     from windrow.ingest.registry.client import Subjects
-    from windrow.ingest.sinks.kafka.encoder import MessagePart
-    from windrow.ingest.sinks.kafka.registered import RegisteredPart
+    from windrow.ingest.sinks.kafka.encoder import PlainSerializer
+    from windrow.ingest.sinks.kafka.registered import RegistrySerializer
 
-    match written:
+    match section.format:
         case "json" | "string" | "raw":
-            return MessagePart(written, columns)
+            return PlainSerializer(section.format, columns)
         case "avro-confluent" | "protobuf-confluent":
-            record = name or f"windrow.{part.capitalize()}"
-            return RegisteredPart(
-                written,
+            record = section.record_name or f"windrow.{part.capitalize()}"
+            return RegistrySerializer(
+                section.format,
                 columns,
                 record,
-                Subjects(strategy or "topic", (record,), part),
-                register=register is not False,
+                Subjects(section.subject_name_strategy or "topic", (record,), part),
+                register=section.auto_register is not False,
             )
 
 
 KAFKA: SinkKind[KafkaSection] = _Kafka()
-"""The Kafka sink: fence, look, write for each split; the receipt last."""
+"""The Kafka sink: each part of a window in a transaction, the receipt last."""

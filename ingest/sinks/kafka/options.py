@@ -1,4 +1,4 @@
-"""What a spec says of a Kafka table, without its rows."""
+"""Options of a Kafka table, from its spec, without the columns of its rows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.changes import change_schema
 from windrow.ingest.schema.load import FunctionReference
 from windrow.ingest.settings.secrets import Secret
-from windrow.ingest.sinks.kafka.encoder import AnyPart, MessagePart
+from windrow.ingest.sinks.kafka.encoder import PlainSerializer, Serializer
 from windrow.ingest.sinks.kafka.places import Partitioner
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """How the sink's cluster is reached: its addresses, the user's properties, and the
-    registry of its messages' schemas, if any.
+    """Connection to the sink's cluster.
+
+    Attributes:
+        servers: the bootstrap servers.
+        client: the user's properties of the client.
+        registry: the registry of the messages' schemas, if there is one.
     """
 
     servers: str
@@ -29,23 +33,35 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a spec says of a Kafka table.
+    """Options of a Kafka table.
 
-    `topics`: those that messages go to; with several, `topic_column` says to which one a row goes.
-
-    `value` and `key`: their formats and columns; an empty list of value columns means
-    all of the row's own. `time`: see `encoder.MessageEncoder`. `function`: which one chooses
-    partitions, where that is the partitioner. `acks`: who confirms messages, where
-    `delivery` is none. `primary_key`: by which columns messages replace each other for
-    who folds the topic; empty: they don't.
+    Attributes:
+        topics: the target topics.
+        control: the control topic.
+        staging: the place of staged messages.
+        topic_column: with several topics, the column that names the topic of a row.
+        value: serializer of values; no columns means all columns of the row.
+        key: serializer of keys; None: messages have no key.
+        headers: names of headers, each with its column.
+        time: see `encoder.MessageEncoder`.
+        partitioner: how a message's partition is chosen.
+        function: the function that chooses it, with `partitioner` function.
+        delivery: the delivery guarantee.
+        acks: which brokers confirm a message, with `delivery` none.
+        atomic_window: True if a window is published in one transaction.
+        prefix: how transactional ids begin.
+        lanes: see `ids.TransactionalIds`.
+        timeout: how long a transaction may take.
+        primary_key: the columns by which a message replaces an earlier one; empty:
+            messages don't replace each other.
     """
 
     topics: tuple[str, ...]
     control: str
     staging: str
     topic_column: str | None = None
-    value: AnyPart = MessagePart("json", ())
-    key: AnyPart | None = None
+    value: Serializer = PlainSerializer("json", ())
+    key: Serializer | None = None
     headers: Mapping[str, str] = {}
     time: str = "message"
     partitioner: Partitioner = "default"
@@ -59,12 +75,10 @@ class Options(msgspec.Struct, frozen=True):
     primary_key: tuple[str, ...] = ()
 
     def staged(self, rows: pa.Schema) -> pa.Schema:
-        """The columns of what tasks are given, of such rows: with a primary key they
-        are changes, rows and deletes.
-        """
+        """Returns the columns that tasks stage: with a primary key, those of changes."""
         return change_schema(rows, self.primary_key) if self.primary_key else rows
 
 
 def addresses(servers: str) -> set[str]:
-    """The addresses in a list of them."""
+    """Splits a list of bootstrap servers into its addresses."""
     return {address.strip() for address in servers.split(",")}

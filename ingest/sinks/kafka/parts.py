@@ -1,10 +1,10 @@
-"""How a window's splits are cut into transactions.
+"""Parts of a window: the groups of splits that are published in one transaction each.
 
-Pure: it depends on the plan alone, so every attempt at a window has the same ones.
+The parts depend on the plan alone, so that every attempt at a window has the same ones.
 
 A transaction costs some tenths of a second, whatever is in it, so small splits share
-one. The splits of one topic-partition follow each other in their order: what was read
-in order from one is published in order.
+one. The splits of one topic-partition are published one after the other, in the order
+of their offsets.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
 
 SMALL = 100_000
-"""Offsets that one transaction takes of several splits.
+"""Number of offsets that small splits in one transaction may have together.
 
-Part of what is promised: two versions of windrow with two numbers, at work on one
-window at one moment, would not fence each other.
+It must never change: two versions of windrow with different numbers, which run one
+window at the same time, would not fence each other.
 """
 
 Part = tuple[int, ...]
-"""The numbers of the splits of one transaction, in the order of the plan."""
+"""Numbers of the splits that one transaction publishes, in the order of their offsets."""
 
 
 def chains(plan: Plan) -> list[list[Part]]:
-    """Transactions that may run beside each other, each with those that follow it."""
+    """Returns the parts of a window, as chains.
+
+    Chains may run at the same time; the parts of one chain run one after the other.
+    """
     by_tp: dict[TopicPartition, list[int]] = defaultdict(list)
     for number in sorted(range(len(plan.splits)), key=lambda n: plan.splits[n]):
         by_tp[plan.splits[number].tp].append(number)
@@ -38,10 +41,11 @@ def chains(plan: Plan) -> list[list[Part]]:
             small.append((size, numbers))
         else:
             large.append([(n,) for n in numbers])
-    return large + _together(small)
+    return large + _shared(small)
 
 
-def _together(small: Sequence[tuple[int, list[int]]]) -> list[list[Part]]:
+def _shared(small: Sequence[tuple[int, list[int]]]) -> list[list[Part]]:
+    """Puts small topic-partitions together into parts of at most `SMALL` offsets."""
     made: list[list[Part]] = []
     size, numbers = 0, list[int]()
     for more, some in small:

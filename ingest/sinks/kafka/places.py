@@ -1,4 +1,4 @@
-"""Into which partition of its topic each message goes. Pure."""
+"""The partition of its topic that each message goes to."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ Partitioner = Literal["default", "key-hash", "fixed", "round-robin", "source", "
 Numbers = npt.NDArray[np.int32]
 
 BY_CLIENT = -1
-"""The client chooses, by the key."""
+"""In place of a partition: the client chooses one by the key."""
 
 BY_KEY = "murmur2"
-"""What librdkafka calls the way of `key-hash`: that of Java's clients.
+"""librdkafka's name for the partitioner of `key-hash`, which Java's clients have, too.
 
-Messages whose key is null go to one partition, not to any.
+All messages whose key is null go to the same partition.
 """
 
 PARTITION = "partition"
-"""The column of staged messages that says what a user's function chose."""
+"""Column of staged messages with the partition that the user's function chose."""
 
 
 def partitions(
     how: Partitioner, rows: int, first: int, split: int, source: int, count: int
 ) -> Numbers:
-    """Of messages that stand one behind the other, where no function has chosen.
+    """Returns the partitions of consecutive messages, where no function chooses them.
 
     Args:
-        how: what the spec says.
-        rows: how many messages.
-        first: how many of their split came before them.
-        split: the number of their split in the plan.
-        source: the partition that they were read from.
-        count: how many partitions their topic has.
+        how: the partitioner.
+        rows: number of messages.
+        first: number of messages of the same split before these.
+        split: number of the split in the plan.
+        source: the partition that the messages were read from.
+        count: number of partitions of the target topic.
     """
     if how == "round-robin":
         return ((np.arange(rows) + first + split) % count).astype(np.int32)

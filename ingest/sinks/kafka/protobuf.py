@@ -1,12 +1,11 @@
-"""Rows as Protobuf messages, whole columns at a time, and the .proto file that they are written by.
+"""Rows as Protobuf messages (proto3), and the .proto file of the messages.
 
-By proto3 and Protobuf's encoding.
+Whole columns are encoded at a time. The bytes are those of Protobuf's own serializers:
+fields in the order of their numbers, the numbers of a list in one field (packed), and no
+bytes for a field without presence whose value is its type's zero.
 
-The bytes are those of Protobuf's own serializers: fields in the order of their numbers,
-the numbers of a list in one field (packed), and nothing for a field without presence
-that has the zero of its type.
-
-What a message can't say though a column can, `misfit` finds before anything is encoded.
+Some values of a column can't be written as a message; `misfit` finds them before
+anything is encoded.
 """
 
 from __future__ import annotations
@@ -41,35 +40,37 @@ from windrow.ingest.sinks.kafka.byte_columns import (
 _TIMESTAMP = "google.protobuf.Timestamp"
 _IMPORT = 'import "google/protobuf/timestamp.proto";'
 _VARINT, _I64, _LENGTH, _I32 = 0, 1, 2, 5
-"""How a field's bytes are cut out of a message, by Protobuf's numbers."""
+"""Wire types, by Protobuf's numbers."""
 _KEY, _VALUE = 1, 2
-"""The fields of a map's entry."""
+"""Field numbers of a map's entry."""
 _SECONDS, _NANOS = 1, 2
-"""The fields of a Timestamp."""
+"""Field numbers of a Timestamp."""
 _SECONDS_MIN, _SECONDS_MAX = -62_135_596_800, 253_402_300_799
-"""Of a Timestamp: the years 1 to 9999."""
+"""Range of a Timestamp: the years 1 to 9999."""
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def schema_text(columns: pa.Schema, name: str) -> str:
-    """The .proto file whose first message has these columns, numbered from 1 in their
-    order; the same columns always have the same text.
+    """Returns the .proto file whose first message has these columns.
 
-    A column that may be null has presence (`optional`), and so has everything within
-    structs. A list is a repeated field; what is in one has no presence. A struct is a
-    message within the one that has it, named after the column.
+    The fields are numbered from 1 in the order of the columns; the same columns always
+    have the same text.
+
+    A column that may be null has presence (`optional`), and so have all fields within
+    structs. A list is a repeated field, whose items have no presence. A struct is a
+    nested message, named after its column.
 
     Args:
         columns: the columns, in the order of the fields.
-        name: the message's full name: what stands before the last point is the package.
+        name: the message's full name; the text before the last dot is the package.
 
     Raises:
-        NoCounterpartError: a name isn't Protobuf's, or a type has no counterpart there.
+        NoCounterpartError: a name isn't allowed in Protobuf, or Protobuf has no such type.
     """
     package, _, message = name.rpartition(".")
     if "google" in package.split("."):
         raise NoCounterpartError(
-            f"the package {package} hides Google's own types, of which instants are"
+            f"the package {package} hides Google's own types, and instants need one of them"
         )
     body = _message(message, list(columns), (), "")
     heads = [f"package {package};"] if package else []
@@ -78,16 +79,20 @@ def schema_text(columns: pa.Schema, name: str) -> str:
 
 
 def _message(name: str, fields: Sequence[pa.Field], around: Sequence[str], path: str) -> list[str]:
-    """The lines that define a message.
+    """Returns the lines that define a message.
 
-    `around`: the names of those that it lies in; `path`: the way to it, for people.
+    Args:
+        name: its name.
+        fields: its fields.
+        around: the names of the messages that contain it.
+        path: the path to its fields, for messages.
     """
     _refuse_names(fields, path)
     entries = [f"{_camel(field.name)}Entry" for field in fields if pa.types.is_map(field.type)]
     taken = {*(field.name for field in fields), *entries, *around, name}
     inner, lines = list[str](), list[str]()
     for number, field in enumerate(fields, 1):
-        told, nested = _told(
+        words, nested = _label_and_type(
             field,
             taken,
             (*around, name),
@@ -95,7 +100,7 @@ def _message(name: str, fields: Sequence[pa.Field], around: Sequence[str], path:
             presence=field.nullable or bool(around),
         )
         inner += nested
-        lines.append(f"{told} {field.name} = {number};")
+        lines.append(f"{words} {field.name} = {number};")
     return [f"message {name} {{", *(f"  {line}" for line in [*inner, *lines]), "}"]
 
 
@@ -105,14 +110,14 @@ def _refuse_names(fields: Sequence[pa.Field], path: str) -> None:
     for field in fields:
         if not NAME.fullmatch(field.name):
             raise NoCounterpartError(
-                f"{field.name!r} is no name for a field: Protobuf takes letters, digits and _, and"
-                " no digit first"
+                f"{field.name!r} can't be the name of a field: Protobuf allows letters, digits and"
+                " _, and no digit first"
             )
         first = seen.setdefault(_json_name(field.name), field.name)
         if first != field.name:
             raise NoCounterpartError(
-                f"{path}{first} and {path}{field.name} have one name in Protobuf's JSON, which no"
-                " two fields may have"
+                f"{path}{first} and {path}{field.name} have the same name in Protobuf's JSON,"
+                " which two fields must not have"
             )
         if pa.types.is_map(field.type) and f"{_camel(field.name)}Entry" in names:
             raise NoCounterpartError(
@@ -122,27 +127,27 @@ def _refuse_names(fields: Sequence[pa.Field], path: str) -> None:
 
 
 def _json_name(name: str) -> str:
-    """A field's name in Protobuf's JSON, which must differ from another's."""
+    """Returns a field's name in Protobuf's JSON, where no two fields may have the same."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 def _camel(name: str) -> str:
-    """A name as messages have it: each word with a capital, none with _."""
+    """Returns a name in camel case, with a capital first."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def _told(
+def _label_and_type(
     field: pa.Field, taken: set[str], around: Sequence[str], path: str, *, presence: bool
 ) -> tuple[str, list[str]]:
-    """A field's label and type, and the lines of the message that it needs, if it does.
+    """Returns a field's label and type, and the lines of the message that it needs.
 
-    `taken`: names that it can't have.
+    `taken`: names that the message must not have.
     """
     kind = _value_type(field.type)
     if pa.types.is_map(kind):
         if not is_text(kind.key_type):
-            raise NoCounterpartError(f"{path} is a map with keys that aren't texts")
+            raise NoCounterpartError(f"{path} is a map whose keys aren't texts")
         words, nested = _type(kind.item_type, field.name, taken, around, f"{path}[...]")
         return f"map<string, {words}>", nested
     if is_list(kind):
@@ -155,26 +160,26 @@ def _told(
 def _type(
     kind: pa.DataType, field: str, taken: set[str], around: Sequence[str], path: str
 ) -> tuple[str, list[str]]:
-    """The type of one value, and the lines of the message that it needs."""
+    """Returns the type of one value, and the lines of the message that it needs."""
     kind = _value_type(kind)
     if pa.types.is_struct(kind):
         name = _free(field, taken)
         return name, _message(name, list(kind), around, f"{path}.")
     if _is_many(kind):
         raise NoCounterpartError(
-            f"{path} is a list or a map in another one, which Protobuf has none of: put a Struct"
-            " between them"
+            f"{path} is a list or a map within another one, which Protobuf doesn't have: put a"
+            " Struct between them"
         )
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return _TIMESTAMP, []
-    for fits, told in _SCALARS:
+    for fits, name in _SCALARS:
         if fits(kind):
-            return told, []
+            return name, []
     raise NoCounterpartError(f"{path} is {kind}, for which Protobuf has no type")
 
 
 def _free(field: str, taken: set[str]) -> str:
-    """A name for the message of a field, which is taken from then on."""
+    """Chooses a name for the message of a field, and adds it to the taken ones."""
     base = _camel(field) if NAME.fullmatch(_camel(field)) else f"M{_camel(field)}"
     number, name = 1, base
     while name in taken:
@@ -211,11 +216,11 @@ def _is_message(kind: pa.DataType) -> bool:
 
 
 def misfit(columns: Mapping[str, pa.Array]) -> tuple[npt.NDArray[np.int64], str] | None:
-    """The rows (ascending) with the first thing that a message can't say, and what that
-    is; None if there is none.
+    """Returns rows (ascending) with a value that a message can't have, and a message about it.
 
-    That is a null in the place of a list or a map, or within one, and an instant
-    outside of the years 1 to 9999.
+    Such a value is a null in place of a list or a map, or within one, or an instant
+    outside the years 1 to 9999. The rows are those of the first such column; None if
+    there is none.
     """
     return next(
         (
@@ -230,9 +235,13 @@ def misfit(columns: Mapping[str, pa.Array]) -> tuple[npt.NDArray[np.int64], str]
 def _misfits(
     column: pa.Array, rows: npt.NDArray[np.intp], path: str, *, inside: bool
 ) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
-    """Of each part of a column the rows that have one.
+    """Yields the rows with such a value, for a column and everything within it.
 
-    `rows`: the row of each value; `inside`: whether they are in a list or a map.
+    Args:
+        column: the values.
+        rows: the row of each value.
+        path: the path to the values, for messages.
+        inside: True if the values are in a list or a map.
     """
     column = plain(column)
     kind, many = column.type, _is_many(column.type)
@@ -241,8 +250,8 @@ def _misfits(
         yield (
             np.unique(rows[at]),
             (
-                f"{path} is null, which"
-                f" {'what is in a list or a map' if inside else 'a list or a map'} never is there"
+                f"{path} is null, and"
+                f" {'a value in a list or a map' if inside else 'a list or a map'} can't be null"
             ),
         )
     if column.null_count:
@@ -260,27 +269,28 @@ def _misfits(
         seconds = numbers(column) // _PER_SECOND[kind.unit]
         strange = np.flatnonzero((seconds < _SECONDS_MIN) | (seconds > _SECONDS_MAX))
         if len(strange):
-            yield np.unique(rows[strange]), f"{path} isn't in the years 1 to 9999"
+            yield np.unique(rows[strange]), f"{path} is outside the years 1 to 9999"
 
 
 # --------------------------------------------------------------------------------------------------
 
 
 def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.BinaryArray:
-    """The message of each row.
+    """Encodes the message of each row.
+
+    The message of a row that `misfit` returns is wrong.
 
     Args:
-        columns: of each field its values, and whether it has presence. Rows that
-            `misfit` names have no message that says what they are.
-        head: what each begins with.
+        columns: the values of each field, and whether the field has presence.
+        head: the bytes before each message.
     """
     return joined([constant(head), *_fields(columns)])
 
 
 def _fields(columns: Iterable[tuple[pa.Array, bool]]) -> Iterator[Any]:
-    """The parts of a message, to be joined row by row.
+    """Yields the columns of bytes of messages, to be joined row by row.
 
-    None of them is null: what isn't there is of no bytes.
+    None of them is null: an absent field has no bytes.
     """
     for number, (column, presence) in enumerate(columns, 1):
         yield from _field(plain(column), number, presence=presence)
@@ -292,21 +302,21 @@ def _field(column: pa.Array, number: int, *, presence: bool) -> list[Any]:
         return _map(as_lists(column), number)
     if is_list(kind):
         return _repeated(column, number)
-    parts = [constant(_tag(number, _cut(kind))), *_value(column)]
+    pieces = [constant(_tag(number, _wire_type(kind))), *_value(column)]
     if presence or _is_message(kind):
-        return parts if not column.null_count else [_unless(column.is_null(), parts)]
-    return [_unless(pa.array(_is_zero(column)), parts)]
+        return pieces if not column.null_count else [_unless(column.is_null(), pieces)]
+    return [_unless(pa.array(_is_zero(column)), pieces)]
 
 
 def _map(lists: pa.ListArray, number: int) -> list[Any]:
-    """Of each entry a message of its own, with key and value, whatever they are."""
+    """Encodes each entry as a message with key and value, even if they are zeros."""
     items = lists.flatten()
     keys, values = items.field(0), plain(items.field(1))
     entry = joined(
         [
             constant(_tag(_KEY, _LENGTH)),
             *_value(keys),
-            constant(_tag(_VALUE, _cut(values.type))),
+            constant(_tag(_VALUE, _wire_type(values.type))),
             *_value(values),
         ]
     )
@@ -314,16 +324,16 @@ def _map(lists: pa.ListArray, number: int) -> list[Any]:
 
 
 def _repeated(lists: pa.Array, number: int) -> list[Any]:
-    """Numbers are in one field, all else is in a field for each."""
+    """Encodes the numbers of a list in one field, and other items in a field each."""
     items, of_each = plain(lists.flatten()), counts(lists)
-    if _cut(items.type) == _LENGTH:
+    if _wire_type(items.type) == _LENGTH:
         return [bodies(of_each, joined([constant(_tag(number, _LENGTH)), *_value(items)]))]
     packed = bodies(of_each, joined(_value(items)))
     return [_unless(pa.array(of_each == 0), [constant(_tag(number, _LENGTH)), *_sized(packed)])]
 
 
 def _value(column: pa.Array) -> list[Any]:
-    """The parts of a value behind its tag; of any bytes, or null, where it is null."""
+    """Returns the columns of bytes of values after the tag; any bytes for null."""
     kind = column.type
     if pa.types.is_struct(kind):
         return _sized(joined(list(_fields((child, True) for child in column.flatten()))))
@@ -353,17 +363,20 @@ def _timestamps(moments: npt.NDArray[np.int64], per_second: int) -> pa.BinaryArr
 
 
 def _sized(content: pa.BinaryArray) -> list[Any]:
-    """A length, and so many bytes."""
+    """Returns each value's length, and its bytes."""
     return [varints(lengths(content).view(np.uint64), None), content]
 
 
-def _unless(gone: pa.BooleanArray, parts: Sequence[Any]) -> pa.BinaryArray:
-    """Parts, joined, and nothing where they are not there."""
-    return pc.if_else(gone, constant(b""), joined(parts))
+def _unless(absent: pa.BooleanArray, pieces: Sequence[Any]) -> pa.BinaryArray:
+    """Joins columns of bytes; a row that is absent has no bytes."""
+    return pc.if_else(absent, constant(b""), joined(pieces))
 
 
 def _is_zero(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where a value is its type's zero, or null: a float by its bits, for -0.0 is another one."""
+    """Returns which values are null or their type's zero.
+
+    Floats are compared by their bits, because -0.0 isn't the zero.
+    """
     kind = column.type
     if is_text(kind) or is_bytes(kind):
         return lengths(column) == 0  # type: ignore[no-any-return]
@@ -373,16 +386,16 @@ def _is_zero(column: pa.Array) -> npt.NDArray[np.bool_]:
     return numbers(column) == 0  # type: ignore[no-any-return]
 
 
-def _cut(kind: pa.DataType) -> int:
-    """How a value's bytes are cut out of a message."""
+def _wire_type(kind: pa.DataType) -> int:
+    """Returns the wire type of values."""
     if pa.types.is_floating(kind):
         return _I32 if pa.types.is_float32(kind) else _I64
     return _VARINT if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else _LENGTH
 
 
-def _tag(number: int, cut: int) -> bytes:
-    """What a field begins with."""
-    word, octets = number << 3 | cut, bytearray()
+def _tag(number: int, wire_type: int) -> bytes:
+    """Returns the tag of a field: its number and wire type, as a varint."""
+    word, octets = number << 3 | wire_type, bytearray()
     while word > 0x7F:
         octets.append(word & 0x7F | 0x80)
         word >>= 7

@@ -1,7 +1,7 @@
-"""A key or a value whose schema is a registry's: Avro or Protobuf behind Confluent's header.
+"""Keys and values with a schema in a registry: Avro or Protobuf after Confluent's header.
 
-That is a byte 0, the schema's number in four bytes, and of Protobuf the way to the
-message within its file: of the first one a byte 0.
+The header is a byte 0 and the schema's id in four bytes. For Protobuf the position of the
+message type within its file follows: a byte 0 for the first one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
 RegisteredFormat = Literal["avro-confluent", "protobuf-confluent"]
 
 Misfit = tuple[npt.NDArray[np.int64], str]
-"""A row with something that a format can't say though its columns can, and what that is."""
+"""Numbers of rows with a value that a format can't write, and a message about it."""
 
 
 class _Encoding(msgspec.Struct, frozen=True):
-    """`name`: for people; `kind`: for the registry; `way`: what stands behind the number.
+    """One of the formats.
 
-    The rest is what the format's module has.
+    Attributes:
+        name: its name in messages.
+        kind: its name in the registry.
+        schema_text, records, misfit: functions of the format's module.
+        after_id: the bytes between the schema's id and the record.
     """
 
     name: str
@@ -36,7 +40,7 @@ class _Encoding(msgspec.Struct, frozen=True):
     schema_text: Callable[[pa.Schema, str], str]
     records: Callable[[Sequence[tuple[pa.Array, bool]], bytes], pa.BinaryArray]
     misfit: Callable[[Mapping[str, pa.Array]], Misfit | None] = lambda _columns: None
-    way: bytes = b""
+    after_id: bytes = b""
 
 
 _ENCODINGS: Mapping[RegisteredFormat, _Encoding] = {
@@ -47,13 +51,18 @@ _ENCODINGS: Mapping[RegisteredFormat, _Encoding] = {
 }
 
 
-class RegisteredPart(msgspec.Struct, frozen=True):
-    """A record, or a Protobuf message, with a field for each column.
+class RegistrySerializer(msgspec.Struct, frozen=True):
+    """Makes keys or values as Avro records or Protobuf messages, with a field per column.
 
-    `record`: its full name. `register`: whether a registry that doesn't have the schema
-    is given it. `schema_id`: what the registry calls the schema; None: it wasn't asked
-    yet, and nothing can be encoded. `required`: the columns that are never null by that
-    schema.
+    Attributes:
+        format: the format.
+        columns: the columns that are written.
+        record: the full name of the record.
+        subjects: the registry's subjects of the schema.
+        register: True if the schema is registered where the registry doesn't have it.
+        schema_id: the schema's id in the registry; None: it wasn't asked for yet, and
+            nothing can be encoded.
+        required: the columns that the schema doesn't let be null.
     """
 
     format: RegisteredFormat
@@ -65,10 +74,10 @@ class RegisteredPart(msgspec.Struct, frozen=True):
     required: tuple[str, ...] = ()
 
     def schema_of(self, rows: pa.Schema) -> str:
-        """The text of the schema for rows of these columns.
+        """Returns the text of the schema for rows with these columns.
 
         Raises:
-            SpecError: the format has no counterpart for a column.
+            SpecError: the format has no type for a column.
         """
         encoding = _ENCODINGS[self.format]
         try:
@@ -77,28 +86,30 @@ class RegisteredPart(msgspec.Struct, frozen=True):
             )
         except NoCounterpartError as error:
             do = (
-                f"Leave it out by sink.{self.subjects.part}.columns, have a transform change it, or"
-                " write json."
+                f"Leave the column out by sink.{self.subjects.part}.columns, change it by a"
+                " transform, or write json."
             )
             raise SpecError(
-                f"The sink's {self.subjects.part} can't be {encoding.name}: {error}", "setup", do
+                f"The sink's {self.subjects.part} can't be written as {encoding.name}: {error}",
+                "setup",
+                do,
             ) from None
 
     def registered(
         self, rows: pa.Schema, topics: Sequence[str], registry: Registry | None
-    ) -> RegisteredPart:
-        """The same with the number that the registry has for the schema.
+    ) -> RegistrySerializer:
+        """Returns the serializer with the schema's id in the registry.
 
-        A registry never changes a schema's number, so an attempt that is made again
-        writes the same bytes. One that was set up anew may have another number: then a
-        window of which a split is published is refused, like one that has other rows.
+        A registry never changes a schema's id, so another attempt writes the same bytes.
+        A registry that was set up anew may have another id: then a window of which a
+        split is published is refused, like one with other rows.
 
         Raises:
-            SpecError: the registry doesn't have the schema, or doesn't take it; or it
-                has different numbers for different topics.
-            UnreachableError: it doesn't answer.
+            SpecError: the registry doesn't have the schema, or refuses it, or has
+                different ids for different topics.
+            UnreachableError: the registry doesn't answer.
         """
-        registry, subjects = _asked(registry), self._subjects(topics)
+        registry, subjects = _given(registry), self._subjects(topics)
         text, kind = self.schema_of(rows), _ENCODINGS[self.format].kind
         ids = {registry.id_of(subject, text, kind, register=self.register) for subject in subjects}
         if len(ids) > 1:
@@ -117,56 +128,54 @@ class RegisteredPart(msgspec.Struct, frozen=True):
     def refuse_unregistrable(
         self, rows: pa.Schema, topics: Sequence[str], registry: Registry | None
     ) -> None:
-        """See that `registered` would work; nothing is registered.
+        """Checks that `registered` would work; nothing is registered.
 
-        Whether the client may register is told by the first window only.
+        Only the first window shows whether the client has the right to register.
 
         Raises:
-            SpecError, UnreachableError: as `registered`.
+            SpecError, UnreachableError: see `registered`.
         """
         if not self.register:
             self.registered(rows, topics, registry)
             return
         text, kind = self.schema_of(rows), _ENCODINGS[self.format].kind
         for subject in self._subjects(topics):
-            _asked(registry).refuse_incompatible(subject, text, kind)
+            _given(registry).refuse_incompatible(subject, text, kind)
 
     def _subjects(self, topics: Sequence[str]) -> list[str]:
         return sorted({subject for topic in topics for subject in self.subjects.of(topic)})
 
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
-        """The rows that the format has no message for, and why."""
+        """Returns the rows that the format can't write."""
         encoding = _ENCODINGS[self.format]
         found = encoding.misfit({name: batch[name] for name in self.columns})
-        return (
-            None
-            if found is None
-            else (
-                found[0],
-                f"the {self.subjects.part} of a row can't be {encoding.name}: {found[1]}",
-            )
-        )
+        if found is None:
+            return None
+        rows, why = found
+        return rows, f"the {self.subjects.part} of a row can't be written as {encoding.name}: {why}"
 
     def encoded(self, batch: pa.RecordBatch) -> pa.Array:
-        """One of these for each row.
+        """Returns the bytes of each row.
 
-        Where a required column is null, as of a row that says no more than its key, it may be null.
+        They may be null where a required column is null, as in a deleted row.
         """
         if self.schema_id is None:
             raise BugError(
-                "rows were to be encoded before their schema was registered",
+                "rows were encoded before the id of their schema was known",
                 "stage",
                 "Report a bug in the Kafka sink.",
             )
         encoding = _ENCODINGS[self.format]
         columns = [(batch[name], name not in self.required) for name in self.columns]
-        return encoding.records(columns, b"\x00" + self.schema_id.to_bytes(4, "big") + encoding.way)
+        return encoding.records(
+            columns, b"\x00" + self.schema_id.to_bytes(4, "big") + encoding.after_id
+        )
 
 
-def _asked(registry: Registry | None) -> Registry:
+def _given(registry: Registry | None) -> Registry:
     if registry is None:
         raise BugError(
-            "a format that asks a schema registry has none",
+            "a format that needs a schema registry has none",
             "setup",
             "Report a bug: the spec should have been refused.",
         )

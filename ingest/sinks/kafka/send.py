@@ -1,6 +1,8 @@
-"""Sends the messages of splits without a Python object for each: in record batches that
-are encoded here, or by librdkafka. There a compiled pass hands them to the producer's own
-client, and another one looks at the reports on them, thousands at a time.
+"""Sends the messages of splits, without a Python object for each message.
+
+There are two ways: record batches that are encoded here (`batch_pump`), and librdkafka.
+With librdkafka a compiled pass gives messages to the client inside a producer of
+confluent-kafka, and another one looks at the delivery reports, thousands at a time.
 
 A message that was not written is named by its headers, which say where its row was read.
 """
@@ -25,7 +27,13 @@ from confluent_kafka import KafkaError
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.kafka.capi import Api, MessageHead, library
 from windrow.ingest.kafka.record_batch import addresses
-from windrow.ingest.kafka.transaction import Sender, Sending, TransactionError, kind_of
+from windrow.ingest.kafka.retry import QUIET_SECONDS
+from windrow.ingest.kafka.transaction import (
+    LibrdkafkaProducer,
+    MessageProducer,
+    TransactionError,
+    kind_of,
+)
 from windrow.ingest.kafka.wire_transaction import WireTransaction
 from windrow.ingest.model.plan import Split
 from windrow.ingest.native.calling import Compiled
@@ -34,39 +42,42 @@ from windrow.ingest.sinks.kafka.control import OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.encoder import HEADER
 from windrow.ingest.sinks.kafka.places import PARTITION, partitions
 from windrow.ingest.sinks.kafka.publish import PublishTarget
-from windrow.ingest.sinks.kafka.stage import StagedFiles
+from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 from windrow.ingest.sinks.kafka.work import WindowWork
 
 Ends = Mapping[tuple[str, int], int]
-"""Per target topic-partition the end of its log."""
+"""The end of the log of each target topic-partition."""
 
 Ints = npt.NDArray[np.int64]
 
 passes = Compiled("windrow.ingest.sinks.kafka.passes")
 
 _VTYPE = {"rkt": 2, "partition": 3, "value": 4, "key": 5, "flags": 7, "time": 8, "header": 9}
+"""librdkafka's numbers for the kinds of arguments of rd_kafka_produceva."""
 _COPY = 2
 _WORDS, _HEADERS = 9, 6
-_FULL = KafkaError._QUEUE_FULL  # public  # noqa: SLF001
-_GIVEN_UP = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # public  # noqa: SLF001
-"""Errors of messages that wait behind the one that failed."""
-_POLL_MS = 20
+"""See `passes.WORDS` and `passes.HEADERS`."""
+_QUEUE_FULL = KafkaError._QUEUE_FULL  # public  # noqa: SLF001
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # public  # noqa: SLF001
+"""Errors of messages that were dropped because an earlier one failed."""
+POLL_MS = 20
 _REPORTS = 4096
-"""Messages whose reports are looked at in one pass."""
+"""Number of delivery reports that are looked at in one pass."""
 
-_BEHIND_HEAD = 2 * ctypes.sizeof(ctypes.c_void_p)
-"""Where a Python object's own fields begin; confluent-kafka's first one is the client."""
+_FIRST_FIELD = 2 * ctypes.sizeof(ctypes.c_void_p)
+"""Offset of a Python object's first own field; confluent-kafka's is the client's address."""
 
-_sending = BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
-"""A sender keeps two processors busy: its own thread and its client's.
+_librdkafka_slots = BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
+"""Limits how many threads send by librdkafka: each keeps two processors busy, its own
+and that of its client's thread.
 
-Transactions that begin or end meanwhile don't.
+Beginning and committing transactions isn't limited.
 """
 
-_encoding = BoundedSemaphore(os.cpu_count() or 1)
-"""Who encodes batches keeps one busy."""
+_encoding_slots = BoundedSemaphore(os.cpu_count() or 1)
+"""Limits how many threads encode batches: each keeps one processor busy."""
 
-_WAYS_OUT = {
+_ADVICE = {
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "Raise the topic's max.message.bytes, or refuse such rows by a rule"
     ),
@@ -75,15 +86,15 @@ _WAYS_OUT = {
         " sink.timestamp: published"
     ),
 }
-"""By the broker's code."""
+"""What to do about a refused message, by the broker's error code."""
 
 
 @cache
 def sending_library() -> Api:
-    """librdkafka, checked to be where a producer of confluent-kafka holds it.
+    """Returns librdkafka, once its client was found inside a producer of confluent-kafka.
 
     Raises:
-        SpecError: it isn't one that windrow was tried with.
+        SpecError: this Python, or this confluent-kafka, lays out its objects differently.
     """
     api = library()
     probe = ck.Producer(
@@ -91,7 +102,7 @@ def sending_library() -> Api:
     )
     if not api.name(_client(probe)).startswith(b"windrow-probe#producer"):
         raise SpecError(
-            "A producer of confluent-kafka doesn't begin with its client in this Python",
+            "windrow can't find librdkafka's client in a producer of confluent-kafka",
             "setup",
             "Run windrow in a release build of CPython, with confluent-kafka's own wheel.",
         )
@@ -99,47 +110,50 @@ def sending_library() -> Api:
 
 
 def _client(producer: ck.Producer) -> int:
-    return ctypes.c_void_p.from_address(id(producer) + _BEHIND_HEAD).value or 0
+    return ctypes.c_void_p.from_address(id(producer) + _FIRST_FIELD).value or 0
 
 
-def sent(
+def send_splits(
     ends: Callable[[], Ends],
-    files: StagedFiles,
+    files: StagedMessageFiles,
     work: WindowWork,
     target: PublishTarget,
-    sending: Sending,
+    producer: MessageProducer,
     numbers: Sequence[int],
 ) -> list[PublishedSplit]:
-    """Sends the messages of some splits, and waits until the brokers have them.
+    """Sends the messages of splits, and waits until all are confirmed.
 
     Args:
         ends: asks for the ends of all target logs.
-        files: of the splits.
+        files: the table's staged files.
         work: the window.
         target: where messages go.
-        sending: the transaction, or the producer without one.
-        numbers: of the splits.
+        producer: the producer, in its transaction if there is one.
+        numbers: the numbers of the splits.
+
+    Returns:
+        The record of each split.
 
     Raises:
-        TransactionError: the transaction can't go on; where batches were encoded here,
-            librdkafka may tell more.
-        RefusedError: a staged file is gone, or a topic doesn't take a message.
+        TransactionError: the transaction can't go on. If batches were encoded here, the
+            same messages sent by librdkafka may give a clearer error.
+        RefusedError: a staged file is gone, or a topic's settings refuse a message.
     """
-    if isinstance(sending, WireTransaction):
-        return _sent_in_batches(files, work, target, sending, numbers)
-    assert isinstance(sending, Sender)  # there is no third
-    return _sent_by_librdkafka(ends, files, work, target, sending, numbers)
+    if isinstance(producer, WireTransaction):
+        return _send_in_batches(files, work, target, producer, numbers)
+    assert isinstance(producer, LibrdkafkaProducer)
+    return _send_by_librdkafka(ends, files, work, target, producer, numbers)
 
 
-def _sent_in_batches(
-    files: StagedFiles,
+def _send_in_batches(
+    files: StagedMessageFiles,
     work: WindowWork,
     target: PublishTarget,
     transaction: WireTransaction,
     numbers: Sequence[int],
 ) -> list[PublishedSplit]:
     published = []
-    with _encoding:
+    with _encoding_slots:
         for number in numbers:
             split = work.receipt.plan.splits[number]
             pump = BatchPump(target, transaction, work.receipt.window.key, number, split)
@@ -149,19 +163,20 @@ def _sent_in_batches(
     return published
 
 
-def _sent_by_librdkafka(
+def _send_by_librdkafka(
     ends: Callable[[], Ends],
-    files: StagedFiles,
+    files: StagedMessageFiles,
     work: WindowWork,
     target: PublishTarget,
-    sender: Sender,
+    producer: LibrdkafkaProducer,
     numbers: Sequence[int],
 ) -> list[PublishedSplit]:
-    """The splits share the places between which their messages are: headers say which
-    message is of which split.
+    """Sends by librdkafka; all splits get the same places.
+
+    Their messages lie between the same offsets, and headers tell the split of each.
     """
-    with _sending:
-        pump = MessagePump(ends, target, sender, work.receipt.window.key)
+    with _librdkafka_slots:
+        pump = MessagePump(ends, target, producer, work.receipt.window.key)
         for number in numbers:
             for file in work.files[number]:
                 pump.send(number, work.receipt.plan.splits[number], files.batches(file))
@@ -170,20 +185,27 @@ def _sent_by_librdkafka(
 
 
 class MessagePump:
-    """Sends messages, in an open transaction or without one. Used by one thread.
+    """Sends messages by librdkafka, in an open transaction or without one.
+
+    Used by one thread.
 
     Args:
         ends: asks for the ends of all target logs.
         target: where messages go.
-        sender: the producer.
+        producer: the producer.
         window: the window's key.
     """
 
     def __init__(
-        self, ends: Callable[[], Ends], target: PublishTarget, sender: Sender, window: str
+        self,
+        ends: Callable[[], Ends],
+        target: PublishTarget,
+        producer: LibrdkafkaProducer,
+        window: str,
     ) -> None:
-        self._api, self._ends, self._target, self._sender = sending_library(), ends, target, sender
-        self._client, self._window = _client(sender.producer), window.encode()
+        self._api, self._ends, self._target = sending_library(), ends, target
+        self._producer, self._client = producer, _client(producer.producer)
+        self._window = window.encode()
         self._calls = np.array(
             [self._api.address(name) for name in ("produceva", "error_code", "error_destroy")],
             np.int64,
@@ -196,7 +218,7 @@ class MessagePump:
         """Sends all messages of a split, in their order.
 
         Raises:
-            RefusedError: the topic doesn't take one.
+            RefusedError: a topic's settings refuse a message.
             TransactionError: the transaction can't go on, or a message was not written.
         """
         first = 0
@@ -206,14 +228,14 @@ class MessagePump:
                 first += batch.num_rows
 
     def wait(self) -> tuple[OffsetSpan, ...]:
-        """Between which offsets the messages are, once the brokers have all of them.
+        """Waits until all messages are confirmed, and returns where they are.
 
         Raises:
-            RefusedError: the topic doesn't take one.
-            TransactionError: one was not written in the time that a transaction has.
+            RefusedError: a topic's settings refuse a message.
+            TransactionError: a message was not written within a transaction's timeout.
         """
         deadline = time.monotonic() + self._target.timeout_ms / 1000
-        while left := len(self._sender.producer):
+        while left := len(self._producer.producer):
             self._poll()
             if time.monotonic() > deadline:
                 raise TransactionError("failed", f"{left} messages are not written yet")
@@ -227,16 +249,27 @@ class MessagePump:
         )
 
     def _poll(self) -> None:
-        """Takes the reports that have come: librdkafka counts a message as waiting until then.
+        """Takes the delivery reports that have come.
+
+        Until its report is taken, librdkafka counts a message as waiting.
 
         Raises:
-            RefusedError, TransactionError: a message was not written; or nothing comes,
-                for the transaction has failed.
+            RefusedError, TransactionError: a message was not written, or the transaction
+                has failed.
         """
-        queue, wait_ms = self._api.queue_get_main(self._client), _POLL_MS
+        if not self._take_reports():
+            self._refuse_broken()
+
+    def _take_reports(self) -> bool:
+        """Waits for reports for a short time, looks at them, and returns whether any came.
+
+        Raises:
+            RefusedError, TransactionError: a message was not written.
+        """
+        queue, came = self._api.queue_get_main(self._client), False
         try:
-            while (event := self._api.queue_poll(queue, wait_ms)) is not None:
-                wait_ms = 0
+            while event := self._api.queue_poll(queue, 0 if came else POLL_MS):
+                came = True
                 try:
                     self._look_at(event)
                 finally:
@@ -245,34 +278,53 @@ class MessagePump:
             self._api.queue_destroy(queue)
         if self._failure is not None:
             raise self._failure
-        if wait_ms:
-            self._sender.refuse_broken()
+        return came
+
+    def _refuse_broken(self) -> None:
+        """Checks that the transaction has not failed.
+
+        librdkafka breaks the transaction first and then reports the message that a
+        topic refused. The report names the row, so it is waited for.
+
+        Raises:
+            RefusedError, TransactionError: the transaction has failed.
+        """
+        try:
+            self._producer.refuse_broken()
+        except TransactionError as broken:
+            deadline = time.monotonic() + QUIET_SECONDS
+            while broken.kind == "refused" and time.monotonic() < deadline:
+                self._take_reports()
+            raise
 
     def _look_at(self, event: int) -> None:
-        """Looks for a message that was not written; an event of another kind has none."""
+        """Searches an event's reports for failed messages; other events have no reports."""
         while count := self._api.event_message_array(
             event, self._reports.ctypes.data, len(self._reports)
         ):
             row = passes.next_failed(self._reports, count, 0)
             while row < count and self._target.delivery != "none":
-                self._note(int(self._reports[row]))
+                self._keep_failure(int(self._reports[row]))
                 row = passes.next_failed(self._reports, count, row + 1)
 
-    def _note(self, message: int) -> None:
-        """Keeps the reason for a message that was not written; one that names a row wins."""
+    def _keep_failure(self, message: int) -> None:
+        """Keeps the error of a message that was not written.
+
+        An error that names a row replaces one that doesn't.
+        """
         code = MessageHead.from_address(message).err
         error = KafkaError(code, self._api.err2str(code).decode(errors="replace"))
-        if code not in _GIVEN_UP and not isinstance(self._failure, RefusedError):
+        if code not in _PURGED and not isinstance(self._failure, RefusedError):
             if kind_of(error) == "refused":
                 self._failure = self._refused(error, message)
             elif self._failure is None:
-                self._failure = self._sender.failed(error)
+                self._failure = self._producer.failed(error)
 
     def _refused(self, error: KafkaError, message: int) -> RefusedError:
         topic = self._api.topic_name(MessageHead.from_address(message).topic).decode()
-        do = _WAYS_OUT.get(error.code(), "Fix that at the topic, or refuse such rows by a rule")
+        do = _ADVICE.get(error.code(), "Change the topic's settings, or refuse such rows by a rule")
         return RefusedError(
-            f"The topic {topic} doesn't take the message of a row: {self._sender.scrub(error)}",
+            f"The topic {topic} doesn't take the message of a row: {self._producer.scrub(error)}",
             "commit",
             f"Its split {self._target.taken_back}. {do}; then run the window again.",
             self._header(message, "topic").decode(),
@@ -293,7 +345,7 @@ class MessagePump:
 
     @contextmanager
     def _topics(self) -> Generator[dict[str, int], None, None]:
-        """The target topics as librdkafka knows them."""
+        """Opens librdkafka's handles of the target topics, and closes them at the end."""
         made = {
             name: self._api.topic_new(self._client, name.encode(), None)
             for name in self._target.topics
@@ -310,54 +362,57 @@ class MessagePump:
         names = [name for name in batch.schema.names if name.startswith(HEADER)]
         columns = np.array([addresses(batch[name]) for name in ("value", "key", *names)], np.int64)
         headers = [name.removeprefix(HEADER).encode() for name in names]
-        parts, kept = _parts(headers, (self._target.metadata["window"].encode(), self._window))
-        times = np.maximum(batch["time"].to_numpy(), 0).astype(np.int64)  # 0: the client's clock
+        window = (self._target.metadata["window"].encode(), self._window)
+        arguments, kept = _arguments(headers, window)
+        # 0 means the client's clock.
+        times = np.maximum(batch["time"].to_numpy(), 0).astype(np.int64)
         where, to = self._chosen(batch, topics, number, split, sent)
         failure, row = np.zeros(1, np.int64), 0
         while (
             row := passes.produce(
-                self._calls, self._client, parts, columns, to, where, times, row, failure
+                self._calls, self._client, arguments, columns, to, where, times, row, failure
             )
         ) < batch.num_rows:
             self._poll()
-            if failure[0] != _FULL:
-                self._sender.refuse_broken()
-                raise self._sender.failed(KafkaError(int(failure[0])))
+            if failure[0] != _QUEUE_FULL:
+                self._refuse_broken()
+                raise self._producer.failed(KafkaError(int(failure[0])))
         del kept
 
     def _chosen(
         self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int
     ) -> tuple[Ints, Ints]:
-        """The partition of each message, and the address of its topic."""
+        """Returns the partition of each message, and the address of its topic's handle."""
         how, n, only = self._target.partitioner, batch.num_rows, self._target.only
-        by_function = (
-            batch[PARTITION].to_numpy().astype(np.int64)
-            if PARTITION in batch.schema.names
-            else None
-        )
+        function = PARTITION in batch.schema.names
 
         def chosen(topic: str) -> Any:
+            if function:
+                return batch[PARTITION].to_numpy().astype(np.int64)
             count = self._target.topics[topic].partitions
             return partitions(how, n, sent, number, split.partition, count).astype(np.int64)
 
         if only is not None:
-            return (
-                chosen(only) if by_function is None else by_function,
-                np.full(n, topics[only], np.int64),
-            )
+            return chosen(only), np.full(n, topics[only], np.int64)
         encoded = batch["topic"].dictionary_encode()
         names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-        to = np.array([topics[name] for name in names], np.int64)[codes]
-        if by_function is not None:
-            return by_function, to
         found = np.empty(n, np.int64)
         for code, name in enumerate(names):
             found[codes == code] = chosen(name)[codes == code]
-        return found, to
+        return found, np.array([topics[name] for name in names], np.int64)[codes]
 
 
-def _parts(headers: list[bytes], window: tuple[bytes, bytes]) -> tuple[Ints, list[Any]]:
-    """A message's parts as librdkafka takes them, and what must live as long as they are used."""
+def _arguments(headers: list[bytes], window: tuple[bytes, bytes]) -> tuple[Ints, list[Any]]:
+    """Makes the arguments of rd_kafka_produceva that are the same for all messages.
+
+    Args:
+        headers: the names of the headers that differ from message to message.
+        window: name and value of the window's header.
+
+    Returns:
+        The array of rd_kafka_vu_t, and the buffers that it points to, which must live as
+        long as it is used.
+    """
     kinds = [
         "rkt",
         "partition",
@@ -367,11 +422,12 @@ def _parts(headers: list[bytes], window: tuple[bytes, bytes]) -> tuple[Ints, lis
         "key",
         *(["header"] * (len(headers) + 1)),
     ]
-    parts = np.zeros(len(kinds) * _WORDS, np.int64)
-    parts[::_WORDS] = [_VTYPE[kind] for kind in kinds]
-    parts[2 * _WORDS + 1] = _COPY
+    arguments = np.zeros(len(kinds) * _WORDS, np.int64)
+    arguments[::_WORDS] = [_VTYPE[kind] for kind in kinds]
+    arguments[2 * _WORDS + 1] = _COPY
     kept = [ctypes.create_string_buffer(name) for name in (*headers, *window)]
     for number, name in enumerate(kept[:-1]):
-        parts[(_HEADERS + number) * _WORDS + 1] = ctypes.addressof(name)
-    parts[-_WORDS + 2], parts[-_WORDS + 3] = ctypes.addressof(kept[-1]), len(window[1])
-    return parts, kept
+        arguments[(_HEADERS + number) * _WORDS + 1] = ctypes.addressof(name)
+    arguments[-_WORDS + 2] = ctypes.addressof(kept[-1])
+    arguments[-_WORDS + 3] = len(window[1])
+    return arguments, kept

@@ -1,18 +1,20 @@
-"""The Kafka sink: rows become messages, exactly once for each split of a window; or,
-with `atomic_window`, for each window.
+"""The Kafka sink: rows become messages, exactly once per split or per window.
+
+A window is exactly once as a whole only with `atomic_window`; without it, each of its
+splits is.
 
 Tasks stage the messages where no reader sees them, so that a window is refused before
-anything of it is visible. The driver publishes (`ingest.sinks.kafka.commit`):
+anything of it is visible. The driver publishes it (`ingest.sinks.kafka.commit`):
 
-    look      at the control topic: is the window there, does it join on, does another one hold its
-              offsets
-    parts     some beside each other, those of one topic-partition in their order
+    look      at the control topic: is the window committed, does it follow the others, does
+              another window cover its offsets
+    parts     in transactions, some at the same time, those of one topic-partition in their order
     receipt   once readers see all messages
 
-What is published can't be taken back. So a split that is there counts, whichever
-attempt published it, if it has the same rows; one that has others refuses the window.
-Nothing of a window is published twice, but readers see it split by split; that it is
-whole the receipt says.
+Published messages can't be deleted. So a published split counts, whichever attempt
+published it, if it has the same rows; a split that was published with other rows refuses
+the window. Nothing of a window is published twice, but readers see it split by split;
+the receipt says that it is complete.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ import pyarrow as pa
 
 from windrow.ingest.errors import LostConnectionError, SpecError, UnreachableError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
-from windrow.ingest.kafka.retry import PATIENCE_SECONDS
 from windrow.ingest.kafka.wire import reachable
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
@@ -39,31 +40,31 @@ from windrow.ingest.schema.metadata_fields import refuse_wrong
 from windrow.ingest.sinks.kafka.commit import (
     FencedStore,
     KafkaState,
-    Publication,
-    end_open,
+    TransactionContents,
+    abort_open,
     in_parallel,
 )
 from windrow.ingest.sinks.kafka.control import (
+    ControlState,
     ControlTopic,
-    Held,
     PublishedSplit,
     Record,
     owner_record,
     receipt_records,
 )
-from windrow.ingest.sinks.kafka.encoder import MessageEncoder, of_columns
+from windrow.ingest.sinks.kafka.encoder import MessageEncoder, with_columns
 from windrow.ingest.sinks.kafka.function import PartitionFunction
 from windrow.ingest.sinks.kafka.ids import TransactionalIds
 from windrow.ingest.sinks.kafka.options import Options, Reach, addresses
 from windrow.ingest.sinks.kafka.parts import Part, chains
 from windrow.ingest.sinks.kafka.publish import PublishTarget
 from windrow.ingest.sinks.kafka.send import sending_library
-from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
+from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory, StagedMessageFiles
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 from windrow.ingest.sinks.kafka.unfinished import KafkaTransactions
 from windrow.ingest.sinks.kafka.work import (
     WindowWork,
-    judged,
+    judge_window,
     last_places,
     no_other_generation,
     refuse_out_of_order,
@@ -80,16 +81,15 @@ class KafkaSink(ReceiptTable):
     """`ports.sink.Sink` on topics of a cluster.
 
     Args:
-        reach: the cluster.
-        options: what the spec says.
-        schema: the columns of a row, without the ones that windrow adds; or what loads
-            them, called at the first write.
-        metadata: those that it adds, by name: headers of the messages, under the
-            columns' names.
-        patience_seconds: how long the cluster may be silent.
+        reach: the connection to the cluster.
+        options: the table's options.
+        schema: the columns of a row, without the metadata's; or a function that loads
+            them, called when they are needed first.
+        metadata: the names of the metadata's columns, which are headers of the messages.
 
     Raises:
-        SpecError: the client properties can't be used, or metadata columns can't be called that.
+        SpecError: the client properties can't be used, or a metadata column's or a
+            header's name is taken.
     """
 
     def __init__(
@@ -98,10 +98,9 @@ class KafkaSink(ReceiptTable):
         options: Options,
         schema: pa.Schema | Callable[[], pa.Schema],
         metadata: Mapping[str, str] = DEFAULT,
-        *,
-        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         refuse_wrong(schema.names if isinstance(schema, pa.Schema) else (), metadata)
+        _refuse_two_headers(options.headers, metadata)
         self.reach, self.options, self.metadata = reach, options, dict(metadata)
         self.capabilities = Capabilities(
             "window" if options.atomic_window else "split",
@@ -109,37 +108,34 @@ class KafkaSink(ReceiptTable):
             mode="changes" if options.primary_key else "append",
             delivery=options.delivery,
         )
-        self._load, self.patience = schema, patience_seconds
+        self._load = schema
         self._admin = admin_properties(reach.servers, reach.client)
         consumer = consumer_properties(reach.servers, reach.client)
-        self.topics = SinkTopics(
-            reach.servers, self._admin, options.topics, options.control, patience_seconds
-        )
-        self.control = ControlTopic(
-            options.control, self.topics, self._admin, consumer, patience_seconds
-        )
-        self.files = StagedFiles(options.staging)
+        self.topics = SinkTopics(reach.servers, self._admin, options.topics, options.control)
+        self.control = ControlTopic(options.control, self.topics, self._admin, consumer)
+        self.files = StagedMessageFiles(options.staging)
         self.ids = TransactionalIds(options.prefix, options.control, options.lanes)
         self.by_librdkafka = False
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of a row, without the ones that windrow adds."""
+        """Columns of a row, without the metadata's."""
         loaded = self._load() if callable(self._load) else self._load
         refuse_wrong(loaded.names, self.metadata)
         return loaded
 
     @cached_property
     def encoder(self) -> MessageEncoder:
-        """What a row becomes.
+        """The encoder of rows.
 
         Raises:
-            SpecError: a column that the spec names isn't there, or can't be written so.
+            SpecError: rows don't have a column that the spec names, or it can't be
+                written in its format.
         """
         options = self.options
         metadata = {column: column for name, column in self.metadata.items() if name != "window"}
         encoder = MessageEncoder(
-            of_columns(options.value, self.schema.names),
+            with_columns(options.value, self.schema.names),
             options.key,
             {**metadata, **options.headers},
             self.metadata["window"],
@@ -154,16 +150,16 @@ class KafkaSink(ReceiptTable):
 
     @property
     def _columns(self) -> pa.Schema:
-        """The columns of a row that messages are made of, with the metadata's."""
+        """Columns of a row, with the metadata's."""
         return RowLayout(self.schema, self.metadata, "").schema
 
     @property
     def identity(self) -> str:
-        """The control topic is the table."""
+        """The cluster and the control topic: tables differ in one of them."""
         return f"kafka:{','.join(sorted(addresses(self.reach.servers)))}/{self.options.control}"
 
     def is_at(self, identity: str) -> bool:
-        """One address in common is enough to know that a cluster is the same."""
+        """Returns whether it names this table; one address in common means the same cluster."""
         servers, _, control = identity.removeprefix("kafka:").partition("/")
         return control == self.options.control and not addresses(servers).isdisjoint(
             addresses(self.reach.servers)
@@ -182,11 +178,11 @@ class KafkaSink(ReceiptTable):
         return [self.options.staging]
 
     def reading(self) -> AbstractContextManager[ReceiptState | None]:
-        held = self.control.read()
-        return nullcontext(None if held is None or held.is_new else held)
+        control = self.control.read()
+        return nullcontext(None if control is None or control.is_new else control)
 
     def prepare(self, owner: TableOwner) -> None:
-        """Makes the control topic, never another one."""
+        """Makes the control topic if it is missing, but no target topic."""
         self._refuse_unfit()
         bound = self.owner()
         if bound is None:
@@ -194,25 +190,23 @@ class KafkaSink(ReceiptTable):
             self.topics.make_control()
             self._write(
                 owner.pipeline,
-                lambda held: [owner_record(owner)] if held.is_new else [],
+                lambda control: [owner_record(owner)] if control.is_new else [],
             )
             bound = self.owner() or owner
         refuse_other_owner(self.identity, bound, owner)
 
     def _refuse_unfit(self) -> None:
-        self.encoder  # noqa: B018
+        self.encoder  # noqa: B018  # its checks
         if self.options.function is not None:
             function_now(self.options.function)
 
     def columns_to_come(self) -> Sequence[str]:
-        """Messages have no table's columns."""
+        """Checks the options; a topic has no columns that could be added."""
         self._refuse_unfit()
         return ()
 
     def wait_until_decided(self) -> None:
-        """An open transaction of another run holds back what stands behind it in the
-        control topic.
-        """
+        """Waits until no open transaction hides records of the control topic."""
         self.control.read(to_end=True)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> KafkaStagerFactory:
@@ -224,19 +218,22 @@ class KafkaSink(ReceiptTable):
         )
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        """Publish a window, then write its receipt.
+        """Publishes a window, then writes its receipt.
 
-        Where a split was published by an earlier attempt, the receipt has the checksum of its rows.
+        A split that an earlier attempt published keeps the checksum of that attempt.
+
+        A failure while batches were encoded here leads to a second try by librdkafka,
+        which repeats requests for longer, and names a message that a topic refuses.
 
         Raises:
-            RefusedError: besides, a split was published with other rows, or the topic
-                doesn't take a message.
+            RefusedError: besides, a split was published with other rows, or a topic's
+                settings refuse a message.
         """
         work = WindowWork.of(receipt, staged)
         self.by_librdkafka = False
         unknown: Unknown | None = None
         try:
-            outcome = self._publish(work)
+            outcome = self._commit_window(work)
             if not isinstance(outcome, Unknown) or not self._in_batches:
                 return outcome
             unknown = outcome
@@ -245,9 +242,9 @@ class KafkaSink(ReceiptTable):
         except UnreachableError:
             if not self._in_batches:
                 raise
-        self.by_librdkafka = True  # it has more patience, and names what was not taken
+        self.by_librdkafka = True
         try:
-            return self._publish(work)
+            return self._commit_window(work)
         except UnreachableError:
             if unknown is None:
                 raise
@@ -268,58 +265,58 @@ class KafkaSink(ReceiptTable):
         return KafkaTransactions(self)
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        """An attempt whose files are gone is refused before it publishes what was in them."""
+        """Removes old staged files.
+
+        An attempt whose files are gone is refused before it publishes anything of them.
+        """
         return self.files.sweep(cutoff_of(older_than), dry_run=dry_run)
 
     def bind_again(self, receipt: Receipt) -> None:
-        """Put the owner back, which a receipt says too, where the control topic has
-        lost it, or is gone itself.
-        """
+        """Restores the control topic, and the record of its owner, from a receipt."""
         self.topics.make_control()
         owner = TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
 
-        def lost(held: Held) -> list[Record]:
-            return [] if held.is_bound else [owner_record(owner, held.start)]
+        def lost(control: ControlState) -> list[Record]:
+            return [] if control.is_bound else [owner_record(owner, control.start)]
 
         self._write(owner.pipeline, lost)
 
     def put_back(self, receipt: Receipt, text: str, splits: tuple[PublishedSplit, ...]) -> None:
-        """Put a receipt back by its exact text, where the control topic has lost it.
+        """Restores a receipt that is missing from the control topic.
 
-        `splits`: what is published of its window.
+        Args:
+            receipt: the receipt.
+            text: its exact text.
+            splits: the records of the window's published splits.
         """
-        key, attempt = (
-            receipt.window.key,
-            (None if self.options.delivery == "exactly-once" else receipt.attempt),
-        )
+        key = receipt.window.key
+        attempt = None if self.options.delivery == "exactly-once" else receipt.attempt
 
-        def lost(held: Held) -> list[Record]:
-            return (
-                []
-                if key in held.windows.keys() - held.damaged.keys()
-                else [*receipt_records(key, text, splits, attempt)]
-            )
+        def lost(control: ControlState) -> list[Record]:
+            if key in control.windows.keys() - control.damaged.keys():
+                return []
+            return [*receipt_records(key, text, splits, attempt)]
 
         self._write(receipt.window.pipeline, lost)
 
-    def _write(self, pipeline: str, lacks: Callable[[Held], Sequence[Record]]) -> None:
-        """What the control topic lacks, by a look behind the table's fence."""
-        store = self.behind(self.ids.table(pipeline), self.target())
+    def _write(self, pipeline: str, lacks: Callable[[ControlState], Sequence[Record]]) -> None:
+        """Writes the records that the control topic lacks, under the table's transactional id."""
+        store = self.fenced_store(self.ids.table(pipeline), self.target())
         done = settle(
             store,
-            lambda state: None if lacks(state.held) else True,
-            lambda state: Publication(records=lacks(state.held)),
+            lambda state: None if lacks(state.control) else True,
+            lambda state: TransactionContents(records=lacks(state.control)),
         )
         if isinstance(done, Unanswered):
             raise unknown_outcome(store, done.why)
-        self.control.wait_until_seen(lambda held: not lacks(held))
+        self.control.wait_until_seen(lambda control: not lacks(control))
 
-    def behind(self, name: str, target: PublishTarget) -> FencedStore:
-        """The table behind a transactional id."""
+    def fenced_store(self, name: str, target: PublishTarget) -> FencedStore:
+        """Returns the table as the commit loop opens it under a transactional id."""
         return FencedStore(self, name, target)
 
     def target(self) -> PublishTarget:
-        """Where messages go now, and how."""
+        """Asks the cluster for the target topics, and returns how messages are sent now."""
         options = self.options
         return PublishTarget(
             self.topics.targets(),
@@ -329,7 +326,6 @@ class KafkaSink(ReceiptTable):
             options.timeout // timedelta(milliseconds=1),
             options.partitioner,
             self.metadata,
-            self.patience,
             options.delivery,
             options.acks,
             self._in_batches,
@@ -337,8 +333,10 @@ class KafkaSink(ReceiptTable):
 
     @property
     def _in_batches(self) -> bool:
-        """Whether batches are encoded here: in transactions, where Kafka's own requests
-        reach the cluster, and if that hasn't failed.
+        """True if record batches are encoded here, False if librdkafka sends messages.
+
+        Batches are encoded here in transactions only, if Kafka's own requests reach the
+        cluster, and if no try has failed.
         """
         exactly_once = self.options.delivery == "exactly-once"
         return exactly_once and not self.by_librdkafka and reachable(self._admin)
@@ -352,34 +350,37 @@ class KafkaSink(ReceiptTable):
             options.function, counts, options.topics[0] if options.topic_column is None else None
         )
 
-    def _publish(self, work: WindowWork) -> Outcome:
-        held, receipt = self.control.read(), work.receipt
-        committed = judged(self.identity, work, held)
+    def _commit_window(self, work: WindowWork) -> Outcome:
+        control, receipt = self.control.read(), work.receipt
+        committed = judge_window(self.identity, work, control)
         if committed is not None:
             return AlreadyDone(committed)
         if receipt.generation:
             raise no_other_generation(receipt)
-        assert held is not None  # or it was judged to be gone
-        self.files.refuse_gone([f for n in work.left(work.files, held) for f in work.files[n]])
+        assert control is not None  # else `judge_window` has raised
+        self.files.refuse_gone(
+            [f for n in work.unpublished(work.files, control) for f in work.files[n]]
+        )
         target = self.target()
-        if not held.whole and self.options.delivery == "exactly-once":
-            # of runs that died: else one would be waited for that is fenced later
-            end_open(target, self.ids.of_window(receipt.plan))
+        if not control.is_complete and self.options.delivery == "exactly-once":
+            # A transaction that a dead run left open hides the end of the control topic, which
+            # is waited for below.
+            abort_open(target, self.ids.of_window(receipt.plan))
         if not self.options.atomic_window:
             unanswered = self._publish_parts(work, target)
             if unanswered is not None:
                 return Unknown(unanswered.why)
-            held = self.control.read(to_end=True)
-            published = {} if held is None else held.splits.get(receipt.window.key, {})
+            control = self.control.read(to_end=True)
+            published = {} if control is None else control.splits.get(receipt.window.key, {})
             self.topics.wait_until_seen(last_places(published.values()))
-        outcome = self._close(work, target)
+        outcome = self._commit_receipt(work, target)
         if isinstance(outcome, Done):
-            self.control.wait_until_seen(lambda held: receipt.window.key in held.windows)
+            self.control.wait_until_seen(lambda control: receipt.window.key in control.windows)
             self.files.remove([file for files in work.files.values() for file in files])
         return outcome
 
     def _publish_parts(self, work: WindowWork, target: PublishTarget) -> Unanswered | None:
-        """Each part in a transaction of its own, those of a topic-partition in their order."""
+        """Publishes each part in a transaction of its own, the parts of a chain in order."""
 
         def published(chain: Sequence[Part]) -> Unanswered | None:
             for part in chain:
@@ -398,36 +399,54 @@ class KafkaSink(ReceiptTable):
         self, work: WindowWork, target: PublishTarget, part: Part
     ) -> Found[bool] | Written | Unanswered:
         def judge(state: KafkaState) -> bool | None:
-            committed = judged(self.identity, work, state.held)
-            return True if committed is not None or not work.left(part, state.held) else None
+            committed = judge_window(self.identity, work, state.control)
+            return (
+                True if committed is not None or not work.unpublished(part, state.control) else None
+            )
 
         return settle(
-            self.behind(self.ids.part(work.receipt.window, part), target),
+            self.fenced_store(self.ids.part(work.receipt.window, part), target),
             judge,
-            lambda state: Publication(work, work.left(part, state.held)),
+            lambda state: TransactionContents(work, work.unpublished(part, state.control)),
         )
 
-    def _close(self, work: WindowWork, target: PublishTarget) -> Outcome:
-        """The receipt: one window at a time; with `atomic_window` all that the window has
-        comes with it.
-        """
+    def _commit_receipt(self, work: WindowWork, target: PublishTarget) -> Outcome:
+        """Writes the receipt; with `atomic_window` all messages are in its transaction."""
 
         def judge(state: KafkaState) -> Committed | None:
-            committed = judged(self.identity, work, state.held)
+            committed = judge_window(self.identity, work, state.control)
             if committed is None and self.options.primary_key:
-                refuse_out_of_order(work, state.held)
+                refuse_out_of_order(work, state.control)
             return committed
 
-        def change(state: KafkaState) -> Publication:
-            # What a run without atomic_window has published stays, and isn't sent again.
-            left = work.left(work.in_order, state.held) if self.options.atomic_window else ()
-            return Publication(work, left, closes=True)
+        def change(state: KafkaState) -> TransactionContents:
+            # Splits that a run without atomic_window has published aren't sent again.
+            left = (
+                work.unpublished(work.in_order, state.control) if self.options.atomic_window else ()
+            )
+            return TransactionContents(work, left, receipt=True)
 
         table = self.ids.table(work.receipt.window.pipeline)
-        done = settle(self.behind(table, target), judge, change)
+        done = settle(self.fenced_store(table, target), judge, change)
         if isinstance(done, Unanswered):
             return Unknown(done.why)
         if isinstance(done, Written):
             return Done(Committed(done.receipt or work.receipt, None))
         ours = done.sent and done.value.receipt.attempt == work.receipt.attempt
         return Done(done.value) if ours else AlreadyDone(done.value)
+
+
+def _refuse_two_headers(headers: Mapping[str, str], metadata: Mapping[str, str]) -> None:
+    """Checks that no message gets two headers of one name.
+
+    Raises:
+        SpecError: a header has the name of a metadata column, which is a header, too.
+    """
+    for name, column in metadata.items():
+        if column in headers:
+            raise SpecError(
+                f"sink.headers has a header {column}, and each message has one of that name"
+                f" already, for metadata.{name}",
+                "spec",
+                f"Rename the header, or set another name under metadata.{name}.",
+            )

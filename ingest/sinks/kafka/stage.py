@@ -1,7 +1,6 @@
-"""One split's messages as they will be published, in an Arrow file whose name no other
-attempt uses.
+"""Staged messages: each split's messages, as they will be published, in an Arrow file.
 
-Runs on executors.
+No other attempt uses the same file name. Runs on executors.
 """
 
 from __future__ import annotations
@@ -28,10 +27,14 @@ FOLDER = "staged"
 
 
 class StagedMessages(msgspec.Struct, frozen=True):
-    """A staged file, in the sink's own words.
+    """Description of a staged file: the sink's committable.
 
-    `same`: a checksum over messages without times, which any attempt at the same rows
-    has; `whole`: over all that is in the file.
+    Attributes:
+        path: relative to the staging place.
+        size: in bytes.
+        rows: number of messages.
+        same: checksum of what all attempts at the same rows have in common.
+        whole: checksum of everything in the file.
     """
 
     path: str
@@ -42,15 +45,17 @@ class StagedMessages(msgspec.Struct, frozen=True):
 
 
 class ArrowWriter:
-    """Messages in batches, in Arrow's file format; what two attempts at the same rows
-    have in common is summed up meanwhile.
-    """
+    """Writes messages in Arrow's file format, and computes their checksums."""
 
-    def __init__(self, schema: pa.Schema, own: Sequence[str]) -> None:
-        """`schema`: of the messages; `own`: the columns that two attempts at the same
-        rows need not have in common.
+    def __init__(self, schema: pa.Schema, attempt_columns: Sequence[str]) -> None:
+        """Writes nothing yet.
+
+        Args:
+            schema: of the messages.
+            attempt_columns: the columns in which two attempts at the same rows may differ.
         """
-        self._schema, self._own = schema, [name for name in own if name in schema.names]
+        self._schema = schema
+        self._attempt_columns = [name for name in attempt_columns if name in schema.names]
         self._same = self._whole = 0
         self._writer: pa.ipc.RecordBatchFileWriter
 
@@ -60,7 +65,7 @@ class ArrowWriter:
     def write(self, rows: pa.Table) -> None:
         for batch in rows.to_batches():
             self._writer.write_batch(batch)
-            self._same += checksum(batch.drop_columns(self._own))
+            self._same += checksum(batch.drop_columns(self._attempt_columns))
             self._whole += checksum(batch)
 
     def end(self) -> None:
@@ -71,13 +76,14 @@ class ArrowWriter:
 
 
 class KafkaStager(FileStager[StagedMessages]):
-    """Stages rows as the messages that they are to be. Memory: one batch."""
+    """Stages the messages of rows. Memory: one batch."""
 
     done = "published"
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
-        path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"  # noqa: E501
-        arrow = ArrowWriter(made_by.schema, made_by.encoder.own)
+        window, attempt = quote(made_by.window_key, safe=""), made_by.layout.attempt
+        path = f"{FOLDER}/{window}/{attempt}-{uuid.uuid4().hex}.arrow"
+        arrow = ArrowWriter(made_by.schema, made_by.encoder.attempt_columns)
         file = GrowingFile(Place(made_by.staging), path, arrow, grouped=False, durable=False)
         super().__init__(made_by.staging, made_by.layout, split, file)
         self._encoder, self._function = made_by.encoder, made_by.function
@@ -87,8 +93,8 @@ class KafkaStager(FileStager[StagedMessages]):
         if misfit is not None:
             rows, what = misfit
             do = (
-                "Nothing was published. Have a transform change it, or leave the column out; then"
-                " run the window again."
+                "Nothing was published. Change such values by a transform, or leave the column out;"
+                " then run the window again."
             )
             raise self._unfit(what, do, messages, rows.tolist())
         untimed = self._encoder.untimed(batch, messages)
@@ -106,19 +112,20 @@ class KafkaStager(FileStager[StagedMessages]):
             )
             raise self._unfit(what, do, messages, untimed)
         encoded = self._encoder.encoded(batch, messages)
-        strange = self._encoder.strange(encoded)
-        if strange:  # what it is may be secret
+        misrouted = self._encoder.misrouted(encoded)
+        if misrouted:
             do = (
-                "Nothing was published. Add the topic, or have a rule refuse such rows; then run"
-                " the window again."
+                "Nothing was published. Add the topic, or refuse such rows by a rule; then run the"
+                " window again."
             )
+            # The column's value isn't in the message, because it may be secret.
             raise self._unfit(
-                f"column {self._encoder.topic} names none of sink.topics", do, messages, strange
+                f"column {self._encoder.topic} names none of sink.topics", do, messages, misrouted
             )
         return (
             encoded
             if self._function is None
-            else self._function.beside(encoded, batch, self._split)
+            else self._function.with_partitions(encoded, batch, self._split)
         )
 
     def _unfit(
@@ -136,10 +143,14 @@ class KafkaStager(FileStager[StagedMessages]):
 
 
 class KafkaStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know.
+    """Makes stagers. Picklable.
 
-    `staging`: under which place the files go. `function`: what chooses partitions
-    already here; None: they are chosen when messages are published.
+    Attributes:
+        staging: the place of staged files.
+        layout: the columns of rows.
+        encoder: makes messages of rows.
+        window_key: the window's key.
+        function: chooses partitions; None: they are chosen when messages are published.
     """
 
     staging: str
@@ -150,7 +161,7 @@ class KafkaStagerFactory(msgspec.Struct, frozen=True):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of a staged file."""
+        """Columns of a staged file."""
         return (
             self.encoder.schema
             if self.function is None
@@ -158,22 +169,22 @@ class KafkaStagerFactory(msgspec.Struct, frozen=True):
         )
 
     def __call__(self, split: Split) -> KafkaStager:
-        """A stager whose file name is unique to this call."""
+        """Makes a stager, with a file name that no other one has."""
         return KafkaStager(self, split)
 
 
-class StagedFiles:
-    """What attempts have staged under a place, for the driver."""
+class StagedMessageFiles:
+    """Staged files of a table, as the driver uses them."""
 
     def __init__(self, staging: str) -> None:
         self.staging = staging
         self._place = Place(staging)
 
     def refuse_gone(self, files: list[StagedMessages]) -> None:
-        """Before anything of a window is published: all of its files are there, and whole.
+        """Checks before a window is published that its files are complete.
 
         Raises:
-            RefusedError: says how many are not.
+            RefusedError: some are gone or cut short.
         """
         seen = self._place.seen(f.path for f in files)
         gone = [f.path for f in files if (file := seen[f.path]) is None or file.size != f.size]
@@ -185,16 +196,17 @@ class StagedFiles:
             raise RefusedError(
                 what,
                 "commit",
-                "Did a sweep take them? Nothing more was published; run the window again.",
+                "Probably a sweep removed them. Nothing more was published; run the window again.",
             )
 
     def batches(self, file: StagedMessages) -> Iterator[pa.RecordBatch]:
-        """The messages of a file, in order.
+        """Yields the messages of a file, in order.
 
-        It is held to what its stager said of it: so nobody had to sync it.
+        Files are staged without an fsync, so their checksum is compared here.
 
-        Raises (when read on, behind the last message at the latest):
-            RefusedError: it is gone, or damaged.
+        Raises:
+            RefusedError: the file is gone or damaged; raised after the last batch at the
+                latest.
         """
         whole = 0
         try:
@@ -204,7 +216,8 @@ class StagedFiles:
             ):
                 for number in range(reader.num_record_batches):
                     batch = reader.get_batch(number)
-                    batch.validate(full=True)  # passes trust its offsets
+                    # Compiled code trusts the offsets of a batch.
+                    batch.validate(full=True)
                     whole += checksum(batch)
                     yield batch
         except (OSError, pa.ArrowException) as error:
@@ -217,19 +230,22 @@ class StagedFiles:
         return RefusedError(f"the staged file {self.staging}/{file.path} {why}", "commit", do)
 
     def remove(self, files: list[StagedMessages]) -> None:
-        """What is published is of no more use; a file that can't be removed is left to a sweep."""
+        """Removes files of published messages; one that can't be removed is left to a sweep."""
         with suppress(UnreachableError):
             for file in files:
                 self._place.remove(file.path)
 
     def older(self, cutoff_ms: int) -> list[str]:
-        """The files that were last written before a moment, in epoch milliseconds."""
+        """Returns the files last written before an instant, in epoch milliseconds."""
         return sorted(
             f.path for f in self._place.walk(FOLDER) if f.modified.timestamp() * 1000 <= cutoff_ms
         )
 
     def sweep(self, cutoff_ms: int, *, dry_run: bool) -> list[str]:
-        """Remove those, or only look; their paths with the place before them."""
+        """Removes the files last written before an instant, and returns their full paths.
+
+        A dry run removes nothing.
+        """
         found = self.older(cutoff_ms)
         for path in () if dry_run else found:
             self._place.remove(path)

@@ -1,6 +1,6 @@
-"""Columns as texts, whole columns at a time: JSON values, and what a header says.
+"""Columns as texts, whole columns at a time: JSON values, and the contents of headers.
 
-The way back is here too, for what verification reads.
+The way back is here, too: verification reads the messages.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def objects(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """One JSON object a row, its members in the order of the columns; every column is a
-    member, null where it has no value.
-    """
+    """Writes each row as a JSON object, with all columns as members in their order."""
     if not columns:
         return pa.array([], pa.string())
-    parts: list[Any] = []
+    pieces: list[Any] = []
     for number, (name, column) in enumerate(columns.items()):
-        parts += [
+        pieces += [
             f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:",
             json_texts(column),
         ]
-    return joined(*parts, "}")
+    return joined(*pieces, "}")
 
 
 def json_texts(column: pa.Array) -> pa.Array:
-    """Each value as JSON; a null is `null`.
+    """Writes each value as JSON; a null is `null`.
 
-    What has an inside is told in `ingest.sinks.json_columns`.
+    `ingest.sinks.json_columns` writes lists, maps and structs.
     """
     return pc.fill_null(_texts(_plain(column)), "null")
 
 
 def header_texts(column: pa.Array) -> pa.Array:
-    """Each value as a header has it, as bytes: text and bytes as they are, an instant
-    in epoch milliseconds, all else as in JSON.
+    """Writes each value as the bytes of a header.
+
+    Text and bytes are written as they are, an instant in epoch milliseconds, and all
+    else as in JSON.
     """
     column, kind = _plain(column), _plain(column).type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -58,7 +58,7 @@ def header_texts(column: pa.Array) -> pa.Array:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Without a dictionary, and of the narrower of two types that differ in their offsets alone."""
+    """Returns a column without its dictionary, and with 32-bit offsets."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.DictionaryArray):
@@ -69,7 +69,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    """Null where there is no value."""
+    """Writes each value as JSON; a null stays null."""
     if not pa.types.is_nested(column.type):
         return _leaf(column)
     return pc.if_else(column.is_valid(), _NESTED.texts(column), pa.scalar(None, KIND))
@@ -91,8 +91,10 @@ def _flag(column: pa.Array) -> pa.Array:
 
 
 def _real(column: pa.Array) -> pa.Array:
-    """JSON has no name for what isn't finite, so that is a text; and `-0` would be read
-    as a whole number, which has no sign there.
+    """Writes floats.
+
+    JSON has no number that isn't finite, so that is written as a text. `-0` would be
+    read as an integer, which loses the sign, so it is written `-0.0`.
     """
     found = column.cast(pa.string())
     found = pc.if_else(pc.equal(found, "-0"), "-0.0", found)
@@ -120,16 +122,14 @@ def _date(column: pa.Array) -> pa.Array:
 
 
 def _instant(column: pa.Array) -> pa.Array:
-    """ISO 8601 with six digits of a second, and a Z where it is an instant."""
+    """Writes ISO 8601 with six digits of a second; an instant ends with Z."""
     moments = pc.fill_null(
         column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0
     ).to_numpy()
     found = instants(moments, '"', '"' if column.type.tz is None else 'Z"')
-    return (
-        found
-        if not column.null_count
-        else pc.if_else(column.is_valid(), found, pa.scalar(None, KIND))
-    )
+    if not column.null_count:
+        return found
+    return pc.if_else(column.is_valid(), found, pa.scalar(None, KIND))
 
 
 _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = (
@@ -148,11 +148,10 @@ _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Arr
 
 
 def back(value: Any, kind: pa.DataType) -> Any:
-    """What a member of an object was, as JSON's own types have it (`LOADS`), for Arrow
-    to make an array of.
+    """Turns a value that `LOADS` read into one that Arrow takes for a type.
 
     Raises:
-        ValueError, TypeError, KeyError, ArithmeticError: it isn't of the type.
+        ValueError, TypeError, KeyError, ArithmeticError: the value isn't of the type.
     """
     if value is None:
         return None
@@ -166,10 +165,10 @@ def back(value: Any, kind: pa.DataType) -> Any:
 
 
 def back_from_header(content: bytes | None, kind: pa.DataType) -> Any:
-    """What a header said, the same way.
+    """Turns the content of a header into a value that Arrow takes for a type.
 
     Raises:
-        ValueError, TypeError, KeyError, ArithmeticError: it isn't of the type.
+        ValueError, TypeError, KeyError, ArithmeticError: the content isn't of the type.
     """
     if content is None or pa.types.is_binary(kind):
         return content
@@ -182,7 +181,7 @@ def back_from_header(content: bytes | None, kind: pa.DataType) -> Any:
 
 
 LOADS: Callable[[str | bytes], Any] = partial(json.loads, parse_float=Decimal)
-"""Reads JSON; a number that isn't whole keeps all of its digits."""
+"""Reads JSON; a number that isn't an integer keeps all of its digits."""
 
 _BACK: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]]] = (
     (pa.types.is_floating, float),

@@ -1,5 +1,6 @@
-"""The topics of a Kafka table: what they are, whether they can be written exactly once,
-and the making of the control topic.
+"""The topics of a Kafka table: their descriptions, and the checks that they can be written.
+
+The control topic is made here, too.
 """
 
 from __future__ import annotations
@@ -25,20 +26,22 @@ from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import LOST, UNKNOWN, UNSEEN
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.questions import Questions
-from windrow.ingest.kafka.retry import LOOK_SECONDS, NEWS_SECONDS, SEEN_SECONDS
+from windrow.ingest.kafka.retry import LOOK_SECONDS, NEWS_SECONDS, PATIENCE_SECONDS, SEEN_SECONDS
 from windrow.ingest.ports.sink import Delivered
 
 _Spec: Any = OffsetSpec
 _LATEST: Any = _Spec.latest()
-_CONTROL = {"cleanup.policy": "compact", "retention.ms": "-1"}
-_MAX_BYTES = 1_048_588
-_LEFT_PACKED = frozenset({"producer", "lz4"})
-"""By these a broker keeps a batch of LZ4 as it comes.
+_CONTROL_SETTINGS = {"cleanup.policy": "compact", "retention.ms": "-1"}
+_MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's default for max.message.bytes."""
+_KEEPS_LZ4 = frozenset({"producer", "lz4"})
+"""Values of `compression.type` with which a broker keeps an LZ4 batch as it is.
 
-By any other one it packs it anew, and holds it to `max.message.bytes` once more.
+With any other one it compresses the batch anew, and compares the result with
+`max.message.bytes` once more.
 """
 
-_SAID: Mapping[Delivered, str] = {
+_GUARANTEES: Mapping[Delivered, str] = {
     "exactly-once": "exactly once",
     "at-least-once": "at least once",
     "none": "at all",
@@ -47,8 +50,13 @@ _VERIFICATION = "transaction.partition.verification.enable"
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A target topic: its name, its partitions, how large a message may be, and whether
-    its broker packs batches anew.
+    """A target topic.
+
+    Attributes:
+        name: its name.
+        partitions: number of its partitions.
+        message_bytes: limit of a message or a batch.
+        packs_anew: True if its broker compresses batches anew.
     """
 
     name: str
@@ -58,7 +66,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class Readable(NamedTuple):
-    """The first offset of a log, to where readers of committed messages come, and its end."""
+    """First offset of a log, the end for readers of committed messages, and the log's end."""
 
     start: int
     stable: int
@@ -66,8 +74,13 @@ class Readable(NamedTuple):
 
 
 class LogSeen(msgspec.Struct, frozen=True):
-    """A log as the cluster names it: the topic's id, its leader's epoch, its first
-    offset and its end.
+    """State of the control topic's log.
+
+    Attributes:
+        topic_id: the topic's id.
+        epoch: the epoch of its leader.
+        start: its first offset.
+        end: its end, open transactions included.
     """
 
     topic_id: str
@@ -76,9 +89,9 @@ class LogSeen(msgspec.Struct, frozen=True):
     end: int
 
     def goes_on(self, before: LogSeen | None) -> bool:
-        """Whether what was read of it before is still there.
+        """Returns whether the records that were read before are still in the log.
 
-        A log is cut off only where its leader changes.
+        A log loses its last records only when its leader changes.
         """
         return before is not None and (self.topic_id, self.epoch, self.start) == (
             before.topic_id,
@@ -88,7 +101,10 @@ class LogSeen(msgspec.Struct, frozen=True):
 
 
 class SinkTopics:
-    """Asks the cluster anew each time. Used by one thread at a time; the client is everybody's."""
+    """Asks the cluster about the topics of a table, anew each time.
+
+    Used by one thread at a time; the client is shared.
+    """
 
     def __init__(
         self,
@@ -96,24 +112,23 @@ class SinkTopics:
         admin: Mapping[str, Value],
         names: Sequence[str],
         control: str,
-        patience: float,
     ) -> None:
-        """`admin`: a client's properties; `names`: of the target topics; `control`: of
-        the control topic.
+        """Connects to nothing yet.
+
+        Args:
+            servers: the bootstrap servers, for messages.
+            admin: an AdminClient's properties.
+            names: the target topics.
+            control: the control topic.
         """
-        self._servers, self._admin, self._names, self._name, self._patience = (
-            servers,
-            admin,
-            tuple(names),
-            control,
-            patience,
-        )
+        self._servers, self._admin, self._names = servers, admin, tuple(names)
+        self._control_name = control
 
     def targets(self) -> dict[str, Topic]:
-        """The target topics, by their names.
+        """Asks for the target topics, and returns them by name.
 
         Raises:
-            SpecError: one isn't there.
+            SpecError: a topic doesn't exist.
         """
         questions = self._questions()
         described, config = (
@@ -127,39 +142,45 @@ class SinkTopics:
         }
 
     def control(self, *, wait: bool) -> LogSeen | None:
-        """The control topic's log; None if it isn't there.
+        """Asks for the log of the control topic; None if the topic doesn't exist.
 
-        `wait`: it was, so the news of it may be on its way.
+        Args:
+            wait: True if the topic was just made, so that the broker that answers may
+                not know it yet.
 
         Raises:
-            SpecError: it can't be one, or this client may not see it.
+            SpecError: the topic has several partitions, or this client may not see it.
         """
         questions = self._questions()
-        described = self._described(questions, [self._name])[self._name]
+        described = self._described(questions, [self._control_name])[self._control_name]
         if isinstance(described, KafkaException):
             if described.args[0].code() not in UNKNOWN:
-                raise questions.error_for("the control topic", self._name, described.args[0])
+                raise questions.error_for(
+                    "the control topic", self._control_name, described.args[0]
+                )
             if not wait:
                 return None
             time.sleep(NEWS_SECONDS)
             return self.control(wait=False)
         if len(described.partitions) != 1:
-            what = f"The control topic {self._name} has {len(described.partitions)} partitions"
+            what = (
+                f"The control topic {self._control_name} has {len(described.partitions)} partitions"
+            )
             raise SpecError(
                 what,
                 "setup",
-                "It must have one: make another one, and name it as sink.control_topic.",
+                "It must have one: make another topic, and name it by sink.control_topic.",
             )
         end, start = questions.ask(
-            f"the ends of {self._name}", None, lambda: self._limits(questions)
+            f"the ends of {self._control_name}", None, lambda: self._limits(questions)
         )
         return LogSeen(
             str(described.topic_id), end.leader_epoch, int(start.offset), int(end.offset)
         )
 
     def _limits(self, questions: Questions) -> list[Any]:
-        """The control topic's end, open transactions and all, and its first offset."""
-        at, level = ck.TopicPartition(self._name, 0), ck.IsolationLevel.READ_UNCOMMITTED
+        """Asks for the control topic's end, open transactions included, and its first offset."""
+        at, level = ck.TopicPartition(self._control_name, 0), ck.IsolationLevel.READ_UNCOMMITTED
         asked = [
             questions.admin.list_offsets(
                 {at: spec}, isolation_level=level, request_timeout=questions.seconds
@@ -169,7 +190,7 @@ class SinkTopics:
         return [questions.result(future) for future in asked]
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """Per partition of the target topics the end of its log, open transactions and all."""
+        """Asks for the log's end of each target topic-partition, open transactions included."""
         questions = self._questions()
         described = self._described(questions, self._names)
         self._refuse_missing(described)
@@ -181,48 +202,49 @@ class SinkTopics:
         return log_ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
 
     def readable(self) -> dict[tuple[str, int], Readable]:
-        """What can be read of each partition of the target topics."""
+        """Asks for what can be read of each target topic-partition."""
         ends, questions = self.ends(), self._questions()
         starts = log_ends(questions, list(ends), ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
         stable = log_ends(questions, list(ends), ck.IsolationLevel.READ_COMMITTED)
         return {at: Readable(starts[at], stable[at], end) for at, end in ends.items()}
 
-    def named(self, topic: str, error: KafkaError) -> SpecError | UnreachableError:
-        """What an error of a client that reads a topic means to a user."""
+    def error_for(self, topic: str, error: KafkaError) -> SpecError | UnreachableError:
+        """Turns a consumer's error into one for users."""
         if error.code() in LOST:
-            what = f"The topic {topic} was deleted from, or cut off, while it was read"
+            what = f"The topic {topic} lost messages while it was read"
             return UnreachableError(what, "check", "Run the command again.", topic)
-        return self._questions().error_for(f"what {topic} holds", topic, error)
+        return self._questions().error_for(f"the messages of {topic}", topic, error)
 
     def stable_and_end(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Per topic-partition of the target topics and the control topic, to where
-        readers of committed messages come, and the log's end.
+        """Asks for the end for readers of committed messages, and for the log's end.
 
-        The end is asked first: what comes meanwhile is taken for nothing that is held back.
+        Both are returned per topic-partition of the target topics and the control topic.
+        The log's end is asked for first: so messages that arrive in between don't look
+        as if an open transaction hid them.
         """
         questions = self._questions()
-        described = self._described(questions, [*self._names, self._name])
-        there = {
-            name: found
-            for name, found in described.items()
-            if not isinstance(found, KafkaException)
-        }
+        described = self._described(questions, [*self._names, self._control_name])
         self._refuse_missing(
-            {name: found for name, found in described.items() if name != self._name}
+            {name: found for name, found in described.items() if name != self._control_name}
         )
         every = [
-            (name, partition.id) for name, found in there.items() for partition in found.partitions
+            (name, partition.id)
+            for name, found in described.items()
+            if not isinstance(found, KafkaException)
+            for partition in found.partitions
         ]
         ends = log_ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
         stable = log_ends(questions, every, ck.IsolationLevel.READ_COMMITTED)
         return {tp: (stable[tp], end) for tp, end in ends.items()}
 
     def wait_until_seen(self, written: Mapping[tuple[str, int], int]) -> None:
-        """Until readers of committed messages come past the last offset that was
-        written to each of these topic-partitions.
+        """Waits until readers see all that was written, but at most `SEEN_SECONDS`.
 
-        Kafka answers a commit before it has marked every partition. Not for ever: what
-        holds a partition back may be a transaction of another program's.
+        Kafka answers a commit before every partition has its marker. The wait is limited
+        because an open transaction of another program may hold readers back.
+
+        Args:
+            written: the last written offset of each topic-partition.
         """
         questions, deadline = self._questions(), time.monotonic() + SEEN_SECONDS
         while written and time.monotonic() < deadline:
@@ -232,77 +254,83 @@ class SinkTopics:
             time.sleep(LOOK_SECONDS)
 
     def make_control(self) -> None:
-        """Make the control topic, if it isn't there.
+        """Makes the control topic, if it doesn't exist.
 
         Raises:
-            SpecError: this client may not.
+            SpecError: this client may not make it.
         """
         questions = self._questions()
-        new = NewTopic(self._name, num_partitions=1, replication_factor=-1, config=_CONTROL)
+        new = NewTopic(
+            self._control_name, num_partitions=1, replication_factor=-1, config=_CONTROL_SETTINGS
+        )
         try:
             questions.ask(
-                f"whether {self._name} can be made",
+                f"the creation of the topic {self._control_name}",
                 None,
-                lambda: questions.result(self._made(questions, new)),
+                lambda: questions.result(self._creation(questions, new)),
             )
         except SpecError as error:
-            settings = ", ".join(f"{name}={value}" for name, value in _CONTROL.items())
+            settings = ", ".join(f"{name}={value}" for name, value in _CONTROL_SETTINGS.items())
             do = f"Create it with one partition and {settings}, or grant this client Create on it."
             raise SpecError(
-                f"The control topic {self._name} can't be made: {error.what}", "setup", do
+                f"The control topic {self._control_name} can't be made: {error.what}", "setup", do
             ) from None
-        questions.ask(f"the topic {self._name}", None, lambda: self._led(questions))
+        questions.ask(f"the topic {self._control_name}", None, lambda: self._led(questions))
 
     def refuse_unfit(self, delivery: Delivered, timeout: timedelta) -> None:
-        """Hold topics, rights and the cluster's settings against what the sink needs;
-        `timeout`: of transactions, where there are any.
+        """Checks topics, rights and the cluster's settings.
+
+        Args:
+            delivery: the delivery guarantee.
+            timeout: the timeout of transactions, if there are any.
 
         Raises:
-            SpecError: with all that is wrong, and what to do.
+            SpecError: something is wrong; the message names all of it.
         """
         questions = self._questions()
-        described = self._described(questions, [*self._names, self._name])
-        control = described.pop(self._name)
+        described = self._described(questions, [*self._names, self._control_name])
+        control = described.pop(self._control_name)
         self._refuse_missing(described)
-        there = {
-            **described,
-            **({} if isinstance(control, KafkaException) else {self._name: control}),
-        }
-        wrong = [*_rights(there), *_copies(there, self._configured(questions, list(there)))]
+        existing = dict(described)
+        if not isinstance(control, KafkaException):
+            existing[self._control_name] = control
+        settings = self._configured(questions, list(existing))
+        wrong = [*_missing_rights(existing), *_missing_replicas(existing, settings)]
         if delivery == "exactly-once":
             wrong += self._broker_mistakes(questions, timeout)
-        if self._name in there:
-            wrong += _control_mistakes(
-                self._name, control, self._configured(questions, [self._name])[self._name]
-            )
+        if self._control_name in existing:
+            wrong += _control_mistakes(self._control_name, control, settings[self._control_name])
         if wrong:
             what = (
-                f"The sink on {self._servers} can't be written {_SAID[delivery]}:"
+                f"The sink on {self._servers} can't be written {_GUARANTEES[delivery]}:"
                 f" {'; '.join(wrong)}"
             )
-            raise SpecError(what, "setup", "Fix that, then run again.")
+            raise SpecError(what, "setup", "Change that, then run again.")
 
     def changelog_warnings(self) -> list[str]:
-        """What is wrong with the target topics where messages replace each other: Kafka
-        is to keep the last one of each key, for ever.
+        """Returns a warning if messages replace each other and topics aren't compacted.
+
+        Kafka must keep the last message of each key for ever then.
         """
-        named = ", ".join(self.uncompacted())
-        if not named:
+        names = ", ".join(self.uncompacted())
+        if not names:
             return []
-        return [
-            f"Kafka will delete messages of {named} by their age or size, not by their key: give"  # noqa: ISC004
-            " each cleanup.policy=compact"
-        ]
+        warning = (
+            f"Kafka will delete messages of {names} by their age or size, not by their key: set"
+            " cleanup.policy=compact for each"
+        )
+        return [warning]
 
     def uncompacted(self) -> list[str]:
-        """Those of the target topics that Kafka doesn't compact; none where their
-        settings may not be seen.
+        """Returns the target topics that Kafka doesn't compact.
+
+        A topic whose settings this client may not see counts as compacted.
         """
         config = self._configured(self._questions(), self._names)
         return [name for name in self._names if "compact" not in _policy(config[name])]
 
     def _broker_mistakes(self, questions: Questions, timeout: timedelta) -> Iterator[str]:
-        """What one broker's settings say; nothing where they may not be asked for."""
+        """Yields what is wrong with a broker's settings; nothing if they may not be seen."""
         try:
             config = questions.ask(
                 "the broker's settings", None, lambda: _broker_settings(questions)
@@ -319,12 +347,12 @@ class SinkTopics:
         if verifies is None:
             yield (
                 f"its brokers are older than Kafka 3.6 (they have no {_VERIFICATION}): a late"
-                " message may come into a later transaction"
+                " message may get into a later transaction"
             )
         elif verifies.value == "false":
             yield (
-                f"{_VERIFICATION} is false: a late message may come into a later transaction. Set"
-                " it to true"
+                f"{_VERIFICATION} is false: a late message may get into a later transaction. Set it"
+                " to true"
             )
 
     def _refuse_missing(self, described: Mapping[str, Any]) -> None:
@@ -333,12 +361,13 @@ class SinkTopics:
                 if found.args[0].code() not in UNKNOWN:
                     raise self._questions().error_for(f"the topic {name}", name, found.args[0])
                 do = (
-                    "Create it with the partitions that it should have, or fix sink.topic: windrow"
-                    " doesn't make it."
+                    "Create it with the number of partitions that it should have, or correct"
+                    " sink.topic: windrow doesn't create it."
                 )
                 raise SpecError(f"There is no topic {name} on {self._servers}", "setup", do)
 
-    def _made(self, questions: Questions, new: NewTopic) -> Any:
+    def _creation(self, questions: Questions, new: NewTopic) -> Any:
+        """Returns the future of the topic's creation; one that exists is created already."""
         (future,) = questions.admin.create_topics([new], request_timeout=questions.seconds).values()
         error = future.exception(questions.seconds + 5)
         if (
@@ -350,8 +379,12 @@ class SinkTopics:
         return future
 
     def _led(self, questions: Questions) -> None:
-        """Asked again until the topic has a leader."""
-        found = self._described_once(questions, [self._name])[self._name]
+        """Returns once the control topic has a leader.
+
+        Raises:
+            KafkaException: it has none yet; the question is asked again then.
+        """
+        found = self._described_once(questions, [self._control_name])[self._control_name]
         if isinstance(found, KafkaException):
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         if any(partition.leader is None for partition in found.partitions):
@@ -364,7 +397,7 @@ class SinkTopics:
 
     @staticmethod
     def _described_once(questions: Questions, names: Sequence[str]) -> dict[str, Any]:
-        """Per topic what is said of it, or that it isn't there, which is an answer."""
+        """Asks once for the topics; one that doesn't exist is returned as its error."""
         asked, found = ck.TopicCollection(list(names)), dict[str, Any]()
         request = questions.admin.describe_topics(
             asked, include_authorized_operations=True, request_timeout=questions.seconds
@@ -391,7 +424,7 @@ class SinkTopics:
         return questions.ask("the topics' settings", None, asked)
 
     def _questions(self) -> Questions:
-        return Questions(self._servers, CLIENTS.of(self._admin), self._patience)
+        return Questions(self._servers, CLIENTS.of(self._admin), PATIENCE_SECONDS)
 
 
 def log_ends(
@@ -400,8 +433,9 @@ def log_ends(
     level: ck.IsolationLevel,
     spec: Any = _LATEST,
 ) -> dict[tuple[str, int], int]:
-    """Per topic-partition the end of its log, or another offset that can be asked for,
-    as who reads at that level sees it.
+    """Asks for an offset of each topic-partition: the end, or what `spec` asks for.
+
+    `level`: the isolation level of the readers that it is for.
     """
     latest = {ck.TopicPartition(*tp): spec for tp in asked}
 
@@ -432,11 +466,17 @@ def _broker_settings(questions: Questions) -> Mapping[str, Any]:
 
 
 def _topic(name: str, partitions: int, config: Any) -> Topic:
-    """Where its settings may not be seen they are Kafka's own, and batches are made for any."""
+    """Makes a target topic of its settings.
+
+    If this client may not see them, Kafka's defaults are assumed, and batches are made
+    small enough for any compression.
+    """
     packs_anew = (
-        isinstance(config, KafkaException) or config["compression.type"].value not in _LEFT_PACKED
+        isinstance(config, KafkaException) or config["compression.type"].value not in _KEEPS_LZ4
     )
-    return Topic(name, partitions, _number(config, "max.message.bytes", _MAX_BYTES), packs_anew)
+    return Topic(
+        name, partitions, _number(config, "max.message.bytes", _MAX_MESSAGE_BYTES), packs_anew
+    )
 
 
 def _number(config: Any, name: str, otherwise: int) -> int:
@@ -444,8 +484,8 @@ def _number(config: Any, name: str, otherwise: int) -> int:
     return otherwise if found is None else int(found.value)
 
 
-def _rights(there: Mapping[str, Any]) -> Iterator[str]:
-    for name, found in there.items():
+def _missing_rights(topics: Mapping[str, Any]) -> Iterator[str]:
+    for name, found in topics.items():
         if (
             found.authorized_operations is not None
             and AclOperation.WRITE not in found.authorized_operations
@@ -453,14 +493,14 @@ def _rights(there: Mapping[str, Any]) -> Iterator[str]:
             yield f"this client may not write to {name}: grant it Write"
 
 
-def _copies(there: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    """A log whose every copy must answer stops with the first broker that does."""
-    for name, found in there.items():
-        copies = min((len(partition.replicas) for partition in found.partitions), default=0)
+def _missing_replicas(topics: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+    """Yields topics that need more replicas for a write than they have."""
+    for name, found in topics.items():
+        replicas = min((len(partition.replicas) for partition in found.partitions), default=0)
         least = _number(config[name], "min.insync.replicas", 1)
-        if least > copies:
+        if least > replicas:
             yield (
-                f"{name} has {copies} replicas and min.insync.replicas {least}: nothing can be"
+                f"{name} has {replicas} replicas and min.insync.replicas {least}: nothing can be"
                 " written. Give it more replicas"
             )
 
@@ -477,5 +517,5 @@ def _control_mistakes(name: str, found: Any, config: Any) -> Iterator[str]:
 
 
 def _policy(config: Any) -> str:
-    """A topic's cleanup policies; where they may not be seen they are taken for right."""
+    """Returns a topic's cleanup policies; `compact` if they may not be seen."""
     return "compact" if isinstance(config, KafkaException) else str(config["cleanup.policy"].value)

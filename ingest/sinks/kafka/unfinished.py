@@ -1,9 +1,9 @@
-"""Transactions of a Kafka table that runs left open.
+"""Open transactions that runs of a Kafka table left behind.
 
-librdkafka has none of Kafka's questions about transactions (ListTransactions,
-DescribeTransactions, DescribeProducers). What it can tell is where readers of committed
-messages stand, and what lies there: the first message of the transaction that has been
-open for longest.
+librdkafka doesn't have Kafka's requests about transactions (ListTransactions,
+DescribeTransactions, DescribeProducers). What it can tell is how far readers of
+committed messages get, and which message comes next: the first one of the transaction
+that has been open for longest.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import confluent_kafka as ck
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, PASSING
-from windrow.ingest.kafka.retry import POLL_SECONDS
+from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.ports.transactions import HeldBack
-from windrow.ingest.sinks.kafka.commit import end_open
+from windrow.ingest.sinks.kafka.commit import abort_open
 from windrow.ingest.sinks.kafka.control import arrived, headers_of, window_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class KafkaTransactions:
-    """Finds and ends what runs left open (`ports.transactions.OpenTransactions`)."""
+    """Finds and aborts open transactions (`ports.transactions.OpenTransactions`)."""
 
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink
@@ -55,15 +55,15 @@ class KafkaTransactions:
         )
 
     def end(self, ids: Sequence[str]) -> None:
-        end_open(self._sink.target(), ids)
+        abort_open(self._sink.target(), ids)
 
     def _window_at(self, topic: str, partition: int, offset: int) -> str | None:
-        """The window of the first message from an offset on, be it committed or not."""
+        """Returns the window of the first message from an offset on, committed or not."""
         admin = admin_properties(self._sink.reach.servers, self._sink.reach.client)
         consumer = consumer_properties(
             self._sink.reach.servers, self._sink.reach.client, isolation="read_uncommitted"
         )
-        deadline = time.monotonic() + self._sink.patience
+        deadline = time.monotonic() + PATIENCE_SECONDS
         with CLIENTS.of(admin).consumers(consumer).one(topic) as one:
             one.assign([ck.TopicPartition(topic, partition, offset)])
             while time.monotonic() < deadline:
@@ -74,11 +74,11 @@ class KafkaTransactions:
                     if error.code() == END:
                         return None
                     if error.code() not in PASSING:
-                        raise self._sink.topics.named(topic, error)
+                        raise self._sink.topics.error_for(topic, error)
         return None
 
     def _window_of(self, topic: str, message: ck.Message) -> str | None:
         if topic == self._sink.ids.control:
             return window_of(message.key() or b"")
-        told = dict(headers_of(message)).get(self._sink.metadata["window"])
-        return None if told is None else told.decode(errors="replace")
+        window = dict(headers_of(message)).get(self._sink.metadata["window"])
+        return None if window is None else window.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A window that is to be published, held against what is there already. Pure."""
+"""A staged window that is to be published, and what refuses it by the control topic's state."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import msgspec
 from windrow.ingest.errors import OverlapError, RefusedError
 from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.sinks.kafka.control import Held, OffsetSpan, PublishedSplit
+from windrow.ingest.sinks.kafka.control import ControlState, OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessages
 from windrow.ingest.sinks.window_table import judge
 
 
 class WindowWork(msgspec.Struct, frozen=True):
-    """A window that is to be committed: its receipt, and of each split that has any
-    rows its staged files and their checksum.
+    """A staged window that is to be committed.
+
+    Attributes:
+        receipt: its receipt.
+        files: the staged files of each split that has rows, by its number in the plan.
+        checksums: the checksum of each split's rows, by the same number.
     """
 
     receipt: Receipt
@@ -25,9 +29,9 @@ class WindowWork(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, receipt: Receipt, staged: Sequence[Staged]) -> WindowWork:
-        """What was staged, by the numbers of the splits in the plan."""
+        """Makes it of a receipt and of what was staged."""
         numbers = {split: n for n, split in enumerate(receipt.plan.splits)}
-        # of another plan than the staged one's the decision is to refuse it
+        # If the window was staged under another plan, it is refused later.
         known = [s for s in staged if s.split in numbers]
         files = {
             numbers[s.split]: [msgspec.json.decode(word, type=StagedMessages) for word in s.rows]
@@ -38,7 +42,7 @@ class WindowWork(msgspec.Struct, frozen=True):
         return cls(receipt, files, {n: c.rows for n, c in sums.items()})
 
     def published(self, number: int, places: tuple[OffsetSpan, ...]) -> PublishedSplit:
-        """The record of a split."""
+        """Makes the record of a published split."""
         receipt, split = self.receipt, self.receipt.plan.splits[number]
         return PublishedSplit(
             receipt.window.key,
@@ -56,50 +60,49 @@ class WindowWork(msgspec.Struct, frozen=True):
         )
 
     def refuse_other(self, split: PublishedSplit) -> None:
-        """A split that is published counts if it has the rows of this attempt.
+        """Checks that a published split has the rows of this attempt.
 
         Raises:
-            RefusedError: it was published under another plan, or has other rows.
+            RefusedError: it was published under another plan, or with other rows.
         """
         key, where = self.receipt.window.key, (split.topic, split.partition, split.start)
         if split.digest != self.receipt.digest:
             what = (
-                f"Of window {key} a split was published by attempt {split.attempt} under another"
-                f" plan: digest {split.digest[:12]} there"
+                f"attempt {split.attempt} published a split of window {key} under another plan:"
+                f" its digest is {split.digest[:12]}, and this attempt's {self.receipt.digest[:12]}"
             )
-            do = (
-                f"Here it is {self.receipt.digest[:12]}. Set state back to the ledger that the"
-                " window was begun with."
-            )
+            do = "Set state back to the ledger that the window was begun with."
             raise RefusedError(what, "commit", do, *where)
         if split.same != self._same(split.number):
             what = (
-                f"Of window {key} a split was published by attempt {split.attempt} with other rows:"
-                f" {split.rows} there"
+                f"attempt {split.attempt} published a split of window {key} with other rows:"
+                f" {split.rows} messages, and this attempt has"
+                f" {sum(f.rows for f in self.files.get(split.number, ()))}"
             )
-            what += f", {sum(f.rows for f in self.files.get(split.number, ()))} here"
             do = (
-                "Messages can't be taken back. Set schema and rules back to what they were then,"
-                " and run the window again."
+                "Published messages can't be deleted. Set schema and rules back to what they were"
+                " at that attempt, and run the window again."
             )
             raise RefusedError(what, "commit", do, *where)
 
-    def whole(self, published: Mapping[int, PublishedSplit]) -> Receipt:
-        """The receipt of what the topic has: of a split that another attempt published, its checksum.
+    def complete_receipt(self, published: Mapping[int, PublishedSplit]) -> Receipt:
+        """Returns the receipt with the checksums of the splits that are published.
+
+        A split that another attempt published has the checksum of that attempt.
 
         Raises:
-            RefusedError: a split isn't published, whose record was there.
-        """  # noqa: E501
+            RefusedError: the record of a split, which was read before, is missing.
+        """
         missing = sorted(self.files.keys() - published.keys())
         if missing:
             what = (
-                f"{len(missing)} splits of window {self.receipt.window.key} were published, and the"
-                " control topic doesn't say so"
+                f"{len(missing)} splits of window {self.receipt.window.key} were published, and"
+                " their records are missing from the control topic"
             )
             raise RefusedError(
                 what,
                 "commit",
-                "Was the control topic made anew meanwhile? Restore it, then run the window again.",
+                "If the control topic was deleted, restore it, then run the window again.",
             )
         others = {
             (s.topic, s.partition, s.start): s.checksum
@@ -110,14 +113,14 @@ class WindowWork(msgspec.Struct, frozen=True):
             self.receipt, splits=tuple(_with_checksum(s, others) for s in self.receipt.splits)
         )
 
-    def left(self, numbers: Iterable[int], control: Held) -> list[int]:
-        """Those of some splits that have rows and aren't published."""
+    def unpublished(self, numbers: Iterable[int], control: ControlState) -> list[int]:
+        """Returns the numbers of the splits that have rows and aren't published yet."""
         published = control.splits.get(self.receipt.window.key, {})
         return [n for n in numbers if n in self.files and n not in published]
 
     @property
     def in_order(self) -> list[int]:
-        """The numbers of the splits that have any rows, in the order of the log."""
+        """Numbers of the splits that have rows, in the order of their offsets."""
         return sorted(self.files, key=lambda n: self.receipt.plan.splits[n])
 
     def _same(self, number: int) -> str:
@@ -131,16 +134,19 @@ def _with_checksum(counts: SplitCounts, others: Mapping[tuple[str, int, int], st
     return msgspec.structs.replace(counts, checksums=Checksums(there, counts.checksums.dead))
 
 
-def judged(place: str, work: WindowWork, control: Held | None) -> Committed | None:
-    """The window's receipt, if the control topic has it. `place`: the table's.
+def judge_window(place: str, work: WindowWork, control: ControlState | None) -> Committed | None:
+    """Returns the window's receipt, if it is committed already.
+
+    Args:
+        place: the table's place, for messages.
+        work: the window.
+        control: the state of the table; None: there is no control topic.
 
     Raises:
-        WindrowError: it may not be committed on what the table holds.
+        WindrowError: the window can't be committed in this state of the table.
     """
     if control is None or control.is_new:
-        raise RefusedError(
-            f"the table {place} isn't there any more", "commit", "Run the window again."
-        )
+        raise RefusedError(f"the table {place} doesn't exist any more", "commit", "Run it again.")
     receipt = work.receipt
     committed = judge(place, control, receipt)
     if committed is None:
@@ -150,12 +156,11 @@ def judged(place: str, work: WindowWork, control: Held | None) -> Committed | No
     return committed
 
 
-def refuse_half_published(work: WindowWork, control: Held) -> None:
-    """Offsets of splits of other windows, that are published and whose window isn't
-    committed yet, are taken too.
+def refuse_half_published(work: WindowWork, control: ControlState) -> None:
+    """Checks the window's offsets against published splits of windows not committed yet.
 
     Raises:
-        OverlapError: naming the window, and where.
+        OverlapError: another window has published some of the offsets.
     """
     mine, key = work.receipt.plan.splits, work.receipt.window.key
     for other in (
@@ -166,47 +171,48 @@ def refuse_half_published(work: WindowWork, control: Held) -> None:
             if same and split.start < other.stop and other.start < split.stop:
                 first = max(split.start, other.start)
                 what = (
-                    f"offsets from {first} on of window {key} are published already, under window"
-                    f" {other.window}, which isn't committed yet"
+                    f"window {other.window}, which isn't committed yet, has published offsets from"
+                    f" {first} on, which are in window {key}, too"
                 )
                 do = (
-                    f"Was the ledger lost, or restored? Run window {other.window} by the ledger"
+                    f"If the ledger was lost or restored, run window {other.window} with the ledger"
                     " that it was begun with."
                 )
                 raise OverlapError(what, "commit", do, split.topic, split.partition, first)
 
 
-def refuse_out_of_order(work: WindowWork, control: Held) -> None:
-    """A window whose messages replace others can't come after a later one: its older
-    messages would be the last of their keys.
+def refuse_out_of_order(work: WindowWork, control: ControlState) -> None:
+    """Checks, for messages that replace each other, that no later window is committed.
+
+    Else the window's older messages would become the last ones of their keys.
 
     Raises:
-        RefusedError: naming a later window that is committed.
+        RefusedError: a later window is committed.
     """
     key = work.receipt.window.key
     later = max((other for other in control.windows if other > key), default=None)
     if later is not None:
         what = (
-            f"window {key} can't be published behind window {later}: of each key the last message"
-            " counts, and its messages are older"
+            f"window {key} can't be published after window {later}: the last message of each key"
+            " counts, and this window's messages are older"
         )
         do = (
-            "Nothing of it was published. Run windows in their order; to have this one too, begin a"
-            " pipeline with another id and topic."
+            "Nothing was published. Run windows in their order; to publish this window, too, begin"
+            " a pipeline with another id and another topic."
         )
         raise RefusedError(what, "commit", do)
 
 
 def no_other_generation(receipt: Receipt) -> RefusedError:
-    """Why a committed window is not replaced, nor its dead letters replayed."""
-    what = f"window {receipt.window.key} is committed, and messages can't be taken back"
+    """Makes the error for a replay of a committed window, or of its dead letters."""
+    what = f"window {receipt.window.key} is committed, and published messages can't be deleted"
     return RefusedError(
         what, "commit", "To write them again, begin a pipeline with another id and another topic."
     )
 
 
 def last_places(published: Iterable[PublishedSplit]) -> dict[tuple[str, int], int]:
-    """Per target topic-partition the last offset at which a message of these splits lies."""
+    """Returns the last offset of these splits' messages per target topic-partition."""
     found: dict[tuple[str, int], int] = {}
     for place in (place for split in published for place in split.places):
         at = (place.topic, place.partition)

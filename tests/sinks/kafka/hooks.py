@@ -1,4 +1,4 @@
-"""Where another run of a window gets its turn in the middle of a Kafka sink's commit."""
+"""Hooks in a Kafka sink's commit, at which a test lets another run of the window act."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, Publication
-from windrow.ingest.sinks.kafka.control import Held, PublishedSplit
+from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, TransactionContents
+from windrow.ingest.sinks.kafka.control import ControlState, PublishedSplit
 
-Sends = Callable[[KafkaState, Publication], list[PublishedSplit]]
+Sends = Callable[[KafkaState, TransactionContents], list[PublishedSplit]]
 
 
 def before_fence(sink: Any, turn: Callable[[], object], *, of_receipt: bool = False) -> None:
-    """Once, before the sink fences the id of a part, or of the window's receipt."""
-    behind, turns = sink.behind, [turn]
+    """Calls `turn` once, before the sink fences the id of a part, or of the receipt."""
+    fenced_store, turns = sink.fenced_store, [turn]
 
     def hooked(name: str, target: Any) -> FencedStore:
-        store: FencedStore = behind(name, target)
+        store: FencedStore = fenced_store(name, target)
         writing = store.writing
 
         @contextmanager
@@ -30,22 +30,22 @@ def before_fence(sink: Any, turn: Callable[[], object], *, of_receipt: bool = Fa
         store.writing = late  # type: ignore[method-assign]
         return store
 
-    sink.behind = hooked
+    sink.fenced_store = hooked
 
 
 def on_send(sink: Any, sends: Sends) -> None:
-    """Have the messages of each part be sent by a function; `state.send` sends them."""
-    behind = sink.behind
+    """Has a function send the messages of each part; `state.send` is the sink's own way."""
+    fenced_store = sink.fenced_store
 
     def hooked(name: str, target: Any) -> FencedStore:
-        store: FencedStore = behind(name, target)
+        store: FencedStore = fenced_store(name, target)
         made = store.state
 
-        def state(transaction: Any, held: Held) -> KafkaState:
-            found = made(transaction, held)
+        def state(transaction: Any, control: ControlState) -> KafkaState:
+            found = made(transaction, control)
             send = found.send
 
-            def sent(change: Publication) -> Sequence[PublishedSplit]:
+            def sent(change: TransactionContents) -> Sequence[PublishedSplit]:
                 found.send = send  # type: ignore[method-assign]
                 return sends(found, change) if change.splits else send(change)
 
@@ -55,14 +55,14 @@ def on_send(sink: Any, sends: Sends) -> None:
         store.state = state  # type: ignore[method-assign]
         return store
 
-    sink.behind = hooked
+    sink.fenced_store = hooked
 
 
 def behind_messages(sink: Any, turn: Callable[[], object]) -> None:
-    """Once, when messages are sent and nothing says so yet."""
+    """Calls `turn` once, after messages are sent and before their records are."""
     turns = [turn]
 
-    def sends(state: KafkaState, change: Publication) -> list[PublishedSplit]:
+    def sends(state: KafkaState, change: TransactionContents) -> list[PublishedSplit]:
         published = state.send(change)
         if turns:
             turns.pop()()

@@ -27,14 +27,14 @@ from tests.protocols.traces import UNDECIDED, Recorder, splits_text
 from tests.sinks.kafka.world import KafkaBoth
 from tests.sinks.traced import Recorded
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.kafka.transaction import Sending, TransactionError
+from windrow.ingest.kafka.transaction import MessageProducer, TransactionError
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Outcome
 from windrow.ingest.sinks.kafka import commit, parts
-from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, Publication
-from windrow.ingest.sinks.kafka.control import Held, PublishedSplit, Record
+from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, TransactionContents
+from windrow.ingest.sinks.kafka.control import ControlState, PublishedSplit, Record
 from windrow.ingest.sinks.kafka.parts import Part, chains
 from windrow.ingest.sinks.kafka.publish import PublishTarget
 from windrow.ingest.sinks.window_table import committed_by_key
@@ -47,7 +47,7 @@ class Listening(msgspec.Struct, frozen=True):
     who: str
     names: Mapping[str, str]
 
-    def to(self, sender: Sending, name: str) -> None:
+    def to(self, sender: MessageProducer, name: str) -> None:
         """From now on, to a producer."""
         fence, commit, at = sender.fence, sender.commit, self.names.get(name, name)
 
@@ -61,7 +61,7 @@ class Listening(msgspec.Struct, frozen=True):
                 try:
                     commit()
                 except TransactionError as error:
-                    reply("unknown" if error.sent else error.kind)
+                    reply("unknown" if error.unanswered else error.kind)
                     raise
                 reply("ok")
 
@@ -92,8 +92,8 @@ class ListenedTo(PublishTarget, frozen=True, kw_only=True):
 
     listening: Listening
 
-    def sender(self, name: str) -> Sending:
-        made = super().sender(name)
+    def producer(self, name: str) -> MessageProducer:
+        made = super().producer(name)
         self.listening.to(made, name)
         return made
 
@@ -105,7 +105,7 @@ class _ListenedState:
         self._state, self._send = state, state.send
         state.send = self.send  # type: ignore[method-assign]
 
-    def send(self, change: Publication) -> list[PublishedSplit]:
+    def send(self, change: TransactionContents) -> list[PublishedSplit]:
         try:
             return self._send(change)
         except TransactionError as error:
@@ -120,7 +120,7 @@ class _ListenedControl:
         self._sink, self._key, self.real = sink, key, sink.control
         self.wait_until_seen = self.real.wait_until_seen
 
-    def read(self, *, to_end: bool = False) -> Held | None:
+    def read(self, *, to_end: bool = False) -> ControlState | None:
         began, patience, sink = time.monotonic(), self.real.patience, self._sink
 
         def once() -> bool:
@@ -129,19 +129,19 @@ class _ListenedControl:
         name = "control" if to_end else "glance"
         with sink.recorder.step(sink.who, name, once=once) as reply:
             try:
-                held: Held | None = self.real.read(to_end=to_end)
+                state: ControlState | None = self.real.read(to_end=to_end)
             except UnreachableError:
                 reply(UNDECIDED)
                 raise
-            assert held is not None
-            found = committed_by_key(held, [self._key]).get(self._key)
+            assert state is not None
+            found = committed_by_key(state, [self._key]).get(self._key)
             attempt = None if found is None else found.receipt.attempt
             if to_end:
-                published = held.splits.get(self._key, {})
+                published = state.splits.get(self._key, {})
                 reply(attempt or splits_text({n: s.attempt for n, s in published.items()}))
             else:
-                reply(attempt, "whole" if held.whole else UNDECIDED)
-        return held
+                reply(attempt, "whole" if state.is_complete else UNDECIDED)
+        return state
 
     def _is_decided(self) -> bool:
         """Whether nothing is open in the control topic."""
@@ -185,12 +185,12 @@ class _Recorded(Recorded):
             listening=Listening(self.recorder, self.who, self.names),
         )
 
-    def behind(self, name: str, target: Any) -> FencedStore:
-        store: FencedStore = super().behind(name, target)  # type: ignore[misc]
+    def fenced_store(self, name: str, target: Any) -> FencedStore:
+        store: FencedStore = super().fenced_store(name, target)  # type: ignore[misc]
         made = store.state
 
-        def state(transaction: Sending, held: Held) -> KafkaState:
-            found = made(transaction, held)
+        def state(transaction: MessageProducer, control: ControlState) -> KafkaState:
+            found = made(transaction, control)
             _ListenedState(found)
             return found
 

@@ -21,7 +21,12 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka import world
 from tests.sinks.kafka.world import KafkaBoth, options_of
-from windrow.ingest.kafka.transaction import Sender, Sending, Transaction, TransactionError
+from windrow.ingest.kafka.transaction import (
+    LibrdkafkaProducer,
+    LibrdkafkaTransaction,
+    MessageProducer,
+    TransactionError,
+)
 from windrow.ingest.kafka.wire_transaction import WireTransaction
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
@@ -44,7 +49,7 @@ class TestKafkaSink(
     capabilities = Capabilities(atomic="split", replaces=False)
     more: Mapping[str, Any] = {"partitioner": "source"}
     client: Mapping[str, Any] = {}
-    sender: type[Sending] = WireTransaction
+    producer: type[MessageProducer] = WireTransaction
 
     @pytest.fixture(autouse=True)
     def bootstrap(self, kafka: str) -> None:
@@ -71,15 +76,15 @@ class TestKafkaSink(
 
     @contextmanager
     def no_answer(self, sink: KafkaBoth) -> Iterator[None]:
-        commit = self.sender.commit
+        commit = self.producer.commit
         with pytest.MonkeyPatch.context() as patch:
 
-            def unanswered(transaction: Sending) -> None:
+            def unanswered(transaction: MessageProducer) -> None:
                 commit(transaction)
                 patch.undo()
-                raise TransactionError("failed", "connection reset", sent=True)
+                raise TransactionError("failed", "connection reset", unanswered=True)
 
-            patch.setattr(self.sender, "commit", unanswered)
+            patch.setattr(self.producer, "commit", unanswered)
             yield
 
 
@@ -89,7 +94,7 @@ class TestKafkaSinkByWindows(CommitContract, KeepContract, SinkAuditContract):
     capabilities = Capabilities(atomic="window", replaces=False)
     more: Mapping[str, Any] = {"atomic_window": True}
     client: Mapping[str, Any] = {}
-    sender: type[Sending] = WireTransaction
+    producer: type[MessageProducer] = WireTransaction
 
     bootstrap, make, reopen, pieces, no_answer = (
         TestKafkaSink.bootstrap,
@@ -108,7 +113,7 @@ class TestKafkaSinkByLibrdkafka(CommitContract, KeepContract):
     capabilities = Capabilities(atomic="split", replaces=False)
     more: Mapping[str, Any] = {"partitioner": "source"}
     client: Mapping[str, Any] = {"broker.address.family": "any"}
-    sender: type[Sending] = Transaction
+    producer: type[MessageProducer] = LibrdkafkaTransaction
 
     bootstrap, make, reopen, pieces, no_answer = (
         TestKafkaSink.bootstrap,
@@ -128,7 +133,7 @@ class TestKafkaSinkAtLeastOnce(CommitContract, KeepContract, SinkAuditContract):
     capabilities = Capabilities(atomic="split", replaces=False, delivery="at-least-once")
     more: Mapping[str, Any] = {"delivery": "at-least-once"}
     client: Mapping[str, Any] = {}
-    sender: type[Sending] = Sender
+    producer: type[MessageProducer] = LibrdkafkaProducer
 
     bootstrap, make, reopen, pieces, no_answer = (
         TestKafkaSink.bootstrap,

@@ -28,12 +28,12 @@ from windrow.ingest.kafka.transaction import Acks
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Delivered, Done
 from windrow.ingest.sinks.kafka import control, publish
-from windrow.ingest.sinks.kafka.commit import KafkaState, Publication, put_records
+from windrow.ingest.sinks.kafka.commit import KafkaState, TransactionContents, put_records
 from windrow.ingest.sinks.kafka.control import (
-    Held,
+    ControlState,
     PublishedSplit,
+    chunk_header,
     owner_record,
-    parts_of,
     receipt_records,
     split_record,
 )
@@ -109,11 +109,10 @@ def test_what_is_asked_of_the_brokers(
         1000,
         "default",
         {},
-        1.0,
         delivery,
         acks,
     )
-    assert target.sender("id").records is None  # which is what this client is
+    assert target.producer("id").records is None  # which is what this client is
     assert [p for p in asked if "transactional.id" in p] == []
     assert (asked[0]["acks"], asked[0]["enable.idempotence"]) == wanted
     assert (asked[-1]["acks"], asked[-1]["enable.idempotence"]) == ("all", True)
@@ -122,8 +121,8 @@ def test_what_is_asked_of_the_brokers(
 def records_of(
     attempt: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[tuple[bytes, bytes]], int]:
-    """A receipt of window 0 in several parts, and how many."""
-    monkeypatch.setattr(control, "PART_BYTES", 400)
+    """A receipt of window 0 in several chunks, and their number."""
+    monkeypatch.setattr(control, "CHUNK_BYTES", 400)
 
     class _Nowhere:
         identity = "kafka:nowhere"
@@ -136,27 +135,27 @@ def records_of(
         for key, value in receipt_records(window(0).key, to_json(made), (), attempt)
         if value is not None
     ]
-    ((_, parts),) = parts_of(found)  # type: ignore[arg-type]
-    assert len(found) == int(parts) >= 3
-    return found, int(parts)
+    ((_, chunks),) = chunk_header(found)  # type: ignore[arg-type]
+    assert len(found) == int(chunks) >= 3
+    return found, int(chunks)
 
 
 def test_of_two_receipts_at_once_the_first_that_is_whole_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two runs write theirs part by part, in any mixture: whole, and the same one for
-    who reads all of it and who reads on.
+    """Two runs write theirs chunk by chunk, in any mixture: readers of all of it, and who reads on,
+    take the same one.
     """
-    one, parts = records_of("one", monkeypatch)
+    one, chunks = records_of("one", monkeypatch)
     other, _ = records_of("two", monkeypatch)
-    # compaction takes no part of either
+    # compaction deletes no chunk of either
     assert not {key for key, _ in one} & {key for key, _ in other}
     n = len(one) + len(other)
     for places in itertools.islice(itertools.combinations(range(n), len(one)), 0, None, 7):
-        mine, yours, held, first = iter(one), iter(other), Held(), ""
+        mine, yours, state, first = iter(one), iter(other), ControlState(), ""
         for step in range(n):
-            held.take(*next(mine if step in places else yours), str(parts).encode())
-            seen = committed_by_key(held, [window(0).key]).get(window(0).key)
+            state.take(*next(mine if step in places else yours), str(chunks).encode())
+            seen = committed_by_key(state, [window(0).key]).get(window(0).key)
             first = first or ("" if seen is None else seen.receipt.attempt)
             assert seen is None or seen.receipt.attempt == first
         assert first == ("one" if places[-1] < n - 1 else "two")
@@ -166,24 +165,24 @@ def test_what_somebody_else_wrote_is_told_of_its_window_or_passed_over() -> None
     """A strange record ends no reading: of a window it is damage to that one alone, and
     what has no key of ours is nobody's business.
     """
-    held, key = Held(), window(0).key
-    held.take(b"strange", b"{}", b"many")
-    held.take(msgspec.json.encode(["receipt", key, 0]), b"{}", b"many")
-    assert committed_by_key(held, [window(1).key]) == {}
+    state, key = ControlState(), window(0).key
+    state.take(b"strange", b"{}", b"many")
+    state.take(msgspec.json.encode(["receipt", key, 0]), b"{}", b"many")
+    assert committed_by_key(state, [window(1).key]) == {}
     with pytest.raises(DamagedError, match="can't be read"):
-        committed_by_key(held, [key])
+        committed_by_key(state, [key])
 
 
 def test_a_table_whose_binding_is_damaged_is_nobodys() -> None:
     """It isn't taken for one that nobody has bound yet; one that was read before stays."""
     record, value = owner_record(OWNER)
-    held = Held()
-    held.take(record, b"{}", None)
+    state = ControlState()
+    state.take(record, b"{}", None)
     with pytest.raises(DamagedError, match="owner"):
-        held.owner  # noqa: B018
-    held.take(record, value, None)
-    held.take(record, b"{}", None)
-    assert held.owner == OWNER
+        state.owner  # noqa: B018
+    state.take(record, value, None)
+    state.take(record, b"{}", None)
+    assert state.owner == OWNER
 
 
 PUBLISHED = PublishedSplit(window(0).key, 0, "", "t", 0, 0, 1, 1, "", "0" * 16, "a1")
@@ -191,20 +190,20 @@ PUBLISHED = PublishedSplit(window(0).key, 0, "", "t", 0, 0, 1, 1, "", "0" * 16, 
 
 def test_a_topic_with_records_and_no_owner_is_nobodys() -> None:
     """An earlier windrow's control topic is refused: it isn't bound to who comes first."""
-    held = Held()
-    held.take(*split_record(PUBLISHED), None)
-    assert not held.is_new
-    with pytest.raises(DamagedError, match="doesn't say whose table"):
-        held.owner  # noqa: B018
+    state = ControlState()
+    state.take(*split_record(PUBLISHED), None)
+    assert not state.is_new
+    with pytest.raises(DamagedError, match="has records, but none that names its owner"):
+        state.owner  # noqa: B018
 
 
 def test_a_receipt_that_lacks_a_field_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     """So `--restore-receipts` writes it anew: one whose plan can be read is no exception."""
-    records, parts = records_of("one", monkeypatch)
+    records, chunks = records_of("one", monkeypatch)
     text = b"".join(value for _, value in records).replace(b'"counts"', b'"kounts"')
-    held = Held()
-    held.take(records[0][0], text, b"1")
-    assert (parts > 1, held.damaged.keys()) == (True, {window(0).key})
+    state = ControlState()
+    state.take(records[0][0], text, b"1")
+    assert (chunks > 1, state.damaged.keys()) == (True, {window(0).key})
 
 
 @broker
@@ -217,16 +216,16 @@ def test_a_broker_that_leaves_between_two_tries_is_librdkafkas_to_wait_for(
     """
     sink = sink_at(new_place(kafka, str(tmp_path / "staging")))
     sink.prepare()
-    behind, puts = sink.behind, list[int]()
+    fenced_store, puts = sink.fenced_store, list[int]()
 
     def hooked(name: str, target: Any) -> Any:
-        store = behind(name, target)
+        store = fenced_store(name, target)
         if sink.by_librdkafka:
             return store
         made = store.state
 
-        def state(transaction: Any, held: Held) -> Any:
-            found = made(transaction, held)
+        def state(transaction: Any, control: ControlState) -> Any:
+            found = made(transaction, control)
 
             def put(_: object) -> Unanswered:
                 puts.append(1)
@@ -240,7 +239,7 @@ def test_a_broker_that_leaves_between_two_tries_is_librdkafkas_to_wait_for(
         store.state = state
         return store
 
-    sink.behind = hooked
+    sink.fenced_store = hooked
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
     assert len(puts) > 1
 
@@ -309,7 +308,7 @@ def dies(sink: Any, *, record_first: bool) -> None:
     twin, until it is said and they are not there.
     """
 
-    def stopped(state: KafkaState, change: Publication) -> Any:
+    def stopped(state: KafkaState, change: TransactionContents) -> Any:
         if record_first:
             assert change.work is not None
             records = [split_record(change.work.published(n, ())) for n in change.splits]
@@ -357,7 +356,7 @@ def test_two_runs_of_one_window(place: str) -> None:
     sink = sink_at(place)
     made, files = staged_receipt(sink, 0, 0, "A")
 
-    def late(state: KafkaState, change: Publication) -> Any:
+    def late(state: KafkaState, change: TransactionContents) -> Any:
         if not turns:
             turns.append(ended(started(place, 0, "B")))
         return state.send(change)
@@ -418,7 +417,7 @@ def test_the_twin_that_looks_at_no_report_loses_rows(
     """Without a transaction nothing but a report tells that a message was not written:
     who doesn't look writes a receipt over it.
     """
-    monkeypatch.setattr(MessagePump, "_note", lambda _pump, _message: None)
+    monkeypatch.setattr(MessagePump, "_keep_failure", lambda _pump, _message: None)
     sink, topic, made = noisy(kafka, tmp_path, "at-least-once")
     assert isinstance(sink.commit(*made), Done)
     assert len(list(committed(kafka, topic))) < 3

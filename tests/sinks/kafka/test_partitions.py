@@ -19,7 +19,7 @@ from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.load import FunctionReference
-from windrow.ingest.sinks.kafka.encoder import ENCODED, MessagePart
+from windrow.ingest.sinks.kafka.encoder import ENCODED, PlainSerializer
 from windrow.ingest.sinks.kafka.function import PartitionFunction
 from windrow.ingest.sinks.kafka.options import Options, Reach
 from windrow.ingest.sinks.kafka.places import PARTITION
@@ -60,7 +60,7 @@ def test_a_function_sees_the_rows_of_each_topic(tmp_path: Path) -> None:
     what it says stands beside the right messages.
     """
     asked = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 2, "two": 9}, None)
-    found = asked.beside(
+    found = asked.with_partitions(
         encoded(["one", "two", "one", "two"]), rows("a", "bbbb", "cccc", "d"), SPLIT
     )
     assert found[PARTITION].to_pylist() == [0, 3, 1, 0]
@@ -72,22 +72,24 @@ def test_a_function_travels_to_a_worker_without_its_file(tmp_path: Path) -> None
     asked = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 5}, "one")
     sent = pickle.dumps(asked)
     (tmp_path / "where.py").unlink()
-    found = pickle.loads(sent).beside(encoded([None] * 4), rows("a", "bb", "ccc", "dddd"), SPLIT)
+    found = pickle.loads(sent).with_partitions(
+        encoded([None] * 4), rows("a", "bb", "ccc", "dddd"), SPLIT
+    )
     assert found[PARTITION].to_pylist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
     ("body", "offset", "says"),
     [
-        ("return np.array([0, 1, 2, 0])", 42, "says partition 2 of out, which has 2"),
-        ("return np.array([0, -1, 1, 0])", 41, "says partition -1 of out"),
-        ("return np.array([2**40, 1, 1, 0])", 40, "says partition 1099511627776 of out"),
-        ("return np.array([0, 1])", 40, "says 2 partitions for 4 rows that go to out"),
+        ("return np.array([0, 1, 2, 0])", 42, "returned partition 2 of out, which has 2"),
+        ("return np.array([0, -1, 1, 0])", 41, "returned partition -1 of out"),
+        ("return np.array([2**40, 1, 1, 0])", 40, "returned partition 1099511627776 of out"),
+        ("return np.array([0, 1])", 40, "returned 2 partitions for 4 rows that go to out"),
         ("return np.array([0.0, 1, 0, 1])", 40, "of float64"),
         ("return np.zeros((4, 1), int)", 40, "2 dimensions"),
         ("return pa.array([0, None, 1, 0])", 40, "1 nulls"),
-        ("return pa.array(['0', '1', '0', '1'])", 40, "it says string"),
-        ("return [0, 1, 0, 1]", 40, "gives back list"),
+        ("return pa.array(['0', '1', '0', '1'])", 40, "it returned an array of string"),
+        ("return [0, 1, 0, 1]", 40, "it returned list, which is no array"),
         (
             "raise ValueError(rows['v'][0].as_py())",
             40,
@@ -104,7 +106,9 @@ def test_what_is_no_partition_refuses_the_window(
     text = f"import numpy as np, pyarrow as pa\ndef place(keys, rows, partitions):\n    {body}\n"
     asked = PartitionFunction(function(tmp_path, text), {"out": 2}, "out")
     with pytest.raises(RefusedError, match=says) as refused:
-        asked.beside(encoded([None] * 4), rows("secret", "secret", "secret", "secret"), SPLIT)
+        asked.with_partitions(
+            encoded([None] * 4), rows("secret", "secret", "secret", "secret"), SPLIT
+        )
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
         "shop.orders",
         3,
@@ -126,7 +130,7 @@ def test_a_function_that_is_not_there(tmp_path: Path, reference: str, says: str)
     function(tmp_path, BY_LENGTH)
     asked = PartitionFunction(FunctionReference(reference, tmp_path), {"out": 2}, "out")
     with pytest.raises(SpecError, match=says) as refused:
-        asked.beside(encoded([None] * 4), rows("a", "b", "c", "d"), SPLIT)
+        asked.with_partitions(encoded([None] * 4), rows("a", "b", "c", "d"), SPLIT)
     assert "FILE.py:function" in refused.value.do
 
 
@@ -164,8 +168,8 @@ def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
         (topic,),
         f"{topic}.windrow",
         str(folder / "staging"),
-        value=MessagePart("raw", ("v",)),
-        key=MessagePart("raw", ("k",)),
+        value=PlainSerializer("raw", ("v",)),
+        key=PlainSerializer("raw", ("k",)),
         **more,
     )
     made = KafkaBoth(Reach(kafka), options, ROWS)

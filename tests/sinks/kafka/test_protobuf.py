@@ -32,7 +32,7 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.protobuf import misfit, records, schema_text
-from windrow.ingest.sinks.kafka.registered import RegisteredPart
+from windrow.ingest.sinks.kafka.registered import RegistrySerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.staging import RowLayout
 
@@ -294,8 +294,8 @@ NESTED = pa.list_(pa.list_(pa.int64()))
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ([pa.field("the id", pa.int64())], "'the id' is no name"),
-        ([pa.field("s", pa.struct([pa.field("1", pa.int64())]))], "'1' is no name"),
+        ([pa.field("the id", pa.int64())], "'the id' can't be the name"),
+        ([pa.field("s", pa.struct([pa.field("1", pa.int64())]))], "'1' can't be the name"),
         ([pa.field("day", pa.date32())], r"day is date32\[day\], for which"),
         (
             [pa.field("s", pa.struct([pa.field("d", pa.decimal128(9, 2))]))],
@@ -305,16 +305,16 @@ NESTED = pa.list_(pa.list_(pa.int64()))
         ([pa.field("local", pa.timestamp("us"))], "local is timestamp"),
         (
             [pa.field("m", pa.map_(pa.int64(), pa.int64()))],
-            "m is a map with keys that aren't texts",
+            "m is a map whose keys aren't texts",
         ),
-        ([pa.field("l", NESTED)], r"l\[...\] is a list or a map in another one"),
+        ([pa.field("l", NESTED)], r"l\[...\] is a list or a map within another one"),
         (
             [pa.field("m", pa.map_(pa.string(), pa.list_(pa.int64())))],
-            r"m\[...\] is a list or a map in another one",
+            r"m\[...\] is a list or a map within another one",
         ),
         (
             [pa.field("a_b", pa.int64()), pa.field("aB", pa.int64())],
-            "a_b and aB have one name in Protobuf's JSON",
+            "a_b and aB have the same name in Protobuf's JSON",
         ),
         (
             [
@@ -367,13 +367,13 @@ FULL = {"l": [{"m": [("k", 1)]}]}
             pa.timestamp("us", "UTC"),
             None,
             253_402_300_800_000_000,
-            "c isn't in the years 1 to 9999",
+            "c is outside the years 1 to 9999",
         ),
         (
             pa.list_(pa.timestamp("us", "UTC")),
             [0],
             [0, -62_135_596_800_000_001],
-            r"c\[...\] isn't in the years",
+            r"c\[...\] is outside the years",
         ),
     ],
 )
@@ -389,9 +389,9 @@ def test_what_a_message_can_not_say(kind: pa.DataType, good: Any, bad: Any, says
     assert misfit({"c": column.slice(1, 2)}) is None
 
 
-def value(columns: tuple[str, ...]) -> RegisteredPart:
+def value(columns: tuple[str, ...]) -> RegistrySerializer:
     """A value of which a registry has the schema."""
-    return RegisteredPart("protobuf-confluent", columns, "R", Subjects(), schema_id=1)
+    return RegistrySerializer("protobuf-confluent", columns, "R", Subjects(), schema_id=1)
 
 
 def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
         str(tmp_path), RowLayout(rows, DEFAULT, "a"), MessageEncoder(value(("tags",))), "w"
     )(split)
     with pytest.raises(
-        RefusedError, match=r"the value of a row can't be Protobuf: tags\[...\] is null"
+        RefusedError, match=r"the value of a row can't be written as Protobuf: tags\[...\] is null"
     ) as refused:
         made.add(
             pa.record_batch(
@@ -430,7 +430,10 @@ def test_a_delete_has_no_value_to_say() -> None:
     rows, why = encoder.misfit(wrong) or ([], "")
     assert (list(rows), why) == (
         [2],
-        "the value of a row can't be Protobuf: tags is null, which a list or a map never is there",
+        (
+            "the value of a row can't be written as Protobuf: tags is null, and a list or a map"
+            " can't be null"
+        ),
     )
 
 

@@ -5,7 +5,9 @@ hides the control topic's end.
 from __future__ import annotations
 
 import os
+import random
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -22,16 +24,17 @@ from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, sink_at
 from tests.sinks.things import messages, plan, receipt, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.kafka.transaction import LibrdkafkaTransaction, TransactionError
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.kafka import commit, control, parts, topics
+from windrow.ingest.sinks.kafka import commit, control, parts, send, topics
 from windrow.ingest.sinks.kafka import sink as sinks
-from windrow.ingest.sinks.kafka.control import ControlTopic, Held
-from windrow.ingest.sinks.kafka.encoder import MessagePart
+from windrow.ingest.sinks.kafka.control import ControlState, ControlTopic
+from windrow.ingest.sinks.kafka.encoder import PlainSerializer
 from windrow.ingest.sinks.kafka.options import Options, Reach
 from windrow.ingest.sinks.kafka.parts import chains
-from windrow.ingest.sinks.kafka.stage import FOLDER, StagedFiles, StagedMessages
+from windrow.ingest.sinks.kafka.stage import FOLDER, StagedMessageFiles, StagedMessages
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -97,8 +100,8 @@ def table(kafka: str, folder: Path, topics: Sequence[str], **more: Any) -> Any:
         f"{topics[0]}.windrow",
         str(folder / "staging"),
         topic_column="to",
-        value=MessagePart("raw", ("v",)),
-        key=MessagePart("raw", ("k",)),
+        value=PlainSerializer("raw", ("v",)),
+        key=PlainSerializer("raw", ("k",)),
         headers={"again": "v"},
         **more,
     )
@@ -159,8 +162,6 @@ def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path, way:
     """
     small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
     sink = table(kafka, tmp_path, [small])
-    import random
-
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
     made = staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
@@ -172,6 +173,36 @@ def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path, way:
     )
     assert list(committed(kafka, small)) == []
     assert sink.look(window(0)) is None
+
+
+def test_a_refused_message_is_named_though_its_transaction_breaks_first(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 Messages are sent, and no report has come.  2 The topic refuses one: librdkafka breaks the
+    transaction, then reports the message.  3 The broken transaction is seen before the report.
+    """
+    monkeypatch.setattr(sinks, "reachable", lambda _: False)
+    monkeypatch.setattr(send, "POLL_MS", 1)  # less than librdkafka waits before it sends
+    check, seen = LibrdkafkaTransaction.refuse_broken, list[str]()
+
+    def once_broken(transaction: LibrdkafkaTransaction) -> None:
+        deadline = time.monotonic() + 30
+        try:
+            while time.monotonic() < deadline:
+                check(transaction)
+                time.sleep(0.01)
+        except TransactionError as broken:
+            seen.append(broken.kind)
+            raise
+
+    monkeypatch.setattr(LibrdkafkaTransaction, "refuse_broken", once_broken)
+    small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
+    sink = table(kafka, tmp_path, [small])
+    noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
+    made = staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
+    with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
+        sink.commit(*made)
+    assert (seen, refused.value.offset) == (["refused"], 1)
 
 
 def test_a_record_that_the_control_topic_does_not_take(
@@ -224,7 +255,7 @@ def test_a_staged_file_whose_lengths_are_gone_is_refused(tmp_path: Path) -> None
     ):
         writer.write_batch(pa.record_batch({"value": column}))
     with pytest.raises(RefusedError, match="can't be read"):
-        list(StagedFiles(str(tmp_path)).batches(StagedMessages("f.arrow", 0, 3, "", "")))
+        list(StagedMessageFiles(str(tmp_path)).batches(StagedMessages("f.arrow", 0, 3, "", "")))
 
 
 def test_a_young_staged_file_is_nobodys_to_sweep(tmp_path: Path) -> None:
@@ -233,7 +264,7 @@ def test_a_young_staged_file_is_nobodys_to_sweep(tmp_path: Path) -> None:
     for name, seconds in (("old", 1_000), ("young", 2_000)):
         (tmp_path / FOLDER / name).touch()
         os.utime(tmp_path / FOLDER / name, (seconds, seconds))
-    assert StagedFiles(str(tmp_path)).older(1_500_000) == [f"{FOLDER}/old"]
+    assert StagedMessageFiles(str(tmp_path)).older(1_500_000) == [f"{FOLDER}/old"]
 
 
 def test_a_split_that_fails_lets_no_other_begin(
@@ -261,11 +292,11 @@ def test_a_split_that_fails_lets_no_other_begin(
     assert isinstance(sink.commit(*made), Done)
 
 
-def test_a_receipt_in_several_parts(
+def test_a_receipt_in_several_chunks(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it is, it comes back to the byte, and another process reads it too."""
-    monkeypatch.setattr(control, "PART_BYTES", 700)
+    monkeypatch.setattr(control, "CHUNK_BYTES", 700)
     place = new_place(kafka, str(tmp_path / "staging"))
     sink = sink_at(place)
     sink.prepare()
@@ -321,13 +352,13 @@ def test_who_looks_behind_a_commit_sees_it(
     made, files = staged_receipt(sink, 0, dead=False)
     after, looks, read = list[str](), list[object](), ControlTopic.read
 
-    def late(self: ControlTopic, *, to_end: bool = False) -> Held | None:
+    def late(self: ControlTopic, *, to_end: bool = False) -> ControlState | None:
         if not after or len(looks) == 3:
             return read(self, to_end=to_end)
         looks.append(None)
         if silent:
             raise UnreachableError("nobody answers", "commit", "Wait.")
-        return Held()
+        return ControlState()
 
     monkeypatch.setattr(
         commit,

@@ -20,7 +20,7 @@ from tests.sinks.kafka.world import committed
 from windrow.ingest.errors import BugError, SpecError, UnreachableError
 from windrow.ingest.registry.client import Registry, Strategy, Subjects, client_of
 from windrow.ingest.registry.embedded import Fault, RegistryServer
-from windrow.ingest.sinks.kafka.registered import RegisteredFormat, RegisteredPart
+from windrow.ingest.sinks.kafka.registered import RegisteredFormat, RegistrySerializer
 
 __all__ = ["stage"]
 
@@ -28,14 +28,14 @@ ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 BATCH = pa.RecordBatch.from_pylist([{"id": 1}, {"id": -1}], schema=ROWS)
 
 
-def part(
+def serializer(
     strategy: Strategy = "topic",
     *,
     register: bool = True,
     written: RegisteredFormat = "avro-confluent",
-) -> RegisteredPart:
+) -> RegistrySerializer:
     """A value of one column."""
-    return RegisteredPart(
+    return RegistrySerializer(
         written, ("id",), "shop.Thing", Subjects(strategy, ("shop.Thing",)), register=register
     )
 
@@ -55,7 +55,7 @@ def test_under_which_subjects(
     with the id, whichever subject it is under.
     """
     schema_registry.register("another", "{}")
-    found = part(strategy).registered(ROWS, ["a", "b"], Registry(schema_registry.url))
+    found = serializer(strategy).registered(ROWS, ["a", "b"], Registry(schema_registry.url))
     assert schema_registry.answer("GET", "/subjects", {}, None)[1] == ["another", *subjects]
     assert found.encoded(BATCH).to_pylist() == [
         b"\x00\x00\x00\x00\x02\x02",
@@ -68,17 +68,17 @@ def test_a_second_attempt_writes_the_same(schema_registry: RegistryServer) -> No
     retry writes is byte for byte what was written.
     """
     registry = Registry(schema_registry.url)
-    first = part().registered(ROWS, ["a"], registry)
-    part().registered(ROWS.append(pa.field("more", pa.int64())), ["b"], registry)
+    first = serializer().registered(ROWS, ["a"], registry)
+    serializer().registered(ROWS.append(pa.field("more", pa.int64())), ["b"], registry)
     SchemaRegistryClient.clear_caches(client_of(registry.revealed(), os.getpid()))
-    assert part().registered(ROWS, ["a"], registry) == first
+    assert serializer().registered(ROWS, ["a"], registry) == first
 
 
 def test_without_registering(schema_registry: RegistryServer) -> None:
     """Who may not register finds what somebody else registered; nothing there is a
     mistake, which shows the schema to register.
     """
-    registry, lookup = Registry(schema_registry.url), part(register=False)
+    registry, lookup = Registry(schema_registry.url), serializer(register=False)
     with pytest.raises(
         SpecError, match="doesn't have the sink's schema under subject a-value"
     ) as refused:
@@ -105,20 +105,20 @@ def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> Non
         SpecError,
         match="refused the schema: 409: Schema being registered is incompatible",
     ):
-        part().registered(ROWS, ["a"], Registry(schema_registry.url))
+        serializer().registered(ROWS, ["a"], Registry(schema_registry.url))
     schema_registry.ill = {"/subjects/a-value/versions": Fault(503)}
     with pytest.raises(UnreachableError, match="subject a-value: 503"):
-        part().registered(ROWS, ["a"], Registry(schema_registry.url, retries=0))
+        serializer().registered(ROWS, ["a"], Registry(schema_registry.url, retries=0))
 
 
 def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
     """The doctor's question: it is put for each topic's subject, and nothing is
     registered; who may not register needs the schema there.
     """
-    registry, told = Registry(schema_registry.url, section="sink"), part(register=False)
-    part().refuse_unregistrable(ROWS, ["a", "b"], registry)
+    registry, told = Registry(schema_registry.url, section="sink"), serializer(register=False)
+    serializer().refuse_unregistrable(ROWS, ["a", "b"], registry)
     schema_registry.register("b-value", "{}")
-    part().refuse_unregistrable(ROWS, ["a", "b"], registry)
+    serializer().refuse_unregistrable(ROWS, ["a", "b"], registry)
     assert schema_registry.answer("GET", "/subjects", {}, None)[1] == ["b-value"]
     schema_registry.ill = {
         "/compatibility/subjects/b-value/versions": Fault(200, b'{"is_compatible": false}')
@@ -127,7 +127,7 @@ def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
         SpecError,
         match="the sink's schema isn't compatible with subject b-value",
     ):
-        part().refuse_unregistrable(ROWS, ["a", "b"], registry)
+        serializer().refuse_unregistrable(ROWS, ["a", "b"], registry)
     with pytest.raises(SpecError, match="doesn't have the sink's schema under subject a-value"):
         told.refuse_unregistrable(ROWS, ["a"], registry)
     schema_registry.register("a-value", told.schema_of(ROWS))
@@ -136,7 +136,7 @@ def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
         "/compatibility/subjects/a-value/versions": Fault(200, b'{"is_compatible": "maybe"}')
     }
     with pytest.raises(UnreachableError, match="neither yes nor no"):
-        part().refuse_unregistrable(ROWS, ["a"], registry)
+        serializer().refuse_unregistrable(ROWS, ["a"], registry)
 
 
 def test_a_failure_says_whose_registry_it_is(schema_registry: RegistryServer) -> None:
@@ -144,7 +144,7 @@ def test_a_failure_says_whose_registry_it_is(schema_registry: RegistryServer) ->
     registry = Registry(schema_registry.url, retries=0, section="sink")
     schema_registry.stop()
     with pytest.raises(UnreachableError) as refused:
-        part().registered(ROWS, ["a"], registry)
+        serializer().registered(ROWS, ["a"], registry)
     assert (refused.value.stage, "Check sink.registry" in refused.value.do) == ("setup", True)
     with pytest.raises(UnreachableError) as reading:
         Registry(schema_registry.url, retries=0).of_subject("a", 1)
@@ -159,15 +159,15 @@ def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
     with pytest.raises(
         SpecError, match="different ids for one schema under the subjects a-value, b-value"
     ):
-        part().registered(ROWS, ["a", "b"], Registry(schema_registry.url))
+        serializer().registered(ROWS, ["a", "b"], Registry(schema_registry.url))
 
 
 def test_nothing_is_encoded_without_an_id() -> None:
     """A message without a schema's id would be one that nobody can read."""
     with pytest.raises(BugError):
-        part().encoded(BATCH)
+        serializer().encoded(BATCH)
     with pytest.raises(BugError):
-        part().registered(ROWS, ["a"], None)
+        serializer().registered(ROWS, ["a"], None)
 
 
 @pytest.mark.parametrize(
@@ -175,15 +175,15 @@ def test_nothing_is_encoded_without_an_id() -> None:
 )
 def test_a_column_that_has_no_counterpart(written: RegisteredFormat, name: str) -> None:
     """It is told with the part of the message that has it."""
-    with pytest.raises(SpecError, match=f"The sink's value can't be {name}: id is uint64"):
-        part(written=written).schema_of(pa.schema([pa.field("id", pa.uint64())]))
+    with pytest.raises(SpecError, match=f"value can't be written as {name}: id is uint64"):
+        serializer(written=written).schema_of(pa.schema([pa.field("id", pa.uint64())]))
 
 
 def test_a_protobuf_message_says_which_it_is(schema_registry: RegistryServer) -> None:
     """Behind the id stands a byte 0, for the first message of the file; the registry is
     told that the schema is Protobuf's.
     """
-    found = part(written="protobuf-confluent").registered(
+    found = serializer(written="protobuf-confluent").registered(
         ROWS, ["a"], Registry(schema_registry.url)
     )
     assert found.encoded(BATCH).to_pylist() == [
@@ -191,7 +191,7 @@ def test_a_protobuf_message_says_which_it_is(schema_registry: RegistryServer) ->
         b"\x00\x00\x00\x00\x01\x00\x08" + b"\xff" * 9 + b"\x01",
     ]
     assert schema_registry.answer("GET", "/schemas/ids/1", {}, None)[1]["schemaType"] == "PROTOBUF"
-    lookup = part(register=False, written="protobuf-confluent")
+    lookup = serializer(register=False, written="protobuf-confluent")
     assert lookup.registered(ROWS, ["a"], Registry(schema_registry.url)).schema_id == 1
 
 

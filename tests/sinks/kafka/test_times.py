@@ -12,7 +12,7 @@ from tests.sinks.things import messages
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.kafka.encoder import NOW, MessageEncoder, MessagePart
+from windrow.ingest.sinks.kafka.encoder import NOW, MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.staging import RowLayout
 
@@ -50,7 +50,7 @@ def test_a_time_that_no_message_can_have_is_refused(
     staged it is told where the row was read.
     """
     made, times = (
-        MessageEncoder(MessagePart("string", ("v",)), time=time),
+        MessageEncoder(PlainSerializer("string", ("v",)), time=time),
         [*LATER[:2], early, early],
     )
     stager = KafkaStagerFactory(str(tmp_path), RowLayout(ROWS, DEFAULT, "a"), made, "w")(SPLIT)
@@ -75,7 +75,7 @@ def test_a_time_that_no_message_can_have_is_refused(
 
 def test_any_later_time_is_the_message_s() -> None:
     """To the millisecond; a row without one has the moment at which it is published."""
-    made = MessageEncoder(MessagePart("string", ("v",)), time="at")
+    made = MessageEncoder(PlainSerializer("string", ("v",)), time="at")
     assert made.encoded(rows(LATER), messages(SPLIT))["time"].to_pylist() == [
         1,
         NOW,

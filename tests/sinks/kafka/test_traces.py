@@ -312,7 +312,7 @@ def test_a_run_that_leaves_open_what_a_dead_one_left_is_not_followed(
 ) -> None:
     """The model ends it before it publishes anything."""
     assert killed(run, place, recorder, "A", "split.before:kill")
-    monkeypatch.setattr(sinks, "end_open", lambda *_: None)
+    monkeypatch.setattr(sinks, "abort_open", lambda *_: None)
     commits(opened(place, recorder, "B"))
     first, *_ = refused(recorder)
     assert (first.who, first.name, first.at) == ("B", "init", "lane 0")

@@ -21,7 +21,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
-from windrow.ingest.sinks.kafka.encoder import MessageEncoder, MessagePart
+from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import ArrowWriter
 
 __all__ = ["stage"]
@@ -138,7 +138,7 @@ def test_a_fold_of_the_topic_is_the_table(
     assert all(len(found) == 1 for found in places.values())
     assert stage.json("verify", spec, "--deep")["findings"] == []
     refused = stage.json("run", spec, "--window", hour(4), code=1)
-    assert "can't be published behind window" in refused["error"]["message"]
+    assert "can't be published after window" in refused["error"]["message"]
 
 
 @pytest.mark.broker
@@ -202,7 +202,7 @@ def test_a_changelog_should_be_compacted(stage: Stage, kafka: str, policy: str, 
     topic, spec, _ = world(stage, kafka, "lanes: 1", config={"cleanup.policy": policy})
     (check,) = (c for c in stage.json("doctor", spec, code=0)["checks"] if c["name"] == "sink")
     assert check["level"] == level
-    assert ("give each cleanup.policy=compact" in check["what"] and topic in check["what"]) == (
+    assert ("set cleanup.policy=compact for each" in check["what"] and topic in check["what"]) == (
         level == "warn"
     )
 
@@ -216,7 +216,9 @@ def test_a_delete_has_a_key_and_no_value() -> None:
         {"offset": [0, 1], "timestamp": pa.array([0, 1], pa.timestamp("us", "UTC"))}
     )
     encoder = MessageEncoder(
-        MessagePart("json", ("id", "size")), MessagePart("json", ("id",)), primary_key=("id",)
+        PlainSerializer("json", ("id", "size")),
+        PlainSerializer("json", ("id",)),
+        primary_key=("id",),
     )
     found = encoder.encoded(batch, messages)
     assert found["key"].to_pylist() == [b'{"id":1}', b'{"id":2}']

@@ -13,10 +13,15 @@ from typing import Any
 
 from tests.sinks.kafka.world import KafkaBoth, at
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.kafka.transaction import Sending
+from windrow.ingest.kafka.transaction import MessageProducer
 from windrow.ingest.model.window import Window
-from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, Publication, put_records
-from windrow.ingest.sinks.kafka.control import Held, PublishedSplit, split_record
+from windrow.ingest.sinks.kafka.commit import (
+    FencedStore,
+    KafkaState,
+    TransactionContents,
+    put_records,
+)
+from windrow.ingest.sinks.kafka.control import ControlState, PublishedSplit, split_record
 from windrow.ingest.sinks.kafka.ids import TransactionalIds
 from windrow.ingest.sinks.kafka.parts import Part
 from windrow.ingest.sinks.table_store import Answer, Written
@@ -28,14 +33,14 @@ class _Twin(KafkaBoth):
     store: type[FencedStore] = FencedStore
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
-    def behind(self, name: str, target: Any) -> FencedStore:
+    def fenced_store(self, name: str, target: Any) -> FencedStore:
         return self.store(self, name, target)
 
 
 class _LooksBefore(FencedStore):
     @contextmanager
     def writing(self) -> Iterator[KafkaState]:
-        before = self.sink.control.read(to_end=True) or Held()
+        before = self.sink.control.read(to_end=True) or ControlState()
         self.sink.meanwhile()  # type: ignore[attr-defined]
         with super().writing() as state:
             yield self.state(state.transaction, before)
@@ -55,15 +60,15 @@ class _RandomIds(TransactionalIds, frozen=True):
 
 
 class _TurnBehindMessages(KafkaState):
-    def send(self, change: Publication) -> list[PublishedSplit]:
+    def send(self, change: TransactionContents) -> list[PublishedSplit]:
         published = super().send(change)
         self.store.sink.meanwhile()  # type: ignore[attr-defined]
         return published
 
 
 class _WithTurn(FencedStore):
-    def state(self, transaction: Sending, held: Held) -> KafkaState:
-        return _TurnBehindMessages(self, transaction, held)
+    def state(self, transaction: MessageProducer, control: ControlState) -> KafkaState:
+        return _TurnBehindMessages(self, transaction, control)
 
 
 class RandomId(_Twin):
@@ -78,17 +83,17 @@ class RandomId(_Twin):
 
 class _RecordsNothing(KafkaState):
     def records(
-        self, change: Publication, new: Sequence[PublishedSplit]
+        self, change: TransactionContents, new: Sequence[PublishedSplit]
     ) -> tuple[Any, Sequence[Any]]:
         work = change.work
-        if work is None or not change.closes:
+        if work is None or not change.receipt:
             return None, change.records
         return super().records(change, [work.published(n, ()) for n in work.files])
 
 
 class _SeesNothing(FencedStore):
-    def state(self, transaction: Sending, held: Held) -> KafkaState:
-        blind = copy.copy(held)
+    def state(self, transaction: MessageProducer, control: ControlState) -> KafkaState:
+        blind = copy.copy(control)
         blind.splits = {}
         return _RecordsNothing(self, transaction, blind)
 
@@ -100,9 +105,9 @@ class NoRecord(_Twin):
 
 
 class _RecordsBefore(KafkaState):
-    def put(self, change: Publication) -> Answer:
+    def put(self, change: TransactionContents) -> Answer:
         work = change.work
-        if work is None or change.closes:
+        if work is None or change.receipt:
             return super().put(change)
         records = [split_record(work.published(n, ())) for n in change.splits]
         put_records(self.store.target, self.transaction, records)
@@ -113,8 +118,8 @@ class _RecordsBefore(KafkaState):
 
 
 class _Hasty(FencedStore):
-    def state(self, transaction: Sending, held: Held) -> KafkaState:
-        return _RecordsBefore(self, transaction, held)
+    def state(self, transaction: MessageProducer, control: ControlState) -> KafkaState:
+        return _RecordsBefore(self, transaction, control)
 
 
 class RecordFirst(_Twin):
