@@ -39,7 +39,7 @@ Target: TypeAlias = (
     "str | dg.AssetsDefinition | dg.AssetSelection | dg.JobDefinition |"
     " dg.UnresolvedAssetJobDefinition | list[dg.AssetsDefinition]"
 )
-"""What to run: assets or a job, on partitions like the table's (`partitions_of(spec.window)`)."""
+"""Assets or a job, with the table's partitions (`partitions_of(spec.window)`)."""
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
 """A check's result: passed or not; why, and what to do if not; metadata."""

@@ -25,7 +25,7 @@ from windrow.ingest.source.enumerator.grid import (
 )
 
 OFTEN = "*/5 * * * *"
-"""When the schedule ticks if no cron expression describes the windows' ends + delay."""
+"""The schedule's cron expression if none describes the windows' ends + delay."""
 
 _TO_THE_MINUTE = "%Y-%m-%d-%H:%M"
 _DAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -77,7 +77,7 @@ def _format(window: TimeWindows) -> str:
 
 
 def crons_of(window: TimeWindows) -> list[str]:
-    """When windows close, as cron expressions: their ends + delay, rounded up to minutes.
+    """Cron expressions of the windows' ends + delay, rounded up to minutes.
 
     The grid's ticks of a day, moved by the delay, make one expression per set of hours.
     If some move into the next day and the grid isn't on every day, no expression

@@ -34,7 +34,7 @@ left to a backfill; each tick says how many there are.
 """
 
 OBSERVED = "*/15 * * * *"
-"""When topics are observed."""
+"""The cron expression of the schedules that observe topics."""
 
 GOING = [
     dg.DagsterRunStatus.QUEUED,

@@ -1,3 +1,4 @@
-"""What a person can ask of a pipeline or do to it besides running it: lag, messages,
-verification, lost receipts and ledgers, dead letters, rebase and rebind.
+"""The administration of a pipeline, apart from running it.
+
+Lag, messages, verification, lost receipts and ledgers, dead letters, rebase and rebind.
 """

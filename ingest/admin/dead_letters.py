@@ -1,8 +1,8 @@
-"""Dead letters of windows: chosen, read, and made messages or JSON again."""
+"""Chooses and reads dead letters of windows, and converts them to messages or JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,6 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.decoder import STAGES
-from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.dead_publishing import dead_letters_of_attempt
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.sinks.columns import DEAD_FILE
@@ -28,18 +27,18 @@ PAYLOAD = ("key", "value", "headers")
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """Some of a window's dead letters: those of a stage, those with a reason, or both; None: any.
+    """A choice of a window's dead letters: by stage, by reason, or by both; None: any.
 
     Raises:
-        SpecError: there is no such stage. Reasons are the formats' and the rules' own,
-            so any may be asked for.
+        SpecError: there is no such stage. Any reason is accepted, because formats and
+            rules have reasons of their own.
     """
 
     stage: str | None = None
     reason: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the stage."""
+        """Checks the stage."""
         if self.stage is not None and self.stage not in STAGES:
             raise SpecError(
                 f"There is no stage {self.stage!a} of dead letters",
@@ -48,14 +47,17 @@ class Chosen(msgspec.Struct, frozen=True):
             )
 
     def may_be_in(self, receipt: Receipt) -> bool:
-        """Whether a window may have any; its receipt counts them by reason, not by stage."""
+        """Returns whether a window may have any, by the counts of its receipt.
+
+        A receipt counts dead letters by reason, not by stage.
+        """
         return receipt.counts.dead > 0 and (
             self.reason is None
             or any(self.reason == reason for s in receipt.splits for reason, _ in s.reasons)
         )
 
     def mask(self, dead_letters: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """A mask of those in a batch."""
+        """A mask of the chosen dead letters in a batch."""
         chosen = np.ones(dead_letters.num_rows, bool)
         for column, wanted in (("stage", self.stage), ("reason", self.reason)):
             if wanted is not None:
@@ -64,23 +66,25 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def dead_letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.RecordBatch]:
-    """An attempt's dead letters of a window, in batches of bounded size that have the
-    columns of `DEAD_LETTERS` but for the window's.
+    """An attempt's dead letters of a window, in batches of bounded size.
 
-    Raises (when read on):
+    They have the columns of `DEAD_LETTERS`, except the window.
+
+    Raises (while the iterator is read):
         UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
     """
-    return map(_as_now, dead_letters_of_attempt(store, window, attempt))
+    return map(_in_columns_of_today, dead_letters_of_attempt(store, window, attempt))
 
 
-def _as_now(dead_letters: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of this version: an older file may have fewer, and one that was
-    rewritten other types.
+def _in_columns_of_today(dead_letters: pa.RecordBatch) -> pa.RecordBatch:
+    """Converts dead letters to the columns of this version of windrow.
+
+    An older file may have fewer columns, and a rewritten one other types.
     """
-    there = set(dead_letters.schema.names)
+    present = set(dead_letters.schema.names)
     columns = [
         dead_letters[f.name].cast(f.type)
-        if f.name in there
+        if f.name in present
         else pa.nulls(dead_letters.num_rows, f.type)
         for f in DEAD_FILE
     ]
@@ -88,25 +92,25 @@ def _as_now(dead_letters: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def messages_of(dead_letters: pa.RecordBatch) -> pa.RecordBatch:
-    """Dead letters as messages again. A timestamp that no table can hold is null."""
+    """Converts dead letters to messages. A timestamp that no table can hold is null."""
     names = {f"{DEFAULT[name]}": name for name in ("topic", "partition", "offset", "timestamp")}
     columns = {
         names.get(name, name): column
         for name, column in zip(dead_letters.schema.names, dead_letters.columns, strict=True)
     }
     return pa.RecordBatch.from_arrays(
-        [_as(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES
+        [_cast(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES
     )
 
 
-def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return (
         column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
     )
 
 
 def documents(dead_letters: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Dead letters as JSON has them: instants in ISO's form, bytes as text where they are UTF-8."""
+    """Converts dead letters to JSON documents: ISO instants, bytes as text if they are UTF-8."""
     stamps = (
         dead_letters["_timestamp"].cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
     )
@@ -123,22 +127,18 @@ def _document(dead_letter: dict[str, Any]) -> dict[str, Any]:
 
 
 def refused_attempts(
-    sink: Sink, store: DeadLetters, windows: Sequence[Window] | None = None
+    store: DeadLetters, committed: Collection[Window], windows: Sequence[Window] | None
 ) -> dict[str, str]:
-    """The newest attempt with dead letters, for each window that isn't committed: it was
-    refused, died before its commit, or is running.
+    """The newest attempt with dead letters of each window that isn't committed, by its key.
+
+    Such an attempt was refused, died before its commit, or is running.
 
     Args:
-        sink: says what is committed.
         store: knows the attempts that staged dead letters.
-        windows: of these; None: of all.
+        committed: the committed windows.
+        windows: the windows to look at; None: all.
     """
+    done = {window.key for window in committed}
     if windows is None:
-        committed = {c.receipt.window.key for c in sink.receipts()}
-        return store.attempts(lambda key: key not in committed)
-    waiting = {
-        window.key
-        for window, committed in zip(windows, sink.looks(windows), strict=True)
-        if committed is None
-    }
-    return store.attempts(waiting.__contains__)
+        return store.attempts(lambda key: key not in done)
+    return store.attempts({window.key for window in windows}.difference(done).__contains__)

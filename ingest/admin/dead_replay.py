@@ -1,14 +1,15 @@
-"""Dead-letter replay: a committed window's dead letters go through today's decoder and rules
-again, and what becomes rows joins the window.
+"""Dead-letter replay: decodes the dead letters of a committed window again.
 
-    look -> dead letters of the attempt that counts -> (edit) -> decode -> transform ->
-    stage -> commit what stays dead -> commit
+Today's decoder and rules judge them, and the rows that they become join the window.
 
-It is the window's next generation: the rows that are there stay, and the receipt
-says what is in the table and what is dead after it. The dead letters that stay are
-staged anew under the replay's attempt; readers see those of the receipt's attempt
-alone. So the one commit of rows and receipt takes a message from one side to the other.
-Killed anywhere before it, nothing has changed; behind it, all has.
+    look -> dead letters of the committed attempt -> (edit) -> decode -> transform ->
+    stage -> commit the remaining dead letters -> commit the rows and the receipt
+
+It is the window's next generation: its rows stay, and the new receipt counts both the
+rows and the remaining dead letters. These are staged again under the replay's attempt,
+and readers see only the dead letters of the receipt's attempt. So the one commit of rows
+and receipt moves a message from the dead letters to the table. If the replay is killed
+before that commit, nothing has changed; after it, everything has.
 """
 
 from __future__ import annotations
@@ -52,17 +53,18 @@ from windrow.ingest.runner.task import stage_rows
 from windrow.ingest.schema.checksum import text
 
 TRIES = 5
-"""How often a replay begins anew because another commit of its window came first."""
+"""Most attempts of a replay when other commits of its window come first."""
 
 
 class DeadReplayResult(msgspec.Struct, frozen=True):
     """The outcome of a dead-letter replay of one window.
 
-    `open`: dead letters before it; `tried`: those that were chosen and that the edit
-    did not leave alone; `messages` were accepted, which became `rows` (or were filtered, or
-    dropped); `edited` of these are not as they are in the log. `refused`: of the others
-    that were tried, what was wrong with them today. `committed`: the window's receipt;
-    of a dry run, and where nothing was accepted, the one before.
+    `open`: the number of dead letters before it; `tried`: how many of them were chosen,
+    without those for which the edit returned None; `messages`: how many of these were
+    accepted; `rows`: the rows that they became (accepted messages may also be filtered
+    or dropped); `edited`: how many accepted messages differ from the log. `refused`: why
+    the other tried ones are refused again. `committed`: the window's receipt; after a dry
+    run, or if nothing was accepted, the previous one.
     """
 
     window: str
@@ -76,9 +78,9 @@ class DeadReplayResult(msgspec.Struct, frozen=True):
 
 
 class DeadReplayRequest(msgspec.Struct, frozen=True):
-    """A request: its `id`, which dead letters, and the function that repairs them first.
+    """A request: its id, the chosen dead letters, and a function that edits them first.
 
-    `dry_run`: only count what would be accepted.
+    `dry_run`: only count the messages that would be accepted.
     """
 
     id: str
@@ -90,15 +92,15 @@ class DeadReplayRequest(msgspec.Struct, frozen=True):
 def replay_dead_letters(
     pipeline: Pipeline, window: Window, request: DeadReplayRequest
 ) -> DeadReplayResult:
-    """Add to the table, exactly once, the chosen dead letters that today's decoder and
-    rules accept.
+    """Adds the chosen dead letters to the table, exactly once, if they are accepted today.
 
     Raises:
         RefusedError: the window isn't committed; its dead letters are not those that
             its receipt counts.
         SpecError: the sink takes no second generation; the edit failed, or returned no
             message.
-        UnreachableError: table or ledger; replay its dead letters again.
+        UnreachableError: the table or the ledger doesn't answer; replay the dead letters
+            again.
     """
     _refuse_unsupported(pipeline)
     refuse_wrong_place(pipeline)
@@ -111,7 +113,7 @@ def replay_dead_letters(
                 "plan",
                 do,
             )
-        if not request.dry_run:  # a run that died after its commit may have left that undone
+        if not request.dry_run:  # a run that died after its commit may not have recorded it
             pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
         if not request.chosen.may_be_in(committed.receipt):
             return _result(committed, Counter(open=committed.receipt.counts.dead), ())
@@ -119,8 +121,8 @@ def replay_dead_letters(
         if result is not None:
             return result
     what = (
-        f"Window {window.key} was committed anew by others each of {TRIES} times that its dead"
-        " letters were to be replayed"
+        f"The dead letters of window {window.key} were not replayed: in each of {TRIES} attempts,"
+        " another run committed the window first"
     )
     raise UnreachableError(
         what, "commit", "Nothing was committed by this run. Replay its dead letters again."
@@ -141,8 +143,8 @@ def _refuse_unsupported(pipeline: Pipeline) -> None:
         )
     if pipeline.reshape is not None:
         what = (
-            f"Dead letters of {pipeline.spec.id} can't be replayed: its rows go through"
-            f" {pipeline.reshape.function}, a window's together"
+            f"Dead letters of {pipeline.spec.id} can't be replayed: {pipeline.reshape.function}"
+            " takes all rows of a window together"
         )
         raise SpecError(what, "plan", "Nothing was read. Fix the schema, and replay the window.")
 
@@ -150,7 +152,7 @@ def _refuse_unsupported(pipeline: Pipeline) -> None:
 def _replay(
     pipeline: Pipeline, committed: Committed, request: DeadReplayRequest
 ) -> DeadReplayResult | None:
-    """One attempt on top of a committed generation; None if another commit came first."""
+    """Makes one attempt after a committed generation; None if another commit came first."""
     began, before, attempt = time.monotonic(), committed.receipt, uuid.uuid4().hex
     _refuse_changed(pipeline, before)
     work = _Attempt(pipeline, before, request, attempt)
@@ -184,10 +186,10 @@ def _result(
 
 
 def _refuse_changed(pipeline: Pipeline, receipt: Receipt) -> None:
-    """Hold the dead letters against the receipt: each one once, and none changed.
+    """Refuses dead letters that differ from the receipt: lost, doubled or changed ones.
 
     Raises:
-        RefusedError: names the split whose dead letters differ.
+        RefusedError: they differ; the message names the split.
     """
     dead_letters = dead_letters_of(pipeline.dead_letters, receipt.window, receipt.attempt)
     problems, _ = differences(
@@ -201,15 +203,15 @@ def _refuse_changed(pipeline: Pipeline, receipt: Receipt) -> None:
         raise RefusedError(
             what,
             "check",
-            "Nothing was replayed: windrow verify --deep shows all of it. Restore their table from"
-            " a backup.",
+            "Nothing was replayed: windrow verify SPEC --deep shows all differences. Restore the"
+            " dead-letter table from a backup.",
         )
 
 
 def _receipt(
     pipeline: Pipeline, before: Receipt, staged: Sequence[Staged], work: _Attempt, seconds: float
 ) -> Receipt:
-    """The receipt of the generation before, with the new counts."""
+    """The previous generation's receipt with the new counts."""
     splits = tuple(s.counts for s in staged)
     last = before.dead_replay or DeadReplay(before.attempt, before.attempt, 0)
     counted = work.counted
@@ -236,12 +238,12 @@ def _receipt(
 
 
 class _Attempt:
-    """Stages each of the window's dead letters as rows, or as the dead letter it was.
+    """Stages each of the window's dead letters as rows, or as a dead letter again.
 
-    Memory: a batch, and what stagers hold.
+    Holds one batch in memory, apart from the stagers' own buffers.
 
     `counted`: `open`, `tried`, `messages`, `rows` and `edited` as in `DeadReplayResult`.
-    `refusals`: what was tried and refused again.
+    `refusals`: the messages that were tried and refused again.
     """
 
     def __init__(
@@ -270,7 +272,7 @@ class _Attempt:
         ]
 
     def read(self) -> None:
-        """Read all dead letters of the committed attempt, split by split."""
+        """Reads and stages all dead letters of the committed attempt, split by split."""
         places = Places(self._before.splits)
         for dead_letters in dead_letters_of(self._store, self._before.window, self._before.attempt):
             where = places.of(
@@ -332,13 +334,13 @@ class _Attempt:
         )
 
     def finish(self) -> list[Staged]:
-        """The staged files and counts to commit, one entry per split."""
+        """Closes the stagers; returns the staged files and counts, one entry per split."""
         staged = [work.finish() for work in self._splits]
         crash_point("write.after")
         return staged
 
     def discard(self) -> None:
-        """After a failure: a sweep removes what was staged."""
+        """Closes the stagers after a failure; a sweep removes the staged files."""
         for work in self._splits:
             work.discard()
 
@@ -360,7 +362,7 @@ class _SplitStaging:
         self._first: list[tuple[int, str]] = []
 
     def keep(self, dead_letters: pa.RecordBatch) -> None:
-        """Stage these as dead letters again."""
+        """Stages dead letters as dead letters again."""
         if not dead_letters.num_rows:
             return
         reasons = dead_letters["reason"].to_pylist()
@@ -372,7 +374,7 @@ class _SplitStaging:
         self._dead.stager().add(dead_letters.select(REASONS.names), messages_of(dead_letters))
 
     def stage(self, decoded: Decoded, messages: pa.RecordBatch, *, keyed: bool) -> Decoded:
-        """Stage the accepted rows, as `ingest.runner.task.stage_rows` does."""
+        """Stages accepted rows as a run does; rows that don't fit the table are dead again."""
         return (
             stage_rows(self._rows.stager(), messages, decoded, keyed=keyed)
             if decoded.valid
@@ -380,7 +382,7 @@ class _SplitStaging:
         )
 
     def count(self, decoded: Decoded) -> None:
-        """Add the outcomes of a batch."""
+        """Adds the counts of a batch."""
         deletes = 0 if decoded.deletes is None else len(decoded.deletes.index)
         counted = {
             "valid": decoded.valid,
@@ -392,7 +394,7 @@ class _SplitStaging:
         self._verdicts.update(counted, deletes=deletes)
 
     def finish(self) -> Staged:
-        """The staged files, and the split's new counts."""
+        """Closes both stagers; returns the staged files, and the split's new counts."""
         rows, dead, before, more = (
             self._rows.finish(),
             self._dead.finish(),
@@ -419,7 +421,7 @@ class _SplitStaging:
         return Staged(self.split, counts, rows.committables, dead.committables)
 
     def discard(self) -> None:
-        """Close both stagers."""
+        """Closes both stagers after a failure."""
         self._rows.discard()
         self._dead.discard()
 
@@ -432,16 +434,16 @@ class _LazyStager:
         self._made: Stager | None = None
 
     def stager(self) -> Stager:
-        """The stager."""
+        """The stager, opened at the first call."""
         self._made = self._made or self._factory(self._split)
         return self._made
 
     def finish(self) -> Staging:
-        """Its files; none if there was nothing to stage."""
+        """Closes the stager; returns its files, none if it was never opened."""
         return Staging() if self._made is None else self._made.finish()
 
     def discard(self) -> None:
-        """Close it, if it was opened."""
+        """Closes the stager after a failure, if it was opened."""
         if self._made is not None:
             self._made.discard()
 
@@ -461,4 +463,4 @@ class _CountingStager:
         return Staging(self._rows)
 
     def discard(self) -> None:
-        """Nothing to do."""
+        """Does nothing: no file was written."""

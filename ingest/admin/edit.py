@@ -1,6 +1,4 @@
-"""A user's function that repairs refused messages: loading it, and checking what it
-returns.
-"""
+"""Loads a user's function that edits refused messages, and checks its results."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True)
 class RefusedMessage:
-    """A message as it lies in the log, and why it was refused.
+    """A message as it is in the log, and the reason for its refusal.
 
-    `dataclasses.replace` makes a repaired one: of key, value and headers.
+    `dataclasses.replace` makes an edited one, with another key, value or headers.
 
-    `schema_id`: of a format with a registry, the id or GUID of the schema that it named.
+    `schema_id`: the id or GUID of its schema, if its format has a schema registry.
     """
 
     topic: str
@@ -46,14 +44,14 @@ class RefusedMessage:
 Mask = npt.NDArray[np.bool_]
 
 Edit = Callable[[RefusedMessage], RefusedMessage | None]
-"""The message repaired, or as it is; None leaves it a dead letter."""
+"""Returns the message, edited or as it is; None leaves it a dead letter."""
 
-_STAYS = ("topic", "partition", "offset", "timestamp")
+_UNCHANGEABLE = ("topic", "partition", "offset", "timestamp")
 _FUNCTION = "edit"
 
 
 def load_edit(script: Path) -> Edit:
-    """The function `edit` of a Python file.
+    """Loads the function `edit` of a Python file.
 
     Raises:
         SpecError: there is no such file or function, or the file can't be run.
@@ -83,7 +81,7 @@ def load_edit(script: Path) -> Edit:
 
 
 def _checked(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
-    """The function, with its result checked."""
+    """Adds checks of the function's errors and results."""
 
     def call(message: RefusedMessage) -> RefusedMessage | None:
         try:
@@ -99,27 +97,27 @@ def _checked(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
 
 
 def _wrong(edited: object, message: RefusedMessage) -> str | None:
-    """The mistake in a returned value; quotes no payload."""
+    """Describes the mistake in a returned value, without payload; None if it is right."""
     if not isinstance(edited, RefusedMessage):
-        return f"gave back {type(edited).__name__}, neither a message nor None"
+        return f"returned {type(edited).__name__}, neither a message nor None"
     changed = next(
-        (name for name in _STAYS if getattr(edited, name) != getattr(message, name)), None
+        (name for name in _UNCHANGEABLE if getattr(edited, name) != getattr(message, name)), None
     )
     if changed is not None:
-        return f"changed the {changed}: a message stays where it is in the log"
+        return f"changed the {changed}, which can't be changed"
     payload = next(
         (name for name in ("key", "value") if not isinstance(getattr(edited, name), bytes | None)),
         None,
     )
     if payload is not None:
         return (
-            f"gave a {payload} that is {type(getattr(edited, payload)).__name__}, neither bytes nor"
-            " None"
+            f"returned a {payload} of type {type(getattr(edited, payload)).__name__}, neither bytes"
+            " nor None"
         )
     return (
         None
         if _are_headers(edited.headers)
-        else "gave headers that are no pairs of a text and bytes or None"
+        else "returned headers that are not pairs of str and bytes or None"
     )
 
 
@@ -145,31 +143,33 @@ def _refused(what: str, message: RefusedMessage) -> SpecError:
 def _failed(
     what: str, error: Exception, script: Path, message: RefusedMessage | None = None
 ) -> SpecError:
-    """By the type and the script's line alone: an exception's text may quote a payload."""
+    """Makes the error for a script's exception, without its text, which may quote a payload."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename) == script
     ]
     place = f"{script}:{lines[-1]}" if lines else str(script)
-    said = f"{what}: {type(error).__name__} at {place}"
+    sentence = f"{what}: {type(error).__name__} at {place}"
     return (
-        SpecError(said, "spec", "Fix the script.") if message is None else _refused(said, message)
+        SpecError(sentence, "spec", "Fix the script.")
+        if message is None
+        else _refused(sentence, message)
     )
 
 
 def with_edits(
     dead_letters: pa.RecordBatch, messages: pa.RecordBatch, edit: Edit
 ) -> tuple[pa.RecordBatch, Mask, Mask]:
-    """Messages after the edit, and two masks: those to try, and those that it changed.
+    """Edits messages; returns them with two masks: of those to try, and of changed ones.
 
     Args:
-        dead_letters: what was refused.
-        messages: the same, as messages.
-        edit: the function that repairs them.
+        dead_letters: the dead letters.
+        messages: the same dead letters as messages.
+        edit: the user's function.
 
     Raises:
-        SpecError: as the function does.
+        SpecError: the function failed, or returned something else than a message.
     """
     before = [_message(dead_letter) for dead_letter in dead_letters.to_pylist()]
     after = [edit(message) for message in before]
@@ -194,7 +194,7 @@ def _payload(message: RefusedMessage) -> tuple[bytes | None, bytes | None, tuple
 def _message(dead_letter: dict[str, object]) -> RefusedMessage:
     headers = tuple((header["key"], header["value"]) for header in dead_letter["headers"])  # type: ignore[attr-defined]
     plain = ("key", "value", "stage", "reason", "detail", "schema_id")
-    named = {name: dead_letter[f"_{name}"] for name in _STAYS} | {
+    named = {name: dead_letter[f"_{name}"] for name in _UNCHANGEABLE} | {
         name: dead_letter[name] for name in plain
     }
     return RefusedMessage(headers=headers, **named)  # type: ignore[arg-type]

@@ -1,6 +1,4 @@
-"""A file that somebody asks for, `.parquet` or `.jsonl`: there whole or not at all; and
-bytes and instants as JSON has them.
-"""
+"""Writes a user's `.parquet` or `.jsonl` file, and converts bytes and instants to JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from windrow.ingest.errors import SpecError
 Take = Callable[[pa.RecordBatch], None]
 
 Documents = Callable[[pa.RecordBatch], Sequence[dict[str, Any]]]
-"""The rows of a batch as JSON has them."""
+"""Converts the rows of a batch to JSON documents."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -30,17 +28,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def write_file(
     path: Path, schema: pa.Schema, documents: Documents, read: Callable[[Take], None]
 ) -> int:
-    """Write what `read` gives away, batch by batch, replacing a file of that name once
-    the new one is whole; how many rows.
+    """Writes batches to a file; returns the number of rows.
+
+    The new file replaces an old one only after it is complete.
 
     Args:
-        path: its ending says the form: `.parquet`, or `.jsonl` with a document a line.
-        schema: of the batches.
-        documents: rows for `.jsonl`.
-        read: gives away one batch after the other.
+        path: ends with `.parquet`, or with `.jsonl` for a JSON document per line.
+        schema: the schema of the batches.
+        documents: converts a batch for `.jsonl`.
+        read: passes one batch after the other to its argument.
 
     Raises:
-        SpecError: the name ends otherwise, or its folder isn't there.
+        SpecError: the name has another ending, or its folder doesn't exist.
     """
     forms = {
         ".parquet": partial(_parquet, schema=schema),
@@ -51,7 +50,7 @@ def write_file(
         raise SpecError(
             f"{path.name} is neither a .parquet nor a .jsonl file",
             "stage",
-            "Name one of the two: the ending says the form.",
+            "Name a file with one of these endings.",
         )
     if not path.parent.is_dir():
         raise SpecError(f"There is no folder {path.parent}", "stage", "Make it, or name another.")
@@ -95,9 +94,7 @@ def iso_instant(millis: int) -> str:
 
 
 def text_or_base64(value: bytes | None) -> str | dict[str, str] | None:
-    """Text where the bytes are UTF-8, else `{"base64": "..."}`, which no text can be
-    taken for; null where there are none.
-    """
+    """Bytes as text if they are UTF-8, else as `{"base64": "..."}`; null as null."""
     if value is None:
         return None
     try:
@@ -107,7 +104,7 @@ def text_or_base64(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def payload(message: dict[str, Any]) -> dict[str, Any]:
-    """Key, value and headers of a message, those that it has, as JSON has them."""
+    """Converts key, value and headers of a message to JSON; a missing one stays missing."""
     document: dict[str, Any] = {
         name: text_or_base64(message[name]) for name in ("key", "value") if name in message
     }

@@ -1,7 +1,8 @@
-"""What verification reports, and the sentences that several comparisons share."""
+"""The findings of verification, and the sentences that several comparisons share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -14,16 +15,16 @@ About = Literal["receipts", "windows", "ledger", "table", "topic", "messages", "
 
 EXACTLY = Capabilities()
 ALLOWED = "The sink's delivery_guarantee allows it."
-"""The advice where rows are lost, or are in the table twice, and the spec asked for that."""
-COMPACTED = "Kafka compacts the topic: of each key it keeps the last message."
-"""The advice where rows are gone because later ones replaced them."""
+"""The advice if rows are lost, or are in the table twice, and the spec allows that."""
+COMPACTED = "Kafka compacts the topic: it keeps only the last message of each key."
+"""The advice if rows are gone because later ones replaced them."""
 REPORT = "This is a bug: keep the table as it is and report it."
 
 
 class Finding(msgspec.Struct, frozen=True):
     """One result of verification.
 
-    `wrong` asks for a person; `unchecked` could not be looked at; `info` is for knowing.
+    `wrong` needs a person; `unchecked` means that something couldn't be reached.
     """
 
     level: Level
@@ -31,6 +32,14 @@ class Finding(msgspec.Struct, frozen=True):
     what: str
     do: str = ""
     window: str | None = None
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """1 if anything is wrong, 3 if something couldn't be checked, else 0."""
+    levels = {finding.level for finding in findings}
+    if "wrong" in levels:
+        return RefusedError.exit_code
+    return UnreachableError.exit_code if "unchecked" in levels else 0
 
 
 def failure(
@@ -44,11 +53,16 @@ def failure(
     return Finding(level, about, prefix + error.what, error.do, window)
 
 
+def changed_table(key: str, capabilities: Capabilities) -> str:
+    """The advice if a window's rows or dead letters differ from its receipt."""
+    return f"Another program changed the table. {read_again(key, capabilities)}"
+
+
 def read_again(key: str, capabilities: Capabilities) -> str:
     """The advice for a window whose rows are not as they were committed."""
     if capabilities.replaces:
         return f"windrow replay SPEC --window {key} reads the window again from the same offsets."
     return (
-        "Nothing can replace it: to have the window again, begin a pipeline with another id and"
+        "The sink can't replace it: to have the window again, begin a pipeline with another id and"
         " another place for its rows."
     )

@@ -1,13 +1,12 @@
-"""How far the table is behind the topics, in messages and in time.
+"""Lag: how far the table is behind the topics, in messages and in time.
 
-Lag is what lies between the newest committed window's end and the stable end now:
-offsets, so markers and aborted messages count too, as they do in every tool that
-subtracts offsets.
+It counts offsets from the end of the newest committed window to the stable end now. As in
+every tool that subtracts offsets, transaction markers and aborted messages count, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -16,24 +15,21 @@ import msgspec
 
 from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
-from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import AtLabel, Source
 from windrow.ingest.ports.broker import Broker, Stamps
 from windrow.ingest.source.enumerator.positions import positions
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class PartitionLag(msgspec.Struct, frozen=True):
     """One topic-partition: unread offsets are [start, end), `records` of them.
 
-    `seconds`: the age of the first visible unread message; 0 where there is none, or
-    where it has no timestamp or one in the future. `lost` offsets were not read and are
-    gone; they are not among the records.
+    `seconds`: the age of the first visible unread message; 0 if there is none, or if it
+    has no timestamp or one in the future. `lost`: unread offsets that are gone from the
+    log; they are not among the records.
     """
 
     topic: str
@@ -46,8 +42,10 @@ class PartitionLag(msgspec.Struct, frozen=True):
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """All topic-partitions that are read, in order; `records`, `lost` are sums,
-    `seconds` is the most, `behind` how many have records.
+    """The lag of all topic-partitions that are read, in order.
+
+    `records` and `lost` are sums, `seconds` is the maximum, `behind` is the number of
+    topic-partitions with records.
     """
 
     records: int
@@ -57,28 +55,21 @@ class Lag(msgspec.Struct, frozen=True):
     partitions: tuple[PartitionLag, ...]
 
 
-def newest_committed(receipts: Iterable[Receipt]) -> Receipt | None:
-    """The receipt of the last window, by its end; its `plan.stop` is what `lag` and
-    `publish` take.
-    """
-    return max(receipts, key=lambda r: r.window.end, default=None)
-
-
 def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetime) -> Lag:
-    """The unread messages of each topic-partition that the source selects.
+    """Counts the unread messages of each topic-partition that the source selects.
 
-    What the boundary doesn't know, also because its topic was made anew, counts from
-    where the source starts; from the log start where that is for a label to say, or has
-    no answer.
+    A topic-partition that the boundary doesn't have, or whose topic was made anew, counts
+    from the source's start; from the log start if the source starts at a label, or its
+    start can't be resolved.
 
     Args:
         broker: its isolation level decides what the stable end is.
-        source: what is read.
+        source: the topics that are read, and their start.
         committed: the end of the newest committed window; None if there is none.
-        now: what ages are counted to.
+        now: the time from which ages are counted.
 
     Raises:
-        SpecError: a named topic isn't there and never was.
+        SpecError: a named topic doesn't exist and never did.
         UnreachableError: the cluster doesn't answer.
     """
     if committed is not None and committed.cluster_id != broker.cluster_id():
@@ -102,7 +93,7 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
 
 
 def _cuts(discovered: Discovered, committed: Boundary | None) -> dict[TopicPartition, int]:
-    """The boundary's offsets in topic-partitions of topics that are still the same."""
+    """The boundary's offsets, without topics that were made anew since."""
     if committed is None:
         return {}
     seen = committed.by_topic()
@@ -129,7 +120,7 @@ def _origins(
         except UnreachableError:
             raise
         except WindrowError:
-            pass  # the first window will say why; here it is only unread
+            pass  # the first window's run will say why
     return {tp: log_starts[tp] for tp in tps}
 
 
@@ -148,6 +139,6 @@ def _age(broker: Broker, tp: TopicPartition, start: int, end: int, now: datetime
         with closing(cast("Generator[Stamps]", broker.stamps(tp, start, end))) as chunks:
             stamp = next((int(chunk.timestamps[0]) for chunk in chunks), -1)
     except DataLossError:
-        return 0.0  # retention was faster than the look
+        return 0.0  # retention has just removed the message
     millis = (now - _EPOCH) // _MILLISECOND
     return (millis - stamp) / 1000 if 0 <= stamp <= millis else 0.0

@@ -1,9 +1,9 @@
-"""A look into the topics that touches neither ledger nor table: messages between two
-positions, to the screen or to a file of one's own.
+"""Reads messages between two positions of the topics, to the screen or to a file.
 
-Both ends become integers once, before the first message is read, and an end beyond what
-is decided is moved there: a look at a live topic ends (Flink's bounded source waits for
-a stopping offset that nobody may ever write, FLINK-33466).
+It uses neither ledger nor table. Both positions become offsets once, before the first
+message is read, and a stop above the stable end is moved there. So it ends also on a
+topic that is being written (Flink's bounded source waits for a stopping offset that may
+never be written, FLINK-33466).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")
 """The columns of `printable`."""
 
 Messages = Callable[[Take], None]
-"""Reads, and gives away one batch of messages after the other."""
+"""Reads messages, and passes one batch after the other to its argument."""
 
 _SHOWN = 200
 
@@ -44,43 +44,37 @@ def peek(
     stop: Initializer,
     limit: int | None,
 ) -> Messages:
-    """The messages from `start` to `stop`, one topic-partition after the other in
-    order, as `MESSAGES` batches.
+    """Resolves the positions, and returns a function that reads the messages between them.
 
-    Asks the cluster when it is called; what it returns reads. What is visible is for
-    broker and reader, which must have the same isolation level, to say.
+    It reads one topic-partition after the other, in order, as `MESSAGES` batches.
 
     Args:
-        broker: where the positions are asked.
-        reader_of: makes the reader of a split.
-        source: its selection says what is read; its own start doesn't matter.
-        start: where each topic-partition begins.
-        stop: where each ends, exclusive. Offsets that are given outside the log mean
-            its nearer end; one at or below the start, nothing.
-        limit: at most so many messages in all, the first ones in order; no batch is
-            read beyond the one that holds the last. None: all.
+        broker: resolves the positions; it must have the readers' isolation level.
+        reader_of: makes a reader of splits.
+        source: its selection says which topics are read; its start is not used.
+        start: the first offset of each topic-partition.
+        stop: the offset after the last one. An offset outside the log means the nearer
+            end of the log; one at or below the start, no messages.
+        limit: most messages in all, the first ones in order; no batch is read after the
+            one with the last of them. None: all.
 
     Raises:
-        SpecError: there is no such topic, or no answer for a position; or a position is
-            `AtLabel`, which is for windows.
-        OpenTransactionError: a start, or a group's committed offset, lies behind a
-            transaction that is still open.
-        DataLossError: a start lies below the log start; while reading, retention came
-            first.
+        SpecError: there is no such topic, or a position can't be resolved; or a position
+            is `AtLabel`, which is for windows.
+        OpenTransactionError: a start, or a group's committed offset, is behind an open
+            transaction.
+        DataLossError: a start is below the log start, also if retention moves that while
+            messages are read.
     """
     if isinstance(start, AtLabel) or isinstance(stop, AtLabel):
         raise SpecError(
-            "A label is no position to look from",
+            "A window's label can't be a position of peek",
             "plan",
             "Use earliest, latest, a timestamp, a group or offsets.",
         )
     discovered = discover(broker, source.selection, None, source.on_removed)
-    plan = ReadPlan(
-        discovered.cluster_id,
-        {name: info.topic_id for name, info in discovered.topics.items()},
-        "fail",
-    )
-    return partial(_read, reader_of, plan, _splits(broker, discovered, start, stop), limit)
+    reader = reader_of(discovered.read_plan("fail"))
+    return partial(_read, reader, _splits(broker, discovered, start, stop), limit)
 
 
 def _splits(
@@ -88,7 +82,7 @@ def _splits(
 ) -> list[Split]:
     begins = positions(broker, start, discovered.tps)
     ends = broker.stable_ends(discovered.tps)
-    stops = positions(broker, _inside(broker, stop, ends), discovered.tps)
+    stops = positions(broker, _in_log(broker, stop, ends), discovered.tps)
     ranges = [(tp, begins[tp], min(stops[tp].offset, ends[tp].offset)) for tp in discovered.tps]
     return [
         Split(tp.topic, tp.partition, begin.offset, end, begin.leader_epoch)
@@ -97,11 +91,12 @@ def _splits(
     ]
 
 
-def _inside(
+def _in_log(
     broker: Broker, stop: Initializer, ends: dict[TopicPartition, OffsetAndEpoch]
 ) -> Initializer:
-    """Given offsets moved into the log: as a start those outside are a mistake or a
-    loss, as a stop they say enough.
+    """Moves given offsets outside the log to the nearer end of it.
+
+    A start outside the log is a mistake or a loss; a stop outside it is clear enough.
     """
     if not isinstance(stop, Given):
         return stop
@@ -113,14 +108,8 @@ def _inside(
     )
 
 
-def _read(
-    reader_of: Callable[[ReadPlan], Reader],
-    plan: ReadPlan,
-    splits: Sequence[Split],
-    limit: int | None,
-    take: Take,
-) -> None:
-    """Split by split, up to the limit."""
+def _read(reader: Reader, splits: Sequence[Split], limit: int | None, take: Take) -> None:
+    """Reads split by split, up to the limit."""
     left = limit
 
     def enough(batch: pa.RecordBatch) -> bool:
@@ -130,7 +119,7 @@ def _read(
         return left == 0
 
     for split in splits:
-        if left == 0 or not read_until(reader_of(plan), split, enough):
+        if left == 0 or not read_until(reader, split, enough):
             return
 
 
@@ -138,29 +127,32 @@ def _read(
 
 
 def write_messages(messages: Messages, path: Path) -> int:
-    """Write messages to a file (`ingest.admin.files`); how many.
+    """Writes messages to a file (`ingest.admin.files`); returns their number.
 
     A Parquet file has the columns of `MESSAGES`.
 
     Raises:
-        SpecError: it can't lie there, or be of that form.
+        SpecError: the file's folder doesn't exist, or its ending is neither .parquet nor
+            .jsonl.
     """
     return write_file(path, MESSAGES, documents, messages)
 
 
 def documents(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Messages as JSON has them, under the names of `MESSAGES`.
+    """Converts messages to JSON documents with the names of `MESSAGES`.
 
-    The timestamp is an ISO instant with milliseconds, outside the years 1 to 9999 epoch
-    milliseconds; headers are a list of `{"key", "value"}` in order; keys and values are
-    text where the bytes are UTF-8, else `{"base64": "..."}`, which no text can be taken
-    for; null where there is none.
+    The timestamp is an ISO instant with milliseconds, or outside the years 1 to 9999 epoch
+    milliseconds. Headers are a list of `{"key", "value"}` in order. Keys and values are
+    text if the bytes are UTF-8, else `{"base64": "..."}`; null if there is none.
     """
     return [message | payload(message) for message in _messages(batch)]
 
 
 def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """As Python values; timestamps as text, for a datetime doesn't hold all that Kafka does."""
+    """Converts messages to Python values.
+
+    Timestamps become text, because a datetime can't hold all of Kafka's.
+    """
     stamps = batch.column("timestamp")
     plain = batch.set_column(
         batch.schema.get_field_index("timestamp"), "timestamp", stamps.cast(pa.int64())
@@ -176,8 +168,10 @@ def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def printable(batch: pa.RecordBatch) -> list[tuple[str, ...]]:
-    """Per message the texts of `PRINTED`, for people: long ones cut, and escaped, so
-    that no control character reaches a terminal.
+    """The texts of `PRINTED` for each message.
+
+    Long ones are cut, and control characters are escaped, so that none reaches a
+    terminal.
     """
     return [
         (
@@ -193,7 +187,7 @@ def printable(batch: pa.RecordBatch) -> list[tuple[str, ...]]:
 
 
 def _shown(value: bytes | str | None) -> str:
-    """Text where it is printable text, else escaped."""
+    """The beginning of a text, with unprintable characters escaped."""
     if value is None:
         return "null"
     cut = value[:_SHOWN]

@@ -1,9 +1,8 @@
-"""Going on after a topic was made anew, or the cluster replaced: from the newest frozen
-boundary on the source is another one.
+"""Rebase: a pipeline goes on with a topic that was made anew, or a replaced cluster.
 
-Nothing is edited: what was committed stays, and can't be replayed; what was frozen and
-not committed can't be read any more, and is committed as partial where the loss policy
-says to go on.
+From the newest frozen boundary on, windows have the new source. Nothing is edited:
+committed windows stay, and can't be replayed; frozen windows that aren't committed can't
+be read any more, and are committed as partial if `source.on_loss` allows that.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
     """The rebase that would be recorded now. Writes nothing.
 
     Raises:
-        SpecError: nothing is frozen yet, or nothing has changed; a cluster was replaced
-            and no start is given.
-        OwnerError: the spec is not of the pipeline that the ledger and the table
-            know.
+        SpecError: nothing is frozen yet, or nothing has changed; or the cluster was
+            replaced and no start is given.
+        OwnerError: the ledger or the table belongs to another pipeline.
     """
     spec = pipeline.spec
     refuse_other_table(pipeline)
@@ -38,12 +36,11 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
 
 
 def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:
-    """Record it: windows that start at the newest frozen boundary, or later, are of the
-    source as it is now.
+    """Records the rebase: later windows are read from the source as it is now.
 
     Raises:
-        SpecError: as `propose`.
-        RefusedError: a later boundary was frozen, or another rebase recorded there, meanwhile.
+        SpecError, OwnerError: as `propose`.
+        RefusedError: meanwhile, a later boundary was frozen, or another rebase recorded.
     """
     before = pipeline.ledger.rebased(pipeline.spec.id)
     proposed = propose(pipeline, start)

@@ -1,9 +1,9 @@
-"""Going on after a table was moved, or lost for good: the ledger learns which table the
-pipeline writes to from now on.
+"""Rebind: a pipeline goes on after its table was moved, or lost for good.
 
-Nothing is edited: boundaries and plans stay as they were frozen, so a window that the
-table doesn't hold is run again from the same offsets. Only the ledger's copies of
-receipts that the table doesn't hold are forgotten.
+The ledger records which table the pipeline writes to from now on. Boundaries and plans
+stay as they were frozen, so a window that the table doesn't have is run again from the
+same offsets. Only the ledger's copies of receipts that the table doesn't have are
+removed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from windrow.ingest.runner.context import Pipeline
 class Rebind(msgspec.Struct, frozen=True):
     """The consequences of a rebind.
 
-    `before` and `table` are identities of tables; `missing` are the windows that the
-    ledger knows and it lacks.
+    `before` and `table` are identities of tables; `exists`: whether the new one exists;
+    `windows`: the number of its committed windows; `missing`: the windows that the ledger
+    has as committed and the table doesn't have.
 
-    `dead`: whether its dead letters moved with it, as far as the newest window that has
-    any tells. `replaces`: whether the table can take back what it has.
+    `dead`: False if its dead letters did not move with it, judged by the newest window
+    that has any. `replaces`: whether the table can replace a committed window.
     """
 
     before: str | None
     table: str
-    there: bool
+    exists: bool
     windows: int
     missing: tuple[Window, ...]
     dead: bool = True
@@ -40,7 +41,7 @@ class Rebind(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> list[str]:
-        """Sentences for people."""
+        """The consequences as sentences."""
         moved = (
             []
             if self.before == self.table
@@ -48,18 +49,18 @@ class Rebind(msgspec.Struct, frozen=True):
                 f"The pipeline has written to {self.before}; from now on it writes to {self.table}."
             ]
         )
-        there = (
+        table = (
             f"The table holds {_counted(self.windows)}."
-            if self.there
+            if self.exists
             else "There is no table: the next run makes it."
         )
         if not self.dead:
-            there += (
+            table += (
                 " Its dead letters did not move with it: move their table (the same path with"
                 " _dead) as well."
             )
         if not self.missing:
-            return [*moved, there]
+            return [*moved, table]
         one, last = self.missing[0].key, self.missing[-1].key
         keys = one if one == last else f"{one} to {last}"
         gone = (
@@ -73,25 +74,25 @@ class Rebind(msgspec.Struct, frozen=True):
         twice = (
             ""
             if self.replaces
-            else " If only their receipts are lost, their rows are there twice then."
+            else " If only their receipts are lost, their rows will be in the table twice."
         )
-        return [*moved, there, f"{gone} {again}{twice}"]
+        return [*moved, table, f"{gone} {again}{twice}"]
 
 
 def propose(pipeline: Pipeline) -> Rebind:
     """The rebind that would be recorded now. Writes nothing.
 
     Raises:
-        SpecError: the pipeline writes to this table already, and it holds all that the
-            ledger knows.
-        OwnerError: the table belongs to another pipeline or ledger, or holds a window
-            under another plan than the ledger.
+        SpecError: the pipeline writes to this table already, and the table has all
+            windows that the ledger has as committed.
+        OwnerError: the table belongs to another pipeline or ledger, or has a window with
+            another plan than the ledger.
     """
     return _look(pipeline)[0]
 
 
 def rebind(pipeline: Pipeline) -> Rebind:
-    """Record it.
+    """Records the rebind.
 
     Raises:
         SpecError, OwnerError: as `propose`.
@@ -114,7 +115,7 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     for window in sorted(held.keys() & copies.keys()):
         if held[window].digest != copies[window].digest:
             what = (
-                f"The table {sink.identity} holds window {window.key} under another plan than the"
+                f"The table {sink.identity} has window {window.key} with another plan than the"
                 " ledger"
             )
             raise OwnerError(
@@ -125,8 +126,8 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     missing = tuple(sorted(copies.keys() - held.keys()))
     if (before is None or sink.is_at(before)) and not missing:
         what = (
-            f"Pipeline {spec.id} writes to {sink.identity}, and the table holds all that the ledger"
-            " knows"
+            f"Pipeline {spec.id} writes to {sink.identity}, and the table has all windows that the"
+            " ledger has as committed"
         )
         raise SpecError(what, "setup", "There is nothing to rebind: just run it.")
     refused = [w for w in sorted(held) if held[w].counts.dead]

@@ -1,8 +1,9 @@
-"""A lost ledger, restored from the sink's receipts: each holds its whole plan with both
-boundaries, exactly as they were frozen.
+"""Rebuilds a lost ledger from the sink's receipts.
 
-Two receipts that meet at a label may cut it in two ways where the source was replaced:
-then the one that ends there gives the boundary, the one that starts there the opening.
+Each receipt has its whole plan with both boundaries, exactly as they were frozen. If the
+source was replaced at a label, the receipts of the windows before and after it have
+different boundaries: the first one's is the frozen boundary, the second one's the
+opening of the new source.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from windrow.ingest.source.enumerator.tiling import difference, same_source, tor
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """The rebuilt ledger: its id, how many boundaries, plans and receipts were
-    looked at, and what no receipt could say.
+    """The rebuilt ledger: its id and grid, the numbers of boundaries and windows, and notes.
+
+    A note tells what no receipt could say.
     """
 
     ledger: str
@@ -35,9 +37,7 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
 
 class Frozen(msgspec.Struct, frozen=True):
-    """What receipts know of labels: the boundaries in their order, the openings of those
-    at which the source was replaced, and notes.
-    """
+    """The boundaries in the receipts, in order, the openings of new sources, and notes."""
 
     boundaries: tuple[Boundary, ...]
     openings: dict[Label, Boundary]
@@ -45,12 +45,13 @@ class Frozen(msgspec.Struct, frozen=True):
 
 
 def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
-    """Fill the ledger from the receipts of a pipeline. Idempotent: what is there and equal stays.
+    """Fills the ledger from the receipts of a pipeline. Idempotent: equal entries stay.
 
     Raises:
         SpecError: there is no table.
-        IdentityError: the ledger holds something else, or the receipts contradict each
-            other; nothing of theirs was overwritten.
+        IdentityError: the ledger has other entries, or the receipts contradict each
+            other; no entry was overwritten.
+        OwnerError: the ledger says that the pipeline writes to another table.
     """
     bound = sink.owner()
     if bound is None:
@@ -71,7 +72,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     writes_to = ledger.bind_sink(pipeline_id, sink.identity)
     if not sink.is_at(writes_to):
         what = (
-            f"The ledger knows that pipeline {pipeline_id} writes to {writes_to}; the spec names"
+            f"By the ledger, pipeline {pipeline_id} writes to {writes_to}; by the spec, to"
             f" {sink.identity}"
         )
         raise OwnerError(
@@ -85,7 +86,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
         if ledger.freeze_plan(receipt.plan).digest != receipt.digest:
             raise _contradiction(f"its plan of window {receipt.window.key} is another one")
         ledger.record(receipt, sink.receipt_text(receipt), also_older=True)
-        # Whatever the request was, a retry of it must not make another generation.
+        # A retry of the same request must not make another generation.
         ledger.target_generation(receipt.window, receipt.request, receipt.generation)
         if isinstance(receipt.window.start, int) and receipt.generation == 0:
             ledger.assign(pipeline_id, receipt.request, receipt.window.start)
@@ -93,22 +94,26 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
 
 
 def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
-    """Up to each label at which the source was replaced, then its opening: it can only
-    be recorded at the highest label.
+    """Freezes the boundaries, and records each opening before boundaries above it.
+
+    The ledger accepts an opening only at its highest label.
     """
     stretch: list[Boundary] = []
     for boundary in frozen.boundaries:
         stretch.append(boundary)
         opening = frozen.openings.get(boundary.label)
         if opening is not None or boundary is frozen.boundaries[-1]:
-            _same(stretch, ledger.freeze(pipeline_id, stretch))
+            _refuse_different(stretch, ledger.freeze(pipeline_id, stretch))
             stretch = []
             if opening is not None:
                 known = [o for o in ledger.rebased(pipeline_id) if o.label == opening.label]
-                _same([opening], known) if known else ledger.rebase(pipeline_id, opening)
+                if known:
+                    _refuse_different([opening], known)
+                else:
+                    ledger.rebase(pipeline_id, opening)
 
 
-def _same(wanted: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:
+def _refuse_different(wanted: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:
     for one, other in zip(wanted, recorded, strict=True):
         if difference(one, other):
             raise _contradiction(
@@ -117,13 +122,10 @@ def _same(wanted: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:
 
 
 def refuse_foreign(pipeline_id: str, bound: TableOwner, receipts: Sequence[Receipt]) -> None:
-    """The table must be this pipeline's, and its receipts of the ledger and grid that
-    it is bound to.
-
-    Pure.
+    """Refuses another pipeline's table, and receipts of another ledger or grid. Pure.
 
     Raises:
-        IdentityError: naming what doesn't fit.
+        IdentityError: names the difference.
     """
     named = {bound.pipeline, *(r.window.pipeline for r in receipts)}
     if named != {pipeline_id}:
@@ -144,10 +146,10 @@ def refuse_foreign(pipeline_id: str, bound: TableOwner, receipts: Sequence[Recei
 
 
 def boundaries(receipts: Sequence[Receipt]) -> Frozen:
-    """Every boundary once, by label. Pure.
+    """Every boundary of the receipts once, by label. Pure.
 
     Raises:
-        IdentityError: if two receipts cut at one label in different ways, and no rebase
+        IdentityError: two receipts have different offsets at one label, and no rebase
             explains it.
     """
     stops = _by_label(r.plan.stop for r in receipts)
@@ -164,7 +166,7 @@ def boundaries(receipts: Sequence[Receipt]) -> Frozen:
     notes = []
     for lower, upper in pairwise(ends):
         if lower.label not in openings and not same_source(lower, upper):
-            openings[lower.label] = _doubted(lower.label, upper)
+            openings[lower.label] = _assumed_opening(lower.label, upper)
             place = f"{label_text(lower.label)} and {label_text(upper.label)}"
             notes.append(
                 f"The source was replaced somewhere between {place}; windows between them can't be"
@@ -172,7 +174,7 @@ def boundaries(receipts: Sequence[Receipt]) -> Frozen:
             )
     below = [None, *(openings.get(b.label, b) for b in ends[:-1])]
     return Frozen(
-        tuple(_begun(b, lower) for b, lower in zip(ends, below, strict=False)),
+        tuple(_with_begins(b, lower) for b, lower in zip(ends, below, strict=False)),
         openings,
         tuple(notes),
     )
@@ -187,20 +189,20 @@ def _by_label(cuts: Iterable[Boundary]) -> dict[Label, Boundary]:
     return by_label
 
 
-def _doubted(label: Label, upper: Boundary) -> Boundary:
-    """The opening where no receipt saw the label at which the source was replaced: at
-    the cuts of the first boundary after it.
+def _assumed_opening(label: Label, upper: Boundary) -> Boundary:
+    """The opening at a label that no receipt has, with the offsets of the next boundary.
 
-    As log starts, so that the window that begins here is refused for what it may have
-    lost, or is partial.
+    Its marks count as log starts, so that the window that begins here is refused for
+    messages that may be lost, or is partial.
     """
     marks = [msgspec.structs.replace(m, how="log_start") for m in upper.marks]
     return Boundary.of(label, upper.cluster_id, upper.topics, marks)
 
 
-def _begun(boundary: Boundary, lower: Boundary | None) -> Boundary:
-    """With a begin, at the cut itself, for each topic-partition that the one below
-    doesn't know, because those between them are lost.
+def _with_begins(boundary: Boundary, lower: Boundary | None) -> Boundary:
+    """Adds a begin, at the cut, for each topic-partition that the lower boundary lacks.
+
+    The boundaries between the two, which would have the real begin, are lost.
     """
     known = (
         set()

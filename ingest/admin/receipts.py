@@ -1,12 +1,10 @@
-"""The receipts of a pipeline's committed windows: read them, or restore lost ones from
-the ledger's copies.
-"""
+"""Reads the receipts of a pipeline, and restores lost ones from the ledger's copies."""
 
 from __future__ import annotations
 
 import msgspec
 
-from windrow.ingest.admin.findings import Finding, failure
+from windrow.ingest.admin.findings import Finding, exit_code, failure
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.ledger import Ledger
@@ -31,8 +29,9 @@ def read_receipts(pipeline: Pipeline) -> list[Committed]:
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """The keys of windows whose receipts are back, or would be (`dry_run`), and those
-    that the ledger can't help with.
+    """The keys of windows whose receipts were restored, and findings about the others.
+
+    With `dry_run`, the keys of those that could be restored.
     """
 
     windows: tuple[str, ...]
@@ -42,15 +41,15 @@ class Restored(msgspec.Struct, frozen=True):
     @property
     def exit_code(self) -> int:
         """1 if a receipt can't be restored."""
-        return 1 if self.failed else 0
+        return exit_code(self.failed)
 
 
 def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> Restored:
-    """Write lost receipts again, from the ledger's copies.
+    """Writes lost receipts again, from the ledger's copies.
 
-    A receipt that can be read is never touched, and only the very text that was
-    committed is written. Where a sink can't replace a window, one that it doesn't know
-    at all has lost its receipt too.
+    A readable receipt is never changed, and only the exact committed text is written. If
+    the sink can't replace a window, a window that is missing in the table has lost its
+    receipt, too.
     """
     windows = {r.window.key: r.window for r in ledger.recorded(pipeline_id)}
     audit = sink.audit()

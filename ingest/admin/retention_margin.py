@@ -1,14 +1,13 @@
-"""How long the topics still keep what is not in the table yet.
+"""The time until the topics' retention removes messages that aren't in the table yet.
 
-What decides is pure; `retention_margin` fetches.
-
-Of windows in time it is the oldest open one that counts, by the hours it begins at; of
-micro-batches the first unread message of each topic-partition, by its age.
+`of_window` and `of_unread` judge and are pure; `retention_margin` fetches their
+arguments. For windows in time, the start of the oldest open window counts; for
+micro-batches, the age of the first unread message of each topic-partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -26,8 +25,9 @@ from windrow.ingest.source.enumerator.grid import after, batch_at, is_closed, wi
 from windrow.ingest.source.enumerator.topics import discover
 
 NEAR = 4
-"""Retention is near when only a quarter of it is left, or, of windows in time, no more
-than two windows' length.
+"""Retention is near when only a quarter of it is left.
+
+For windows in time also when no more than the length of two windows is left.
 """
 
 _FIX = "Run it soon, or raise the topics' retention.ms."
@@ -38,9 +38,9 @@ _FEW = 10
 
 
 class RetentionMargin(msgspec.Struct, frozen=True):
-    """The judgement. fail: something is gone. warn: it will be soon.
+    """The judgement. fail: messages are gone; warn: they will be gone soon.
 
-    `left`: until the first unread message expires; None: never, or it is gone.
+    `left`: the time until the first unread message expires; None: never, or it is gone.
     """
 
     level: Literal["ok", "warn", "fail"]
@@ -50,10 +50,11 @@ class RetentionMargin(msgspec.Struct, frozen=True):
 
 
 def retention_margin(pipeline: Pipeline) -> RetentionMargin:
-    """How long a pipeline may still wait. Writes nothing.
+    """Judges how long a pipeline's next run may still wait. Writes nothing.
 
     Raises:
-        SpecError, RefusedError, UnreachableError: what was to be asked for gave no answer.
+        SpecError, RefusedError, UnreachableError: the ledger, the table or the cluster
+            can't be read.
     """
     grid = pipeline.spec.window
     return _of_windows(pipeline, grid) if isinstance(grid, TimeWindows) else _of_batches(pipeline)
@@ -61,14 +62,18 @@ def retention_margin(pipeline: Pipeline) -> RetentionMargin:
 
 def next_window(pipeline: Pipeline, grid: TimeWindows) -> Window:
     """The first window in time that isn't committed; it may not be over yet."""
-    committed = {
-        c.receipt.window.span[0]
-        for c in pipeline.sink.receipts()
-        if c.receipt.window.span is not None
-    }
-    return msgspec.structs.replace(
-        oldest_open(grid.start, grid.grid, committed), pipeline=pipeline.spec.id
-    )
+    windows = list(_windows_until(pipeline.spec.id, grid, pipeline.now()))
+    committed = pipeline.sink.committed(windows)
+    return next((window for window in windows if window not in committed), windows[-1])
+
+
+def _windows_until(pipeline_id: str, grid: TimeWindows, now: datetime) -> Iterator[Window]:
+    """The grid's windows, up to and including the first one that isn't over."""
+    start, over = grid.start, True
+    while over:
+        window = window_at(pipeline_id, grid.grid, start)
+        yield window
+        start, over = after(grid.grid, start), is_closed(window, timedelta(0), now)
 
 
 def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
@@ -77,15 +82,16 @@ def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
     if not is_closed(oldest, timedelta(0), now):
         return RetentionMargin("ok", "every window that is over is committed")
     start = pipeline.ledger.start(spec.id, oldest.start)
-    topics, gone = _held(pipeline, start)
+    topics, gone = _topics_and_losses(pipeline, start)
     return of_window(oldest, topics, gone, now)
 
 
-def _held(
+def _topics_and_losses(
     pipeline: Pipeline, start: Boundary | None
 ) -> tuple[Collection[TopicInfo], list[TopicPartition]]:
-    """The topics that are read, and which topic-partitions have lost what comes after a
-    boundary.
+    """The topics that are read, and the topic-partitions that have lost messages.
+
+    That is, whose log starts above the boundary.
     """
     source = pipeline.spec.source
     try:
@@ -107,14 +113,17 @@ def _held(
 def _of_batches(pipeline: Pipeline) -> RetentionMargin:
     spec = pipeline.spec
     unread = lag(
-        pipeline.broker, spec.source.origin(spec.window.grid), _reached(pipeline), pipeline.now()
+        pipeline.broker,
+        spec.source.origin(spec.window.grid),
+        _first_open_start(pipeline),
+        pipeline.now(),
     )
     names = sorted({p.topic for p in unread.partitions})
     return of_unread(unread.partitions, pipeline.broker.topics(names))
 
 
-def _reached(pipeline: Pipeline) -> Boundary | None:
-    """Where the first batch begins that isn't committed; None before the first one was cut."""
+def _first_open_start(pipeline: Pipeline) -> Boundary | None:
+    """The start of the first batch that isn't committed; None before the first one was cut."""
     spec, ledger = pipeline.spec, pipeline.ledger
     newest = ledger.newest(spec.id)
     if not newest:
@@ -125,31 +134,16 @@ def _reached(pipeline: Pipeline) -> Boundary | None:
     return ledger.start(spec.id, number)
 
 
-def oldest_open(start: datetime, grid: str, committed: Iterable[datetime]) -> Window:
-    """The first window from `start` on that is not among the committed starts; it may
-    not be over yet.
-
-    Pure.
-    """
-    wanted = start
-    for begun in sorted(committed):
-        if begun > wanted:
-            break
-        if begun == wanted:
-            wanted = after(grid, wanted)
-    return window_at("", grid, wanted)
-
-
 def of_window(
     oldest: Window, topics: Iterable[TopicInfo], gone: Sequence[TopicPartition], now: datetime
 ) -> RetentionMargin:
-    """Whether the topics still hold the oldest open window, and for how long. Pure.
+    """Judges whether the topics still hold the oldest open window, and how long. Pure.
 
     Args:
-        oldest: a window in time that is over.
-        topics: those that are read.
-        gone: the topic-partitions whose log begins above the window's frozen start.
-        now: the time.
+        oldest: the oldest open window, which is over.
+        topics: the topics that are read.
+        gone: the topic-partitions whose log starts above the window's frozen start.
+        now: the current time.
     """
     assert oldest.span is not None
     start, end = oldest.span
@@ -178,17 +172,17 @@ def of_window(
         return RetentionMargin(
             "warn", f"{window} begins to expire in {topic} in {_hours(left)}", _FIX_START, left
         )
-    return RetentionMargin("ok", f"{window} is there for {_hours(left)} more", left=left)
+    return RetentionMargin("ok", f"{window} is kept for {_hours(left)} more", left=left)
 
 
 def of_unread(
     partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo]
 ) -> RetentionMargin:
-    """Whether the topics still hold what no micro-batch has read, and for how long. Pure.
+    """Judges whether the topics still hold all unread messages, and how long. Pure.
 
     Args:
         partitions: the lag behind the last committed batch.
-        topics: what the cluster says of them, by name.
+        topics: the cluster's answer about the topics, by name.
     """
     parts = list(partitions)
     gone = [TopicPartition(p.topic, p.partition) for p in parts if p.lost]
@@ -201,30 +195,20 @@ def of_unread(
     waiting = [p for p in parts if p.records]
     if not waiting:
         return RetentionMargin("ok", "nothing is unread")
-    lives = [(_life(p, topics[p.topic].retention_ms), p) for p in waiting if p.topic in topics]
-    ends = [
-        (left, share, p)
-        for (left, share), p in ((life, p) for life, p in lives if life is not None)
+    expiring = [
+        (timedelta(milliseconds=kept) - timedelta(seconds=p.seconds), kept, p)
+        for p in waiting
+        if p.topic in topics and (kept := topics[p.topic].retention_ms) is not None
     ]
-    if not ends:
-        return RetentionMargin("ok", "what is unread does not expire by time")
-    left, share, first = min(ends, key=lambda e: e[0])
+    if not expiring:
+        return RetentionMargin("ok", "the unread messages do not expire by time")
+    left, kept, first = min(expiring, key=lambda e: e[0])
     place = f"the first unread message, in {first.topic}[{first.partition}]@{first.start},"
     if left < timedelta(0):
         return RetentionMargin("warn", f"{place} is older than its topic's retention", _FIX, left)
-    if share * NEAR < 1:
+    if left * NEAR < timedelta(milliseconds=max(kept, 1)):
         return RetentionMargin("warn", f"{place} expires in {_hours(left)}", _FIX, left)
-    return RetentionMargin("ok", f"{place} is there for {_hours(left)} more", left=left)
-
-
-def _life(part: PartitionLag, retention_ms: int | None) -> tuple[timedelta, float] | None:
-    """How long the first unread message is still there, and which share of the
-    retention that is.
-    """
-    if retention_ms is None:
-        return None
-    left = timedelta(milliseconds=retention_ms) - timedelta(seconds=part.seconds)
-    return left, left / timedelta(milliseconds=max(retention_ms, 1))
+    return RetentionMargin("ok", f"{place} is kept for {_hours(left)} more", left=left)
 
 
 def _named(tps: Sequence[TopicPartition]) -> str:

@@ -1,6 +1,4 @@
-"""The newest messages of some topics, within bounds: what a look at them is guessed
-from, or judged by.
-"""
+"""Samples the newest messages of topics, for `windrow infer` and its check."""
 
 from __future__ import annotations
 
@@ -19,15 +17,16 @@ from windrow.ingest.schema.messages import MESSAGES, in_calendar
 from windrow.ingest.source.enumerator.topics import discover
 
 FIRST = 20
-"""How many messages at a log's start say when it begins."""
+"""How many messages at a log's start are read for the time at which it begins."""
 
 MOST_BYTES = 16 << 20
-"""No more is sampled in all, but for the rest of one batch."""
+"""Most bytes in a sample, apart from the rest of its last batch."""
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The newest messages of each topic-partition (`MESSAGES`), of which topics, and
-    when the log begins; None: unknown.
+    """A sample: its topics, the messages (`MESSAGES`), and the time at which the log begins.
+
+    The time is None if it is unknown.
     """
 
     topics: tuple[str, ...]
@@ -37,23 +36,19 @@ class Sample(msgspec.Struct, frozen=True):
 
 def sample_topics(
     broker: Broker,
-    reader: Callable[[ReadPlan], Reader],
+    reader_of: Callable[[ReadPlan], Reader],
     selection: Selection,
     most: int,
     on_removed: OnRemoved = "fail",
 ) -> Sample:
-    """The newest messages of each topic-partition, at most so many.
+    """Reads the newest messages of each topic-partition. `most`: most messages of each.
 
     Raises:
         SpecError: there is no such topic.
         UnreachableError: the cluster doesn't answer.
     """
     discovered = discover(broker, selection, None, on_removed)
-    plan = ReadPlan(
-        discovered.cluster_id,
-        {name: info.topic_id for name, info in discovered.topics.items()},
-        "skip",
-    )
+    reader = reader_of(discovered.read_plan("skip"))
     starts, ends = broker.log_starts(discovered.tps), broker.stable_ends(discovered.tps)
     filled = [
         (tp, starts[tp], ends[tp].offset) for tp in discovered.tps if starts[tp] < ends[tp].offset
@@ -70,19 +65,20 @@ def sample_topics(
         return size >= MOST_BYTES
 
     for split in splits:
-        if not read_until(reader(plan), split, enough):
+        if not read_until(reader, split, enough):
             break
     stamps = [
-        moment
+        instant
         for tp, start, end in filled
-        if (moment := _first_moment(broker, tp, start, end)) is not None
+        if (instant := _begin_of_log(broker, tp, start, end)) is not None
     ]
     return Sample(tuple(discovered.topics), pa.concat_tables(batches), min(stamps, default=None))
 
 
-def _first_moment(broker: Broker, tp: TopicPartition, start: int, end: int) -> datetime | None:
-    """When a log begins: the earliest of its first messages' timestamps, but for those
-    a day and more before the middle one.
+def _begin_of_log(broker: Broker, tp: TopicPartition, start: int, end: int) -> datetime | None:
+    """The time at which a log begins: the earliest timestamp of its first messages.
+
+    Timestamps that are a day or more before the median are ignored.
     """
     first: list[int] = []
     for chunk in broker.stamps(tp, start, min(end, start + FIRST)):
@@ -91,5 +87,5 @@ def _first_moment(broker: Broker, tp: TopicPartition, start: int, end: int) -> d
     known: list[datetime] = stamps.filter(in_calendar(stamps)).to_pylist()
     if not known:
         return None
-    middle = known[len(known) // 2]
-    return next(moment for moment in known if middle - moment < timedelta(days=1))
+    median = known[len(known) // 2]
+    return next(instant for instant in known if median - instant < timedelta(days=1))

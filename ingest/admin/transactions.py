@@ -1,9 +1,8 @@
-"""Windows that were begun and aren't committed, and the transactions that their runs
-may have left open.
+"""Unfinished windows of a Kafka sink, and the transactions that their runs left open.
 
-A run of such a window ends them by itself. Until it comes, readers of committed
-messages wait behind them, as long as Kafka lets a transaction stay open;
-`end_transactions` is for who can't wait, or will not run the window.
+The next run of such a window ends them by itself. Until then, `read_committed` consumers
+wait behind them, as long as Kafka lets a transaction stay open. `end_transactions` is for
+users who can't wait, or won't run the window again.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ WATCH_SECONDS = 3.0
 """How long to watch whether somebody still writes."""
 
 SEEN_SECONDS = 10.0
+"""Most seconds until consumers can read past an ended transaction."""
+
 _LOOK_SECONDS = 0.1
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The windows whose transactions were ended, under which ids, and what still holds
-    readers back.
-    """
+    """The windows whose transactions were ended, their ids, and what still blocks readers."""
 
     windows: tuple[str, ...]
     ids: tuple[str, ...]
@@ -42,8 +41,9 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def unfinished(pipeline_id: str, sink: Sink, ledger: Ledger) -> list[Plan]:
-    """The frozen plans of windows that the table doesn't hold, in order; of the newest
-    windows that the ledger knows.
+    """The frozen plans of windows that aren't committed, in order.
+
+    Only the newest windows of the ledger are searched.
     """
     labels = [boundary.label for boundary in ledger.newest(pipeline_id, NEWEST)]
     windows = [Window(pipeline_id, *pair) for pair in pairwise(labels)]
@@ -59,8 +59,8 @@ def plans_of(windows: Iterable[Window], ledger: Ledger) -> list[Plan]:
     """The frozen plans of some windows.
 
     Raises:
-        RefusedError: one has none, so no run of it has come as far as a transaction; or
-            the ledger was lost.
+        RefusedError: a window has none: no run of it has begun a transaction, or the
+            ledger was lost.
     """
     plans = {window.key: ledger.plan(window) for window in windows}
     missing = sorted(key for key, plan in plans.items() if plan is None)
@@ -77,8 +77,8 @@ def plans_of(windows: Iterable[Window], ledger: Ledger) -> list[Plan]:
     return [plan for plan in plans.values() if plan is not None]
 
 
-def to_end(held_back: Iterable[HeldBack], plans: Mapping[str, Plan]) -> set[str]:
-    """The windows that hold readers back. Pure.
+def blocking_windows(held_back: Iterable[HeldBack], plans: Mapping[str, Plan]) -> set[str]:
+    """The keys of `plans` whose windows block readers. Pure.
 
     Only the oldest transaction of each topic-partition is visible.
     """
@@ -93,40 +93,42 @@ def end_transactions(
     force: bool,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Ended:
-    """End the open transactions of these windows, and see that readers come past them;
-    one hides the next, so it looks again.
+    """Ends the open transactions of windows, and waits until readers can pass them.
 
-    Exactly once isn't at stake: a run that is alive all the same is fenced, and begins
-    its part again.
+    An open transaction hides the next one of its topic-partition, so this repeats until
+    no transaction of these windows is left. Exactly once isn't at stake: a run that is
+    still alive is fenced, and begins its part again.
 
     Args:
-        transactions: the table's.
-        pipeline_id: the pipeline's.
-        plans: of the windows.
-        force: whether to end what is still written to, too.
-        sleep: what waits.
+        transactions: the table's transactions.
+        pipeline_id: the pipeline's id.
+        plans: the plans of the windows.
+        force: also end transactions of topic-partitions that somebody still writes to.
+        sleep: waits for so many seconds.
 
     Raises:
-        RefusedError: somebody still writes to what one of these windows holds back.
+        RefusedError: somebody still writes to a topic-partition that one of these
+            windows blocks.
     """
     by_key, done, ids = {plan.window.key: plan for plan in plans}, set[str](), dict[str, None]()
     held_back = transactions.held_back()
-    if to_end(held_back, by_key) and not force:
+    if blocking_windows(held_back, by_key) and not force:
         sleep(WATCH_SECONDS)
-        _refuse_at_work(held_back, transactions.held_back(), by_key.keys())
-    while more := to_end(held_back, by_key) - done:
+        _refuse_written(held_back, transactions.held_back(), by_key.keys())
+    while more := blocking_windows(held_back, by_key) - done:
         these = transactions.ids(pipeline_id, [by_key[key] for key in sorted(more)])
         transactions.end(these)
         done, ids = done | more, ids | dict.fromkeys(these)
-        held_back = _moved(transactions, held_back, done, sleep)
+        held_back = _still_held_back(transactions, held_back, done, sleep)
     return Ended(tuple(sorted(done)), tuple(ids), tuple(held_back))
 
 
-def _refuse_at_work(
+def _refuse_written(
     before: Sequence[HeldBack], after: Sequence[HeldBack], windows: Collection[str]
 ) -> None:
-    """See that nothing came behind what these windows hold back: so a live run looks,
-    or another program that writes there.
+    """Refuses if a topic-partition that these windows block has grown.
+
+    Then a run of the window is alive, or another program writes there.
     """
     ends = {(held.topic, held.partition): held.end for held in before if held.window in windows}
     for held in after:
@@ -142,13 +144,13 @@ def _refuse_at_work(
             raise RefusedError(what, "commit", do, held.topic, held.partition, held.stable)
 
 
-def _moved(
+def _still_held_back(
     transactions: OpenTransactions,
     before: Sequence[HeldBack],
     done: Collection[str],
     sleep: Callable[[float], None],
 ) -> list[HeldBack]:
-    """What is still held back, once followers know of the ended transactions."""
+    """Waits until readers can pass the ended transactions; returns what still blocks them."""
     stuck = {held for held in before if held.window in done}
     deadline = time.monotonic() + SEEN_SECONDS
     while True:

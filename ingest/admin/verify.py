@@ -1,7 +1,7 @@
 """Compares the sink's receipts with each other, the ledger, the table's rows and the topics.
 
-Reads only. The comparisons are pure functions from values to findings; `verify` fetches
-the values.
+It only reads. The comparisons are pure functions from values to findings; `verify`
+fetches the values.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from windrow.ingest.admin.findings import (
     REPORT,
     About,
     Finding,
+    changed_table,
+    exit_code,
     failure,
-    read_again,
 )
 from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.admin.verify_keyed import compare_merged
@@ -50,7 +51,7 @@ from windrow.ingest.source.enumerator.tiling import between, same_source, torn
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """The result: how many windows and rows were compared, and the findings."""
+    """The result: the numbers of compared windows and rows, and the findings."""
 
     windows: int
     rows: int
@@ -58,9 +59,8 @@ class Verified(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if anything is wrong, 3 if something could not be looked at, else 0."""
-        levels = {f.level for f in self.findings}
-        return 1 if "wrong" in levels else 3 if "unchecked" in levels else 0
+        """1 if anything is wrong, 3 if something couldn't be checked, else 0."""
+        return exit_code(self.findings)
 
 
 def verify(
@@ -75,49 +75,53 @@ def verify(
     dead_topic: str | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Verified:
-    """All comparisons of one pipeline.
+    """Makes all comparisons of one pipeline.
 
-    What can't be reached is a finding; the other comparisons go on.
+    If something can't be reached, that is a finding, and the other comparisons go on. A
+    table in which rows replace each other is compared with the sum over its receipts.
 
-    `on_removed`: what the source says of topics that are gone; "drop" makes them
-    information. `deep`: whether all rows and dead letters are to be read back and
-    compared value by value. `dead_topic`: where dead letters are to be published. A
-    table in which rows replace each other is held against the sum over its receipts.
+    `on_removed`: with "drop", topics that are gone are information only. `deep`: also
+    read all rows and dead letters, and compare their values with the checksums.
+    `dead_topic`: the topic in which dead letters must be published.
     """
     audit = sink.audit()
     try:
-        found = list(audit.receipts())
+        all_receipts = list(audit.receipts())
     except RefusedError as error:
         return Verified(0, 0, (failure(error, "receipts"),))
-    unread = {u.key: u for u in found if isinstance(u, Unreadable)}
+    unread = {u.key: u for u in all_receipts if isinstance(u, Unreadable)}
     committed = sorted(
-        (c for c in found if isinstance(c, Committed)), key=lambda c: c.receipt.window
+        (c for c in all_receipts if isinstance(c, Committed)), key=lambda c: c.receipt.window
     )
     receipts = [c.receipt for c in committed if c.receipt.window.pipeline == pipeline]
     findings = [Finding("wrong", "receipts", u.what, u.do, u.key) for u in unread.values()]
-    by_ledger = _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
+    by_ledger = _findings_of(
+        "ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger)
+    )
     # the comparison with the ledger has reported them
     lost = (
         () if sink.capabilities.replaces else [f.window for f in by_ledger if f.window is not None]
     )
     findings += [*compare_receipts(receipts), *tiles(receipts, {*unread, *lost}), *by_ledger]
     if audit.keyed is None:
-        findings += _reached(
+        findings += _findings_of(
             "table",
             lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()),
         )
-        findings += _each("table", receipts, lambda r: _compare_held(r, audit, sink.capabilities))
+        findings += _per_window(
+            "table", receipts, lambda r: _compare_held(r, audit, sink.capabilities)
+        )
     else:
         findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
-    findings += _each(
+    findings += _per_window(
         "table",
         receipts,
         lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt), sink.capabilities),
     )
     if dead_topic is not None:
-        findings += _each("table", receipts, partial(_unpublished, dead_letters, dead_topic))
+        findings += _per_window("table", receipts, partial(_unpublished, dead_letters, dead_topic))
     findings += compare_contents(receipts, audit, dead_letters, sink.capabilities) if deep else []
-    findings += _reached(
+    findings += _findings_of(
         "topic", lambda: against_topics(pipeline, receipts, ledger, broker, on_removed, sleep)
     )
     return Verified(len(receipts), sum(map(_rows, receipts)), tuple(findings))
@@ -129,43 +133,44 @@ def _rows(receipt: Receipt) -> int:
     return merged.rows_added - merged.rows_removed if merged is not None else receipt.counts.rows
 
 
-def _reached(
-    about: About, look: Callable[[], list[Finding]], window: str | None = None
+def _findings_of(
+    about: About, compare: Callable[[], list[Finding]], window: str | None = None
 ) -> list[Finding]:
+    """The findings of a comparison; its error is a finding, too."""
     try:
-        return look()
-    except UnreachableError as error:  # no window's own: the next one wouldn't answer either
+        return compare()
+    except UnreachableError as error:  # not this window's error: the next one has it, too
         return [failure(error, about)]
     except RefusedError as error:
         return [failure(error, about, window)]
 
 
-def _each(
-    about: About, receipts: Iterable[Receipt], look: Callable[[Receipt], list[Finding]]
+def _per_window(
+    about: About, receipts: Iterable[Receipt], compare: Callable[[Receipt], list[Finding]]
 ) -> list[Finding]:
-    """Window by window, up to the first one that nothing answers about."""
+    """Compares window by window, until something can't be reached."""
     findings: list[Finding] = []
     for receipt in receipts:
-        findings += _reached(about, partial(look, receipt), receipt.window.key)
+        findings += _findings_of(about, partial(compare, receipt), receipt.window.key)
         if findings and findings[-1].level == "unchecked":
             break
     return findings
 
 
 def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
-    """Each receipt in itself, and no offset under two windows. Pure."""
+    """Checks the counts of each receipt, and that no offset is in two windows. Pure."""
     findings = [f for r in receipts for f in (*_one_receipt(r), *_partial(r))]
     ranges = sorted((c, r.window.key) for r in receipts for c in covered(r.plan))
     for (left, one), (right, two) in pairwise(ranges):
         if left.overlaps(right):
             place = f"partition {left.partition} of topic {left.topic_id}"
-            what = f"offset {right.start} of {place} is under two windows: {one} and {two}"
+            what = f"offset {right.start} of {place} is in two windows: {one} and {two}"
             findings.append(
                 Finding(
                     "wrong",
                     "receipts",
                     what,
-                    "Replay neither before it is known which of them holds the rows.",
+                    "Replay neither of them before you know which one has the rows.",
                     two,
                 )
             )
@@ -187,21 +192,12 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     if planned != counted:
         problems.append("its splits are not those of its plan")
     problems += uncovered(receipt.plan)
-    return [
-        Finding(
-            "wrong",
-            "receipts",
-            p,
-            REPORT,
-            receipt.window.key,
-        )
-        for p in problems
-    ]
+    return [Finding("wrong", "receipts", p, REPORT, receipt.window.key) for p in problems]
 
 
 def _partial(receipt: Receipt) -> list[Finding]:
-    """What a window lost that was committed under `on_loss: skip`."""
-    do = "Nothing can bring it back; the rest of the window is whole."
+    """The losses of a window that was committed with `on_loss: skip`."""
+    do = "These messages can't be read any more; the rest of the window is complete."
     return [
         Finding("info", "receipts", f"the window is partial: {lost}", do, receipt.window.key)
         for lost in receipt.partial
@@ -209,11 +205,7 @@ def _partial(receipt: Receipt) -> list[Finding]:
 
 
 def uncovered(plan: Plan) -> list[str]:
-    """Where a plan's splits don't tile the offsets between its boundaries, one sentence
-    per topic-partition.
-
-    Pure.
-    """
+    """Describes the topic-partitions whose splits don't tile the boundaries' offsets. Pure."""
     splits: dict[TopicPartition, list[Split]] = defaultdict(list)
     for split in sorted(plan.splits):
         splits[split.tp].append(split)
@@ -222,7 +214,7 @@ def uncovered(plan: Plan) -> list[str]:
     except ValueError as error:
         return [str(error)]
     problems = [
-        f"{tp} is read, and its boundary doesn't know it" for tp in splits if tp not in wanted
+        f"{tp} is read, and is missing in its boundary" for tp in splits if tp not in wanted
     ]
     for tp, (low, high) in wanted.items():
         edges = [low.offset, *(o for s in splits[tp] for o in (s.start, s.stop)), high.offset]
@@ -235,21 +227,21 @@ def uncovered(plan: Plan) -> list[str]:
 
 
 def tiles(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Finding]:
-    """Gaps between committed windows, and neighbours that don't share their boundary.
+    """Finds gaps between committed windows, and neighbours with different boundaries.
 
-    Pure; receipts in window order.
+    Pure. The receipts must be in window order.
 
     `unread`: keys of committed windows whose receipts can't be read; a gap with one of
     them in it is not reported.
     """
     first = receipts[0].window.start if receipts else 0
-    findings = _absent(0, first, unread) if isinstance(first, int) and first > 0 else []
+    findings = _gap(0, first, unread) if isinstance(first, int) and first > 0 else []
     return findings + [
-        f for left, right in pairwise(receipts) for f in _meeting(left, right, unread)
+        f for left, right in pairwise(receipts) for f in _between(left, right, unread)
     ]
 
 
-def _meeting(left: Receipt, right: Receipt, unread: Collection[str]) -> list[Finding]:
+def _between(left: Receipt, right: Receipt, unread: Collection[str]) -> list[Finding]:
     stop, start = left.plan.stop, right.plan.start
     if is_later(stop.label, start.label):
         what = f"windows {left.window.key} and {right.window.key} overlap in time"
@@ -258,7 +250,7 @@ def _meeting(left: Receipt, right: Receipt, unread: Collection[str]) -> list[Fin
         ]
     replaced = [] if same_source(stop, start) else [_replaced(stop, start)]
     if stop.label != start.label:
-        return [*_absent(stop.label, start.label, unread), *replaced]
+        return [*_gap(stop.label, start.label, unread), *replaced]
     unlike = torn(stop, start)
     if unlike:
         what = f"the end of window {left.window.key} is not the start of the next: {unlike}"
@@ -267,24 +259,26 @@ def _meeting(left: Receipt, right: Receipt, unread: Collection[str]) -> list[Fin
                 "wrong",
                 "windows",
                 what,
-                "Messages between them are lost or twice.",
+                "Messages between them are lost, or in the table twice.",
                 right.window.key,
             )
         ]
     return replaced
 
 
-def _absent(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
-    """Windows in time may be left out; of micro-batches each is committed before the
-    next one is cut.
+def _gap(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
+    """The finding of a gap between two labels.
+
+    Windows in time may be left out. A micro-batch is committed before the next one is
+    cut, so a gap between micro-batches is wrong.
     """
     if any(label_text(start) <= key < label_text(end) for key in unread):
         return []
     what = f"not committed: {label_text(start)} / {label_text(end)}"
     if isinstance(start, int):
         do = (
-            "Later micro-batches are there, so their commits got lost. Was the table restored from"
-            " a backup? Run them by their numbers."
+            "Later micro-batches are committed, so these commits were lost. Was the table restored"
+            " from a backup? Run them by their numbers."
         )
         return [Finding("wrong", "windows", what, do)]
     return [Finding("info", "windows", what, "Run them if they are wanted.")]
@@ -305,7 +299,7 @@ def _replaced(stop: Boundary, start: Boundary) -> Finding:
 
 
 def _foreign(known: Collection[str], filled: Collection[str]) -> list[Finding]:
-    do = "Something else wrote to the table. Only rows of committed windows are windrow's."
+    do = "Another program wrote to the table. Only rows of committed windows are windrow's."
     strange = sorted(set(filled) - set(known))
     return [
         Finding("wrong", "table", "the table holds rows of a window without a receipt", do, key)
@@ -327,23 +321,23 @@ def compare_rows(
     *,
     replaced: bool = False,
 ) -> list[Finding]:
-    """The rows of one window against its receipt, per topic-partition.
+    """Compares the rows of one window with its receipt, per topic-partition. Pure.
 
-    Pure. `replaced`: whether those may be gone that were replaced.
+    `replaced`: whether rows may be gone because later ones replaced them.
     """
     by_tp = {TopicPartition(h.topic, h.partition): h for h in rows}
     wanted, messages = Counter[TopicPartition](), Counter[TopicPartition]()
     for s in receipt.splits:
-        # where both stay, each of them is a row
+        # a table of changes keeps both as rows; others have no deletes
         wanted[TopicPartition(s.topic, s.partition)] += s.rows + s.deletes
         messages[TopicPartition(s.topic, s.partition)] += s.valid
     problems, allowed = list[str](), list[str]()
     for tp in sorted({*by_tp, *wanted}):
         has = by_tp.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
-        unlike = _unlike(tp, has, wanted[tp], messages[tp])
+        different = _differences(tp, has, wanted[tp], messages[tp])
         lost = has.rows < wanted[tp] or has.offsets < messages[tp]
         gone = replaced and has.rows < wanted[tp]
-        (allowed if capabilities.allows(lost=lost) or gone else problems).extend(unlike)
+        (allowed if capabilities.allows(lost=lost) or gone else problems).extend(different)
         splits = [s for s in receipt.plan.splits if s.tp == tp]
         if (
             has.rows
@@ -356,20 +350,19 @@ def compare_rows(
             problems.append(
                 f"{tp}: offsets {has.lowest} to {has.highest} lie outside the receipt's range"
             )
-    do = f"The table was changed by something else. {read_again(receipt.window.key, capabilities)}"
     key, may = receipt.window.key, COMPACTED if replaced else ALLOWED
     return [
-        *(Finding("wrong", "table", p, do, key) for p in problems),
+        *(Finding("wrong", "table", p, changed_table(key, capabilities), key) for p in problems),
         *(Finding("info", "table", p, may, key) for p in allowed),
     ]
 
 
-def _unlike(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iterator[str]:
-    """How a table's rows of a topic-partition differ from the receipt's rows and messages."""
+def _differences(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iterator[str]:
+    """Describes how a table's rows of a topic-partition differ from the receipt's counts."""
     if has.rows != rows:
         yield f"{tp}: {has.rows} rows in the table, {rows} in the receipt"
     if rows == messages and has.rows != has.offsets:
-        yield f"{tp}: {has.rows - has.offsets} rows have an offset that is there already"
+        yield f"{tp}: {has.rows - has.offsets} rows have the same offset as another row"
     elif messages not in {rows, has.offsets}:
         yield f"{tp}: rows of {has.offsets} messages in the table, of {messages} in the receipt"
 
@@ -377,34 +370,22 @@ def _unlike(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iter
 def compare_dead(
     receipt: Receipt, count: int, capabilities: Capabilities = EXACTLY
 ) -> list[Finding]:
-    """The dead letters of one window, of the attempt that was committed, against its receipt.
-
-    Pure.
-    """
+    """Compares the number of a window's committed dead letters with its receipt. Pure."""
     if count == receipt.counts.dead:
         return []
+    key = receipt.window.key
     what = f"{count} dead letters in their table, {receipt.counts.dead} in the receipt"
-    do = (
-        f"Their table was changed by something else. {read_again(receipt.window.key, capabilities)}"
-    )
-    return [Finding("wrong", "table", what, do, receipt.window.key)]
+    return [Finding("wrong", "table", what, changed_table(key, capabilities), key)]
 
 
 def _unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:
-    """Windows whose run died after its commit, or that are older than the setting of the
-    topic.
+    """The finding of a window whose dead letters may not be in their topic.
+
+    Its run died after the commit, or the window is older than the setting of the topic.
     """
     if not is_unpublished(store, receipt):
         return []
     key = receipt.window.key
     what = f"its dead letters are not known to be in the topic {topic}"
-    return [
-        Finding(
-            "wrong",
-            "table",
-            what,
-            f"windrow dead publish SPEC --window {key} publishes them, as the next run of it"
-            " would.",
-            key,
-        )
-    ]
+    do = f"windrow dead publish SPEC --window {key} publishes them, as the next run of it would."
+    return [Finding("wrong", "table", what, do, key)]

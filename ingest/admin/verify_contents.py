@@ -1,12 +1,13 @@
-"""Compares every row and dead letter of a table with the checksums of its receipts.
+"""Compares all rows and dead letters of a table with the checksums of its receipts.
 
-Reads only.
+It only reads.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import msgspec
@@ -20,6 +21,7 @@ from windrow.ingest.admin.findings import (
     COMPACTED,
     EXACTLY,
     Finding,
+    changed_table,
     failure,
     read_again,
 )
@@ -35,8 +37,9 @@ Kind = Literal["rows", "dead letters", "messages"]
 
 
 class Summed(msgspec.Struct, frozen=True):
-    """The rows that were read back: per split the number of rows and their checksum, and how many
-    rows lie in none of them.
+    """Sums of rows that were read back.
+
+    The number and the checksum of each split's rows, and the number of rows in no split.
     """
 
     counts: tuple[int, ...]
@@ -50,11 +53,10 @@ def compare_contents(
     dead_letters: DeadLetters,
     capabilities: Capabilities = EXACTLY,
 ) -> list[Finding]:
-    """Each window's rows and dead letters against its receipt, split by split; one batch
-    of one window at a time.
+    """Compares each window's rows and dead letters with its receipt, split by split.
 
-    Of a table whose rows replace each other only the dead letters: its rows belong to
-    no single window.
+    Holds one batch of one window at a time. If rows of the table replace each other, only
+    the dead letters are compared, because a row belongs to no single window.
     """
     findings = []
     for receipt in receipts:
@@ -85,7 +87,7 @@ def _compare_rows(receipt: Receipt, audit: Audit, capabilities: Capabilities) ->
             wrong, allowed = differences(
                 receipt, "messages", back, capabilities, noted=published.noted, replaced=replaced
             )
-            do = "Something else wrote under the window's headers, or it is a bug."
+            do = "Another program wrote with the window's headers, or it is a bug."
             findings = [Finding("wrong", "table", what, do, window.key) for what in wrong]
     except (RefusedError, UnreachableError) as error:
         return [_unreadable(receipt, "rows", error, capabilities)]
@@ -95,7 +97,7 @@ def _compare_rows(receipt: Receipt, audit: Audit, capabilities: Capabilities) ->
 
 def _changed(receipt: Receipt, wrong: Iterable[str], capabilities: Capabilities) -> list[Finding]:
     key = receipt.window.key
-    do = f"Something changed the table. {read_again(key, capabilities)}"
+    do = changed_table(key, capabilities)
     return [Finding("wrong", "table", what, do, key) for what in wrong]
 
 
@@ -122,12 +124,13 @@ def differences(
     noted: Mapping[tuple[str, int, int], str] | None = None,
     replaced: bool = False,
 ) -> tuple[list[str], list[str]]:
-    """Where what was read back is not what was committed, one sentence per split: what
-    is wrong, and what the sink allows. Pure.
+    """Describes the differences between read and committed rows, one sentence per split.
 
-    A split whose number of rows is wrong isn't compared any further: its checksum is
-    that of all its rows. `noted`: of published messages, the checksums noted at that
-    time. `replaced`: whether messages that later ones replaced may be gone.
+    Returns wrong ones, and those that the sink allows. Pure. If the number of a split's
+    rows is wrong, its checksum isn't compared, because it is the sum of all its rows.
+
+    `noted`: the checksums of published messages, noted when they were published.
+    `replaced`: whether messages may be gone because later ones replaced them.
     """
     problems, allowed = list[str](), list[str]()
     for split, count, checksum in zip(
@@ -149,7 +152,7 @@ def differences(
                 f" committed {known})"
             )
     if read_back.outside:
-        problems.append(f"{read_back.outside} {kind} lie in none of its splits")
+        problems.append(f"{read_back.outside} {kind} are in none of its splits")
     return problems, allowed
 
 
@@ -179,17 +182,16 @@ def summed(
     names: Mapping[str, str],
     attempt: str | None = None,
 ) -> Summed:
-    """Counts and sums up rows by the split that holds their offset; of dead letters,
-    those of one attempt.
+    """Counts rows and sums their hashes, by the split that has their offset.
 
-    Pure; holds one batch.
+    Pure. Holds one batch at a time. `attempt`: only dead letters of this attempt.
 
     Raises:
-        RefusedError: a batch has no such columns, or holds types that no table of windrow has.
+        RefusedError: a batch lacks a column, or has a type that windrow doesn't write.
     """
     sums = _Sums(splits)
     for batch in batches:
-        try:
+        with other_columns_refused():
             where = sums.places.of(
                 *(batch.column(names[name]) for name in ("topic", "partition", "offset"))
             )
@@ -198,11 +200,22 @@ def summed(
                 mine = pc.equal(batch.column("attempt").cast(pa.string()), attempt).fill_null(False)
                 chosen = mine.to_numpy(zero_copy_only=False)
                 where, hashes = where[chosen], hashes[chosen]
-        except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            what = f"a file has other columns than windrow wrote ({type(error).__name__})"
-            raise RefusedError(what, "commit", "Restore the file from a backup.") from error
         sums.add(where, hashes)
     return sums.summed
+
+
+@contextmanager
+def other_columns_refused() -> Iterator[None]:
+    """Refuses a file whose columns or types are not those that windrow wrote.
+
+    Raises:
+        RefusedError: the block failed with an error of Arrow's about columns or types.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        what = f"a file has other columns than windrow wrote ({type(error).__name__})"
+        raise RefusedError(what, "commit", "Restore the file from a backup.") from error
 
 
 class _Sums:
@@ -216,7 +229,7 @@ class _Sums:
         )
 
     def add(self, where: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
-        """Add rows: of each the number of its split, and its hash."""
+        """Adds rows, each by the number of its split and its hash."""
         np.add.at(self._sums, where, hashes)
         np.add.at(self._counts, where, 1)
 
@@ -231,9 +244,9 @@ class _Sums:
 
 
 class Places:
-    """Finds the split that holds an offset of a topic-partition.
+    """Finds the split that has an offset of a topic-partition.
 
-    `nowhere`: the number that stands for no split.
+    `nowhere`: the number that means no split.
     """
 
     def __init__(self, splits: Sequence[SplitCounts]) -> None:

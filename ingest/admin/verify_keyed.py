@@ -1,6 +1,6 @@
 """Compares a table whose rows replace each other with the sum of its receipts.
 
-Reads only.
+It only reads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.ingest.admin.findings import REPORT, Finding, failure
-from windrow.ingest.admin.verify_contents import Places
+from windrow.ingest.admin.verify_contents import Places, other_columns_refused
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.receipt import Changed, Receipt
 from windrow.ingest.ports.sink import Audit, KeyedAudit
@@ -20,15 +20,13 @@ from windrow.ingest.schema.checksum import row_hashes, text, total
 
 _AGAIN = "Restore the table from a backup, or begin a new one and run all windows."
 _TOMBSTONES = (
-    "Something changed them. Until they are as they were, an older window may bring back keys that"
-    f" newer ones took out. {_AGAIN}"
+    "Another program changed them. Until they are restored, an older window may bring back keys"
+    f" that newer ones deleted. {_AGAIN}"
 )
 
 
 class ReadBack(msgspec.Struct, frozen=True):
-    """The rows that were read: their number and checksum, and how many lie in no split of
-    their window.
-    """
+    """Sums of rows that were read: number, checksum, and how many are in no split."""
 
     rows: int
     checksum: str
@@ -38,14 +36,14 @@ class ReadBack(msgspec.Struct, frozen=True):
 def compare_merged(
     receipts: Sequence[Receipt], audit: Audit, keyed: KeyedAudit, *, deep: bool, whole: bool
 ) -> list[Finding]:
-    """The table against the sum over its receipts, and its tombstones.
+    """Compares the table's rows and tombstones with the sums over its receipts.
 
     Args:
-        receipts: of all windows whose receipts can be read.
-        audit: the table's.
-        keyed: the same, for what only a table with a primary key answers.
-        deep: whether to read all rows back and sum them up.
-        whole: whether these are all receipts; else there is no sum to compare with.
+        receipts: all receipts that can be read.
+        audit: the table's audit.
+        keyed: the same, with the questions that only a table with a primary key answers.
+        deep: whether to read all rows, and compare their checksum.
+        whole: whether these are all receipts; otherwise there is no sum to compare with.
     """
     findings = [
         failure(error, "table", receipt.window.key)
@@ -71,7 +69,7 @@ def compare_merged(
 def differences(
     receipts: Sequence[Receipt], rows: int, read_back: ReadBack | None
 ) -> list[Finding]:
-    """Where the rows are not the sum of what their windows added and removed. Pure."""
+    """Compares the rows with the sum of what the windows added and removed. Pure."""
     merged = [r.merged for r in receipts if r.merged is not None]
     without = [r.window.key for r in receipts if r.merged is None]
     if without:
@@ -96,19 +94,16 @@ def differences(
             )
         if read_back.outside:
             problems.append(
-                f"{read_back.outside} rows lie in none of the splits of the window that they name"
+                f"{read_back.outside} rows are in none of the splits of the window that they name"
             )
     return [
-        Finding("wrong", "table", problem, f"Something changed the table. {_AGAIN}")
+        Finding("wrong", "table", problem, f"Another program changed the table. {_AGAIN}")
         for problem in problems
     ]
 
 
 def tombstone_differences(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
-    """Where the tombstones are not the sum of what their windows deleted.
-
-    Pure.
-    """
+    """Compares the tombstones with the sum of what the windows deleted. Pure."""
     merged = [r.merged for r in receipts if r.merged is not None]
     wanted, wanted_sum = _sum([m.buried for m in merged if m.buried is not None])
     problems = []
@@ -121,14 +116,14 @@ def tombstone_differences(receipts: Sequence[Receipt], read_back: ReadBack) -> l
         )
     if read_back.outside:
         problems.append(
-            f"{read_back.outside} tombstones are of a message that lies in no split of the window"
+            f"{read_back.outside} tombstones are of a message that is in no split of the window"
             " that they name"
         )
     return [Finding("wrong", "table", problem, _TOMBSTONES) for problem in problems]
 
 
 def _sum(changed: Sequence[Changed]) -> tuple[int, str]:
-    """The number of rows that there must be, and their checksum."""
+    """The expected number of rows, and their checksum."""
     checksum = sum(int(c.added, 16) - int(c.removed, 16) for c in changed)
     return sum(c.rows_added - c.rows_removed for c in changed), text(checksum)
 
@@ -136,22 +131,19 @@ def _sum(changed: Sequence[Changed]) -> tuple[int, str]:
 def summed(
     receipts: Sequence[Receipt], batches: Iterable[pa.RecordBatch], names: Mapping[str, str]
 ) -> ReadBack:
-    """Counts and sums up all rows. Pure; holds one batch.
+    """Counts all rows and sums their hashes. Pure. Holds one batch at a time.
 
     Raises:
-        RefusedError: a batch has no such columns, or holds types that no table of windrow has.
+        RefusedError: a batch lacks a column, or has a type that windrow doesn't write.
     """
     places = {receipt.window.key: Places(receipt.splits) for receipt in receipts}
     rows = checksum = outside = 0
     for batch in batches:
-        try:
+        with other_columns_refused():
             checksum += total(row_hashes(batch))
             windows = batch.column(names["window"]).cast(pa.string()).dictionary_encode()
             kinds = {"topic": pa.string(), "partition": pa.int64(), "offset": pa.int64()}
             coordinates = [batch.column(names[name]).cast(kind) for name, kind in kinds.items()]
-        except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            what = f"a file has other columns than windrow wrote ({type(error).__name__})"
-            raise RefusedError(what, "commit", "Restore the file from a backup.") from error
         rows += batch.num_rows
         numbers = windows.indices.fill_null(-1).to_numpy()
         for number in np.unique(numbers).tolist():

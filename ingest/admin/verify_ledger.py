@@ -18,8 +18,8 @@ from windrow.ingest.source.enumerator.tiling import difference
 REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """What a ledger holds about one committed window."""
+class LedgerEntries(msgspec.Struct, frozen=True):
+    """The ledger's entries about one committed window; None for a missing one."""
 
     start: Boundary | None
     stop: Boundary | None
@@ -34,7 +34,7 @@ def against_ledger(
     sink: Sink,
     ledger: Ledger,
 ) -> list[Finding]:
-    """How a table's receipts and the ledger differ.
+    """Compares a table's receipts with the ledger.
 
     `unread`: keys of windows whose receipts can't be read.
     """
@@ -43,8 +43,8 @@ def against_ledger(
         error = missing_table_error(sink.identity, len(copies), absent=True)
         return [Finding("wrong", "table", error.what, error.do)]
     windows = [r.window for r in receipts]
-    kept = [
-        Kept(
+    entries = [
+        LedgerEntries(
             ledger.start(pipeline_id, w.start),
             ledger.boundary(pipeline_id, w.end),
             ledger.plan(w),
@@ -52,11 +52,12 @@ def against_ledger(
         )
         for w in windows
     ]
-    # asking for the identity would create an absent ledger; an empty one is reported anyway
-    identity = ledger.identity() if any(k != Kept(None, None, None, None) for k in kept) else None
+    # asking for the identity would create a missing ledger; an empty one is reported anyway
+    empty = LedgerEntries(None, None, None, None)
+    identity = ledger.identity() if any(e != empty for e in entries) else None
     findings = _writes_to(ledger.sink(pipeline_id), sink)
     findings += [
-        f for r, k in zip(receipts, kept, strict=True) for f in compare_ledger(r, k, identity)
+        f for r, e in zip(receipts, entries, strict=True) for f in compare_ledger(r, e, identity)
     ]
     return findings + [
         f for r in copies.values() if r.window.key not in unread for f in _only_in_ledger(r, sink)
@@ -70,7 +71,7 @@ def _writes_to(bound: str | None, sink: Sink) -> list[Finding]:
         "Set the sink of the spec back; if the table was moved there: windrow rebind SPEC shows"
         " what going on there means."
     )
-    what = f"the pipeline writes to {bound}, and the spec names {sink.identity}"
+    what = f"by the ledger, the pipeline writes to {bound}; by the spec, to {sink.identity}"
     return [Finding("wrong", "ledger", what, do)]
 
 
@@ -87,17 +88,17 @@ def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
     return [Finding("wrong", "ledger", what + planned, do, key)]
 
 
-def compare_ledger(receipt: Receipt, kept: Kept, identity: str | None) -> list[Finding]:
-    """One receipt against what the ledger holds of its window. Pure.
+def compare_ledger(receipt: Receipt, entries: LedgerEntries, identity: str | None) -> list[Finding]:
+    """Compares one receipt with the ledger's entries about its window. Pure.
 
-    `identity`: the ledger's; None: not compared.
+    `identity`: the ledger's id; None: it isn't compared.
     """
     problems: list[tuple[Level, str]] = []
     if identity is not None and receipt.ledger != identity:
         problems.append(("wrong", f"committed by ledger {receipt.ledger}, this one is {identity}"))
     for name, frozen, used in (
-        ("start", kept.start, receipt.plan.start),
-        ("end", kept.stop, receipt.plan.stop),
+        ("start", entries.start, receipt.plan.start),
+        ("end", entries.stop, receipt.plan.stop),
     ):
         if frozen is None:
             problems.append(("wrong", f"the boundary at its {name} is missing in the ledger"))
@@ -108,15 +109,14 @@ def compare_ledger(receipt: Receipt, kept: Kept, identity: str | None) -> list[F
                     f"the boundary at its {name} differs in the ledger: {difference(frozen, used)}",
                 )
             )
-    if kept.plan is None or kept.plan.digest != receipt.digest:
-        problems.append(
-            ("wrong", f"its plan {'is missing' if kept.plan is None else 'differs'} in the ledger")
-        )
-    if kept.receipt is None or kept.receipt.generation < receipt.generation:
-        # A run that died after its commit leaves this behind; it harms nothing.
+    if entries.plan is None or entries.plan.digest != receipt.digest:
+        how = "is missing" if entries.plan is None else "differs"
+        problems.append(("wrong", f"its plan {how} in the ledger"))
+    if entries.receipt is None or entries.receipt.generation < receipt.generation:
+        # A run that died after its commit leaves this behind; it does no harm.
         problems.append(("info", "the ledger's copy of the receipt is missing or older"))
-    elif kept.receipt != receipt:
-        newer = kept.receipt.generation > receipt.generation
+    elif entries.receipt != receipt:
+        newer = entries.receipt.generation > receipt.generation
         problems.append(
             ("wrong", f"the ledger's copy of the receipt {'is newer' if newer else 'differs'}")
         )

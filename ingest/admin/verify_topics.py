@@ -1,6 +1,6 @@
 """Compares receipts with the cluster and topics that their windows were read from.
 
-Reads only.
+It only reads.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def against_topics(
     on_removed: OnRemoved,
     sleep: Callable[[float], None],
 ) -> list[Finding]:
-    """Whether the topics that windows were read from are still the same; all topics are
-    asked about in a few questions.
+    """Checks whether the topics are still the ones that the windows were read from.
+
+    Asks the cluster a few questions about all topics together.
     """
     current = _current(pipeline_id, receipts, ledger)
     if current is None:
@@ -53,7 +54,7 @@ def against_topics(
 
 
 def _current(pipeline: str, receipts: Sequence[Receipt], ledger: Ledger) -> Boundary | None:
-    """Where the next window begins: at the newest committed one's end, or at a rebase since."""
+    """The start of the next window: the end of the newest committed one, or a later rebase."""
     newest = receipts[-1].plan.stop if receipts else None
     try:
         openings = ledger.rebased(pipeline)
@@ -70,7 +71,7 @@ def _cut_off(
     broker: Broker,
     sleep: Callable[[float], None],
 ) -> list[Finding]:
-    """Logs that end below the pipeline's position: they were cut off."""
+    """Findings of logs that were cut off: they end below the pipeline's position."""
     same = {
         t.topic
         for t in current.topics
@@ -91,13 +92,9 @@ def compare_topic(
     starts: Mapping[TopicPartition, int],
     on_removed: OnRemoved = "fail",
 ) -> list[Finding]:
-    """Whether the receipts are of this cluster and these topics, and whether they could
-    be replayed.
+    """Checks whether receipts are of this cluster and topics, and could be replayed. Pure.
 
-    Pure.
-
-    What the pipeline left behind, by a rebase or because a topic isn't read any more,
-    is information.
+    Windows from before a rebase, or of topics that aren't read any more, are information.
     """
     findings, expired, left = [], [], []
     for receipt in receipts:
@@ -136,8 +133,9 @@ def compare_topic(
 
 
 def _lost_cluster(receipt: Receipt, cluster_id: str) -> str | None:
-    """How the cluster differs from the receipt's; a window without messages suits every
-    cluster.
+    """Describes how the cluster differs from the receipt's; None if it doesn't.
+
+    A window without messages may be of any cluster.
     """
     made_on = receipt.plan.stop.cluster_id
     return (
@@ -156,8 +154,9 @@ def _lost_topics(receipt: Receipt, topics: Mapping[str, TopicInfo]) -> set[str]:
 
 
 def _left_behind(receipt: Receipt, current: Boundary) -> set[str]:
-    """Topics of the receipt that the pipeline doesn't read any more: replaced, left out,
-    or only carried on.
+    """Topics of the receipt that the pipeline doesn't read any more.
+
+    They were replaced, left out, or removed with `source.on_removed: drop`.
     """
     ids, now = receipt.plan.stop.by_topic(), current.by_topic()
     carried = {m.topic for m in current.marks if m.how == "removed"} - {

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from rich.text import Text
 
 from windrow.ingest.cli.output import Output, stop_event
 from windrow.ingest.errors import UnreachableError
-
-if TYPE_CHECKING:
-    from windrow.ingest.registry.embedded import RegistryServer
 
 
 class Serving(msgspec.Struct):
@@ -26,17 +22,18 @@ class Serving(msgspec.Struct):
 
 
 def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool) -> None:
-    """Run the embedded Kafka until Ctrl-C or SIGTERM, if wanted with a schema registry.
+    """Runs the embedded Kafka until Ctrl-C or SIGTERM. `registry`: a schema registry, too.
 
     Raises:
-        UnreachableError: it doesn't come up, or ends by itself.
+        UnreachableError: it doesn't start, or ends by itself.
     """
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+    from windrow.ingest.registry.embedded import RegistryServer
 
     stopped = stop_event()
     with (
         EmbeddedBroker(folder, find_jars(), port) as broker,
-        _registry() if registry else nullcontext() as server,
+        RegistryServer() if registry else nullcontext() as server,
     ):
         url = None if server is None else server.url
         registry_line = (
@@ -52,17 +49,11 @@ def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool
         output.finish()
         while not stopped.wait(0.5):
             if broker.stopped():
-                return  # by somebody else, on purpose
+                return  # another process has stopped it on purpose
             if not broker.running():
                 raise UnreachableError(
                     "The broker ended by itself", "setup", f"See {folder / 'broker.log'}."
                 )
-
-
-def _registry() -> RegistryServer:
-    from windrow.ingest.registry.embedded import RegistryServer
-
-    return RegistryServer()
 
 
 def default_folder() -> Path:

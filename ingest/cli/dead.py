@@ -27,6 +27,7 @@ from windrow.ingest.admin.dead_replay import (
 )
 from windrow.ingest.admin.edit import load_edit
 from windrow.ingest.admin.files import Take, write_file
+from windrow.ingest.admin.receipts import read_receipts
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
@@ -46,7 +47,7 @@ from windrow.ingest.sinks.columns import DEAD_LETTERS
 
 
 class RefusedAttempt(msgspec.Struct, frozen=True):
-    """The newest attempt at a window that isn't committed, of which there are dead letters."""
+    """A window that isn't committed, and its newest attempt with dead letters."""
 
     window: str
     attempt: str
@@ -55,11 +56,11 @@ class RefusedAttempt(msgspec.Struct, frozen=True):
 class ShownDead(msgspec.Struct):
     """The document of `dead show`.
 
-    Keys and values, where asked for, are base64. `left_out`: whether there are more
-    beyond the limit.
+    Keys and values, with `--payload`, are base64. `left_out`: whether there are more
+    than the limit.
 
-    `refused`: of the windows asked for those that aren't committed and have dead
-    letters all the same. They are among `dead` if the window was named.
+    `refused`: windows that aren't committed and have dead letters. Their dead letters
+    are in `dead` if the window was named.
     """
 
     pipeline: str
@@ -69,9 +70,9 @@ class ShownDead(msgspec.Struct):
 
 
 class ExportedDead(msgspec.Struct):
-    """The document of `dead export`: how many dead letters the file holds.
+    """The document of `dead export`. `dead`: the number of dead letters in the file.
 
-    `refused`: as of `dead show`.
+    `refused`: as in `ShownDead`.
     """
 
     pipeline: str
@@ -81,9 +82,9 @@ class ExportedDead(msgspec.Struct):
 
 
 class DeadRequest(msgspec.Struct, frozen=True):
-    """The dead letters that a command is about, as it was typed.
+    """The dead letters that a command is about.
 
-    `attempt`: one that was refused; None: the one that counts.
+    `attempt`: a refused attempt; None: the committed one, or else the newest one.
     """
 
     window: str | None
@@ -93,11 +94,9 @@ class DeadRequest(msgspec.Struct, frozen=True):
 
 
 def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> None:
-    """Dead letters of the windows asked for, or of all committed ones that have any, to
-    the screen.
-    """
+    """Shows dead letters of the named windows, or of all committed ones."""
     spec = load_spec(path)
-    refused, batches = _asked_for(spec, asked)
+    refused, batches = _read(spec, asked)
     rows = (
         letter
         for window, batch in batches
@@ -112,9 +111,9 @@ def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> Non
 
 
 def export_dead(output: Output, path: Path, asked: DeadRequest, file: Path) -> None:
-    """Write all of them to a file. Without payload it has no columns for it."""
+    """Writes dead letters to a file, which has key, value and headers only with payload."""
     spec = load_spec(path)
-    refused, batches = _asked_for(spec, asked)
+    refused, batches = _read(spec, asked)
     schema = (
         DEAD_LETTERS
         if asked.payload
@@ -138,19 +137,19 @@ def export_dead(output: Output, path: Path, asked: DeadRequest, file: Path) -> N
     )
 
 
-def _asked_for(
+def _read(
     spec: PipelineSpec, asked: DeadRequest
 ) -> tuple[dict[str, str], Iterator[tuple[Window, pa.RecordBatch]]]:
-    """The windows asked for that aren't committed (key -> newest attempt), and the dead
-    letters, batch by batch, each with its window.
+    """The windows that aren't committed (key -> newest attempt), and the dead letters.
 
-    Of the attempt that is committed; of a window that isn't, of the newest one; or of
-    the attempt that is named.
+    Dead letters come batch by batch, each with its window. They are those of the named
+    attempt, of the window's committed one, or of its newest one if it isn't committed.
     """
     windows = None if asked.window is None else windows_named(spec, asked.window)
     sink, store = assemble.open_table(spec)
-    committed = {c.receipt.window: c.receipt for c in sink.receipts()}
-    refused = refused_attempts(sink, store, windows) if asked.attempt is None else {}
+    found = sink.receipts() if windows is None else sink.looks(windows)
+    committed = {one.receipt.window: one.receipt for one in found if one is not None}
+    refused = refused_attempts(store, committed, windows) if asked.attempt is None else {}
 
     def batches() -> Iterator[tuple[Window, pa.RecordBatch]]:
         for window in sorted(committed) if windows is None else windows:
@@ -169,7 +168,7 @@ def _attempts(refused: dict[str, str]) -> list[RefusedAttempt]:
 
 
 def no_dead(asked: DeadRequest) -> str:
-    """The sentence for none."""
+    """The sentence if there are no such dead letters."""
     kind = "".join(
         f" {name} {value}"
         for name, value in (("of stage", asked.chosen.stage), ("with reason", asked.chosen.reason))
@@ -183,8 +182,9 @@ def no_dead(asked: DeadRequest) -> str:
 
 
 class DeadReplayResults(msgspec.Struct):
-    """The document of `dead replay`: what was replayed, window by window, or with
-    `dry_run` what would be.
+    """The document of `dead replay`: the result of each window.
+
+    With `dry_run`, the result that a replay would have.
     """
 
     pipeline: str
@@ -201,11 +201,11 @@ def replay_dead(
     dry_run: bool,
     keep_going: bool,
 ) -> None:
-    """Replay dead letters of committed windows, one window after the other.
+    """Replays dead letters of committed windows, one window after the other.
 
-    What was committed before a failure stays.
+    Windows that were committed before a failure stay committed.
 
-    `keep_going`: past windows that are refused.
+    `keep_going`: go on after refused windows.
     """
     spec = load_spec(path)
     edit = None if script is None else load_edit(script)
@@ -225,7 +225,7 @@ def replay_dead(
     )
     try:
         document.windows.extend(refused_last(results, len(windows)))
-    finally:  # what was done before a failure, too
+    finally:  # after a failure, too: it shows the windows before it
         output.show(document, *_replay_lines(document))
     none = [] if document.windows else [Text(no_dead(asked))]
     output.show(document, *none, *([Text("Nothing was written (--dry-run).")] if dry_run else []))
@@ -240,22 +240,23 @@ def _replay_lines(document: DeadReplayResults) -> list[RenderableType]:
 
 
 class PublishedWindow(msgspec.Struct, frozen=True):
-    """The dead letters of a window that were published now."""
+    """A window whose dead letters were published by this command."""
 
     window: str
     letters: PublishedDeadLetters
 
 
 class PublishedDead(msgspec.Struct):
-    """The document of `dead publish`: the windows of which anything was published now."""
+    """The document of `dead publish`: the windows with newly published dead letters."""
 
     pipeline: str
     windows: list[PublishedWindow]
 
 
 def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> None:
-    """Dead letters of the committed windows that are named, or of all, one window after
-    the other; those before a failure are published.
+    """Publishes dead letters of the named committed windows, or of all.
+
+    One window after the other; those before a failure stay published.
     """
     spec = load_spec(path)
     pipeline = assemble.assemble_to_look(spec)
@@ -265,9 +266,7 @@ def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> 
             f"Pipeline {spec.id} names no topic for dead letters", "spec", "Set dead_letters.topic."
         )
     wanted = None if text is None else set(windows_named(spec, text))
-    receipts = sorted(
-        (c.receipt for c in pipeline.sink.receipts()), key=lambda receipt: receipt.window
-    )
+    receipts = [committed.receipt for committed in read_receipts(pipeline)]
     document, lines = PublishedDead(spec.id, []), list[Text]()
     output.show(document)
     done = False

@@ -1,4 +1,4 @@
-"""The commands below `windrow dead`: arguments in, exit code out, as in `ingest.cli.main`."""
+"""The arguments of the commands below `windrow dead`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OfStage = Annotated[
     str | None,
     typer.Option(
         "--stage",
-        help="Only what this stage refused: key, header, value, schema or rules.",
+        help="Only those of this stage: key, header, value, schema or rules.",
         show_default=False,
     ),
 ]
 WithReason = Annotated[
     str | None,
-    typer.Option("--reason", help="Only what was refused for this reason.", show_default=False),
+    typer.Option("--reason", help="Only those with this reason.", show_default=False),
 ]
 OfAttempt = Annotated[
     str | None,
@@ -53,9 +53,7 @@ def dead_show(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show which messages were refused, and why: of committed windows, and of those
-    that are named and were refused.
-    """
+    """Show refused messages and the reasons, of committed windows or of named ones."""
     _refuse_attempt_alone(attempt, window)
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.admin.dead_letters import Chosen
@@ -83,7 +81,7 @@ def dead_export(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the same to a file, all of them."""
+    """Write refused messages and the reasons to a file."""
     _refuse_attempt_alone(attempt, window)
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.admin.dead_letters import Chosen
@@ -115,10 +113,10 @@ def dead_replay(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Take dead letters of committed windows through today's schema again,
-    exactly once, into their own windows.
+    """Add dead letters that today's schema accepts to their own windows, exactly once.
 
-    What is refused again stays as it was. A window that isn't committed is to be run instead.
+    A message that is refused again stays as it was. If a window isn't committed, run it
+    instead.
     """
     if window is None and reason is None and stage is None:
         raise typer.BadParameter("name --window, --reason or --stage")
@@ -138,16 +136,17 @@ def dead_publish(
         Literal["refuse", "publish", "skip"],
         typer.Option(
             help=(
-                "Of letters that a run died over so long ago that Kafka doesn't know: stop, write"
-                " them, or take them for there."
+                "If a run died while it published letters, too long ago to know whether they are in"
+                " the topic: refuse, publish them again, or skip them."
             )
         ),
     ] = "refuse",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Publish dead letters of committed windows that are not in their topic yet,
-    exactly once, as the next run of each would.
+    """Publish dead letters of committed windows that are not in their topic yet.
+
+    Exactly once, as the next run of each window would.
     """
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.dead import publish_dead

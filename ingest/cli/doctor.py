@@ -1,6 +1,6 @@
 """The checks of `windrow doctor`: one line each, with the fix.
 
-What decides is pure; `examine` fetches.
+The functions that judge are pure; `examine` fetches their arguments.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rich.text import Text
 from windrow.ingest import assemble
 from windrow.ingest.admin.retention_margin import next_window, retention_margin
 from windrow.ingest.cli.output import Output
+from windrow.ingest.cli.render import counted
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import (
@@ -55,8 +56,12 @@ if TYPE_CHECKING:
     from windrow.ingest.runner.spark.spark import SparkEngine
 
 
+_FEW = 3
+"""Most names of machines in a line."""
+
+
 class Check(msgspec.Struct, frozen=True):
-    """One line. `exit_code`: what the command ends with if this failed."""
+    """One line. `exit_code`: the command's exit code if this check fails."""
 
     name: str
     level: Literal["ok", "warn", "fail"]
@@ -77,16 +82,16 @@ def exit_code(checks: Iterable[Check]) -> int:
 
 
 def check_line(check: Check) -> Text:
-    """`ok    java    ...`."""
+    """A check as a line: `ok    java    ...`."""
     style = {"ok": "green", "warn": "yellow", "fail": "red"}[check.level]
     text = Text(f"{check.level:5}", style=style).append(f"{check.name:13}", style="bold")
     return text.append(f"{check.what}{f'. {check.fix}' if check.fix else ''}", style="default")
 
 
 def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Check]:
-    """All checks, each as soon as it is done; those that need a failed one are left out.
+    """Yields each check as soon as it is done; checks that need a failed one are left out.
 
-    `engine`: the Spark that tasks will run on, to check its executors too.
+    `engine`: the Spark whose executors are checked, too.
     """
     yield java(java_problem())
     yield attempt("packages", lambda: pins(metadata.requires("windrow-ingest") or [], _installed))
@@ -98,11 +103,11 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
         yield failed("spec", error)
         return
     yield Check("spec", "ok", f"{spec} is pipeline {pipeline.spec.id}")
-    found = list[Check]()
+    done = list[Check]()
     for check in _pipeline(pipeline):
-        found.append(check)
+        done.append(check)
         yield check
-    if engine is not None and not exit_code(found):
+    if engine is not None and not exit_code(done):
         yield from _executors(pipeline, engine)
 
 
@@ -119,51 +124,43 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
 
 
 def executors(surveyed: Surveyed) -> Iterator[Check]:
-    """One line for the executors that answered, and one for each problem, with its
-    machines.
-    """
+    """One line for the executors that answered, and one per problem, with its machines."""
     pythons = ", ".join(sorted({seen.python for seen in surveyed.executors}))
     who = (
-        f"{_many(len(surveyed.executors), 'executor')} on {_some(surveyed.machines)} answered, with"
-        f" {pythons}"
+        f"{counted(len(surveyed.executors), 'executor')} on {_first_few(surveyed.machines)}"
+        f" answered, with {pythons}"
     )
-    more = "" if surveyed.complete else ", and others may be there"
+    more = "" if surveyed.complete else ", and there may be others"
     read = (
-        f"{_many(surveyed.read, 'topic-partition')} tried"
+        f"{counted(surveyed.read, 'topic-partition')} tried"
         if surveyed.read
-        else "no broker tried, for there is no message yet"
+        else "no broker tried, because there is no message yet"
     )
     written = (
-        f"{_many(surveyed.written, 'place')} of the sink"
+        f"{counted(surveyed.written, 'place')} of the sink"
         if surveyed.written
         else "no place of the sink"
     )
-    what = f"{who}{more}; code and packages are as here; {read}, {written}"
+    what = f"{who}{more}; code and packages are the driver's; {read}, {written}"
     yield Check("executors", "ok" if surveyed.complete else "warn", what)
     for trouble, where in surveyed.troubles.items():
         yield Check(
             "executors",
             "fail",
-            f"on {_some(where)}: {trouble.what}",
+            f"on {_first_few(where)}: {trouble.what}",
             trouble.do,
             UnreachableError.exit_code,
         )
 
 
-def _many(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
-
-
-def _some(machines: Sequence[str], most: int = 3) -> str:
-    """The names of the first few, and how many more there are."""
-    rest = len(machines) - most
-    return ", ".join(machines[:most]) + (f" and {rest} more" if rest > 0 else "")
+def _first_few(machines: Sequence[str]) -> str:
+    """The first names, and the number of the rest."""
+    rest = len(machines) - _FEW
+    return ", ".join(machines[:_FEW]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
-    """Ledger, table and cluster are judged apart; what needs more than one of them
-    waits for those.
-    """
+    """Checks ledger, table and cluster, each by itself, then what needs several of them."""
     state = attempt("state", lambda: Check("state", "ok", f"ledger {pipeline.ledger.identity()}"))
     yield state
     sink = attempt(
@@ -205,29 +202,29 @@ def _dead_topic(topic: DeadTopic) -> Check:
 
 
 def _records(pipeline: Pipeline) -> Iterator[Check]:
-    """A line where nothing says of which record the messages are.
+    """Warns if neither the spec nor a schema says which record the messages have.
 
-    No failure: of a topic that is new there is no schema yet.
+    It is no failure, because a new topic has no schema yet.
     """
     try:
-        found = _discovered(pipeline)
+        topics = sorted(_discovered(pipeline).topics)
     except WindrowError:
-        return  # as the lines about the topics say
+        return  # the checks of the topics have reported it
     try:
-        decoder_for(pipeline, sorted(found.topics))
+        decoder_for(pipeline, topics)
     except SpecError as error:
         yield Check("records", "warn", error.what, error.do)
     except WindrowError:
-        return  # as the registry's line says
+        return  # the check of the registry has reported it
 
 
 def _registry(registry: Registry) -> Check:
-    registry.of_subject("windrow-doctor", 1)  # which needn't be there: who answers that answers
+    registry.of_subject("windrow-doctor", 1)  # it needn't exist: any answer shows that it answers
     return Check("registry", "ok", f"{registry.url} answers")
 
 
 def attempt(name: str, check: Callable[[], Check]) -> Check:
-    """A check that may meet one of windrow's errors: that is its result then."""
+    """Makes a check; an error becomes a failed one."""
     try:
         return check()
     except WindrowError as error:
@@ -240,7 +237,7 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
             "Install it: pip install windrow-ingest.",
             2,
         )
-    except Exception as error:  # reported, and no reason to leave the other checks out  # noqa: BLE001
+    except Exception as error:  # reported; the other checks go on  # noqa: BLE001
         return failed(name, BugError.of(error, "setup"))
 
 
@@ -257,18 +254,16 @@ def failed(name: str, error: WindrowError) -> Check:
 
 
 def java(problem: str | None) -> Check:
-    """Java for Spark and the embedded broker."""
+    """Checks Java, which Spark and the embedded broker need."""
     return (
-        Check("java", "ok", "found, of a version that Spark runs on")
+        Check("java", "ok", "Spark supports the installed version")
         if problem is None
         else Check("java", "fail", problem, exit_code=3)
     )
 
 
 def pins(requires: Iterable[str], installed: Callable[[str], str | None]) -> Check:
-    """Installed versions against what the distribution asks for; extras only count
-    where they were asked for.
-    """
+    """Compares installed versions with the distribution's requirements, without extras."""
     wanted = [
         r
         for r in map(Requirement, requires)
@@ -323,7 +318,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
 
 
 def _next_window(pipeline: Pipeline) -> Check:
-    """The window that a run would read next."""
+    """Checks whether the next window can be read."""
     grid = pipeline.spec.window
     if isinstance(grid, MicroBatches):
         plan = preview_next(pipeline)
@@ -344,8 +339,9 @@ def _next_window(pipeline: Pipeline) -> Check:
 
 
 def _windows(pipeline: Pipeline) -> Check:
-    """Whether table and ledger know the same windows; where one was restored from a
-    backup, they may not.
+    """Checks whether table and ledger have the same windows.
+
+    They may differ after one of them was restored from a backup.
     """
     if pipeline.spec.window.is_batch:
         refuse_restored(pipeline)
@@ -357,11 +353,12 @@ def _windows(pipeline: Pipeline) -> Check:
 def sink_check(
     table: str, bound: TableOwner | None, pipeline: str, grid: str, ledger: str | None
 ) -> Check:
-    """Whether the table is this pipeline's, on its grid, and bound to its ledger; None:
-    the ledger did not tell its name.
+    """Checks whether the table belongs to this pipeline, grid and ledger.
+
+    `ledger`: the ledger's id; None if the ledger doesn't answer.
 
     Raises:
-        GridError, OwnerError: it isn't.
+        GridError, OwnerError: the table belongs to another one.
     """
     if bound is None:
         return Check("sink", "ok", "there is no table yet; the first run makes it")
@@ -372,26 +369,27 @@ def sink_check(
         return Check(
             "sink",
             "ok",
-            f"the table is {pipeline}'s, {grid}; whether of this ledger is unknown without it",
+            f"the table is {pipeline}'s, {grid}; it is unknown whether it is of this ledger",
         )
     return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
 
 
 def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
-    """Describe and read, by doing both, for each topic: the first message of its first
-    topic-partition that has any.
+    """Checks the rights to describe and to read each topic, by doing both.
+
+    Reads one message of each topic that has any.
     """
     broker = pipeline.broker
     try:
-        found = _discovered(pipeline, ledger=ledger)
-        starts, ends = broker.log_starts(found.tps), broker.stable_ends(found.tps)
+        discovered = _discovered(pipeline, ledger=ledger)
+        tps = discovered.tps
+        starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
     except WindrowError as error:
         yield failed("rights", error)
         return
-    for topic in found.topics.values():
+    for topic in discovered.topics.values():
         filled = next(
-            (tp for tp in found.tps if tp.topic == topic.topic and starts[tp] < ends[tp].offset),
-            None,
+            (tp for tp in tps if tp.topic == topic.topic and starts[tp] < ends[tp].offset), None
         )
         yield attempt(
             "rights",
@@ -411,21 +409,13 @@ def _readable(broker: Broker, topic: TopicInfo, filled: TopicPartition | None, s
 
 
 def _retention(pipeline: Pipeline) -> Check:
-    found = retention_margin(pipeline)
-    return Check(
-        "retention",
-        found.level,
-        found.what,
-        found.do,
-        RefusedError.exit_code if found.level == "fail" else 0,
-    )
+    margin = retention_margin(pipeline)
+    code = RefusedError.exit_code if margin.level == "fail" else 0
+    return Check("retention", margin.level, margin.what, margin.do, code)
 
 
 def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = None) -> None:
-    """One line per check.
-
-    `engine`: where the pipeline's tasks are to run, if that is looked at, too.
-    """
+    """Shows one line per check. `engine`: the Spark whose executors are checked, too."""
     checks = Examined([])
     for check in examine(path, engine):
         checks.checks.append(check)
@@ -434,7 +424,7 @@ def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = N
 
 
 def rebuild_ledger(output: Output, path: Path) -> None:
-    """The ledger, restored from the receipts; its document is `Rebuilt`."""
+    """Rebuilds the ledger from the receipts; the document is `Rebuilt`."""
     from windrow.ingest.admin.rebuild import rebuild
 
     spec = load_spec(path)

@@ -23,7 +23,7 @@ from windrow.ingest.source.enumerator.grid import BATCH, after
 
 
 def begin_pipeline(output: Output, folder: Path, asked: PipelineRequest) -> None:
-    """Write a template, and say what to type next; its document is `Begun`."""
+    """Writes a template, and prints the next commands; the document is `Begun`."""
     begun = template(folder, asked, datetime.now(UTC))
     example = (
         f"Wrote {begun.spec} and {begun.schema}. The columns are an example: change both files"
@@ -33,8 +33,9 @@ def begin_pipeline(output: Output, folder: Path, asked: PipelineRequest) -> None
 
 
 def infer_pipeline(output: Output, folder: Path, asked: PipelineRequest, most: int) -> None:
-    """Write the files as the topic tells them, say how well they fit, and what to type
-    next; its document is `Inferred`.
+    """Writes files that are inferred from a topic; the document is `Inferred`.
+
+    Prints how many messages fit, and the next commands.
     """
     output.say(f"Asking {asked.cluster or asked.bootstrap} for messages of {asked.topic}")
     inferred = infer(folder, asked, most, assemble.connect, datetime.now(UTC))
@@ -42,7 +43,7 @@ def infer_pipeline(output: Output, folder: Path, asked: PipelineRequest, most: i
 
 
 def _summary(inferred: Inferred, topic: str) -> list[str]:
-    columns = "1 column" if inferred.columns == 1 else f"{inferred.columns} columns"
+    columns = render.counted(inferred.columns, "column")
     lines = [
         f"Wrote {inferred.spec} and {inferred.schema}.",
         f"{columns} of format {inferred.format}, {inferred.told_by}.",
@@ -50,7 +51,7 @@ def _summary(inferred: Inferred, topic: str) -> list[str]:
     ]
     if inferred.refused:
         refused = ", ".join(f"{n:,}: {why}" for why, n in inferred.refused)
-        lines.append(f"Refused would be {refused}; limits.max_dead_ratio says how many may be.")
+        lines.append(f"Others would be refused, {refused}; limits.max_dead_ratio bounds them.")
     return [*lines, *(f"Note: {note}." for note in inferred.notes)]
 
 
@@ -74,22 +75,21 @@ def _next(begun: Begun) -> list[str]:
 def check_topics(
     output: Output, path: Path, topic: str | None, registry: str | None, most: int
 ) -> None:
-    """The newest messages and schemas against the pipeline's model; its document is
-    `DriftReport`.
+    """Compares the newest messages and schemas with a pipeline's model.
+
+    The document is `DriftReport`.
     """
     spec = load_spec(path)
     if registry is not None and not names_schemas(spec.decode):
         raise SpecError(
-            "--registry would not be asked: no format of this pipeline's has schemas of one",
+            "--registry has no effect: no format of this pipeline has schemas in a registry",
             "spec",
             "Leave it out.",
         )
     asked = spec.stated_registry if registry is None else registry_at(registry)
     selection = narrowed(spec.source.selection(), topic)
     checked = check(assemble.assemble_to_look(spec), selection, asked, most)
-    fitting = (
-        "it can't be said how many fit" if checked.fitting is None else f"{checked.fitting:,} fit"
-    )
+    fitting = "an unknown number fits" if checked.fitting is None else f"{checked.fitting:,} fit"
     summary = f"Of {checked.sampled:,} sampled messages {fitting}. Nothing was written."
     output.show(checked, *map(render.finding_line, checked.findings), Text(summary))
     output.exit_code = checked.exit_code

@@ -1,4 +1,4 @@
-"""`windrow infer`: arguments in, exit code out, as in `ingest.cli.main`."""
+"""The arguments of `windrow infer`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PipelineId = Annotated[
 Grid = Annotated[
     str | None,
     typer.Option(
-        help="hourly, daily, a cron expression or batch (default: by what is there).",
+        help="hourly, daily, a cron expression or batch (default: by the age of the messages).",
         show_default=False,
     ),
 ]
@@ -45,7 +45,7 @@ def infer(
         Path | None,
         typer.Argument(
             metavar="[DIR]",
-            help="Where the files go; made if it isn't there (default: here).",
+            help="The folder for the files; it is made if it doesn't exist (default: this one).",
             show_default=False,
         ),
     ] = None,
@@ -53,35 +53,35 @@ def infer(
     cluster: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The cluster, as a windrow.yaml names it.", show_default=False
+            metavar="NAME", help="The cluster's name in a windrow.yaml.", show_default=False
         ),
     ] = None,
     registry: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="A schema registry, where windrow.yaml names none.",
+            help="A schema registry, if windrow.yaml names none.",
             show_default=False,
         ),
     ] = None,
     format_: Annotated[
         SampledFormat | None,
         typer.Option(
-            "--format", help="What the messages are, where they don't tell.", show_default=False
+            "--format", help="The messages' format, if it can't be inferred.", show_default=False
         ),
     ] = None,
     columns: Annotated[
         str | None,
         typer.Option(
             metavar="NAME,NAME",
-            help="With --format csv: what the fields are called, in order.",
+            help="With --format csv: the names of the fields, in order.",
             show_default=False,
         ),
     ] = None,
     table: Annotated[
         str | None,
         typer.Option(
-            metavar="DATABASE.TABLE", help="Of change data: which table's.", show_default=False
+            metavar="DATABASE.TABLE", help="For change data: the table.", show_default=False
         ),
     ] = None,
     pipeline: PipelineId = None,
@@ -93,19 +93,21 @@ def infer(
         Path | None,
         typer.Option(
             metavar="SPEC",
-            help="Write nothing: say what of a pipeline's topics doesn't fit it.",
+            help="Write nothing: check whether a pipeline's topics fit its schema.",
             show_default=False,
         ),
     ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a pipeline's files, defs.yaml and schema.py, as a topic's messages or a
-    registry's schemas tell them; overwrites nothing.
+    """Write a pipeline's files, defs.yaml and schema.py, inferred from a topic.
 
-    With --check SPEC: hold the newest messages, by the real decoder and rules, and the
-    registry's newest schemas against the pipeline's model. Exit code 1 if more messages
-    would be dead letters than its limits allow, or a column can't come from a schema.
+    Its messages or a registry's schemas tell the format and the columns; nothing is
+    overwritten.
+
+    With --check SPEC: check the newest messages, by the pipeline's decoder and rules, and
+    the registry's newest schemas. Exit code 1 if more messages would be dead letters than
+    the limits allow, or if a column can't come from a schema.
     """
     beginning = {
         "DIR": folder,
@@ -118,7 +120,7 @@ def infer(
         "--grid": grid,
     }
     if check is not None:
-        _refuse_given(beginning, "doesn't go with --check, for the spec says it")
+        _refuse_given(beginning, "doesn't go with --check, because the spec says it")
     elif topic is None:
         raise typer.BadParameter(
             "Missing argument 'TOPIC': name one, or a pipeline with --check SPEC"

@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text
 
 from windrow.ingest import assemble
-from windrow.ingest.admin.lag import Lag, lag, newest_committed
+from windrow.ingest.admin.lag import Lag, lag
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
@@ -21,12 +21,11 @@ from windrow.ingest.runner.publish import Published, publish
 class Behind(msgspec.Struct):
     """The document of `lag`.
 
-    `window`: the newest committed one, up to whose end all is in the table; null if
-    there is none yet.
+    `window`: the newest committed window; null if there is none yet.
 
-    `missing`: windows that were committed and are not in the table, for it is an older
-    copy; `missing_records`: how many offsets they have. `published`: with `--publish`,
-    what came of it; null without, and where nothing is committed.
+    `missing`: windows that were committed and are not in the table, because it is an
+    older copy; `missing_records`: how many offsets they have. `published`: the result of
+    `--publish`; null without it, or if nothing is committed.
     """
 
     pipeline: str
@@ -38,8 +37,9 @@ class Behind(msgspec.Struct):
 
 
 def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
-    """Show what is unread, by topic-partition; with `publishing`, commit the end of the
-    newest window to the consumer group.
+    """Shows the lag by topic-partition.
+
+    `publishing`: commit the end of the newest window to the consumer group.
     """
     spec = load_spec(path)
     group = spec.source.publish_group
@@ -47,7 +47,8 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         what = f"Pipeline {spec.id} names no consumer group to publish to"
         raise SpecError(what, "spec", "Set source.publish_group in the spec.")
     pipeline = assemble.assemble_to_look(spec)
-    newest = newest_committed(c.receipt for c in pipeline.sink.receipts())
+    receipts = (committed.receipt for committed in pipeline.sink.receipts())
+    newest = max(receipts, key=lambda receipt: receipt.window, default=None)
     if newest is None:
         refuse_other_table(pipeline)
     reached = None if newest is None else next_start_after(pipeline.ledger, newest)

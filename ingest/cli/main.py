@@ -1,4 +1,4 @@
-"""The command `windrow`: arguments in, exit code out.
+"""The arguments of the command `windrow`, and its exit codes.
 
     0   done, or already done            4     not yet closed
     1   data refused                     70    a bug in windrow
@@ -28,6 +28,7 @@ from windrow.ingest.cli.arguments import (
     TokenFile,
     WindowText,
     properties,
+    spark_options,
 )
 from windrow.ingest.cli.dead_commands import dead_app
 from windrow.ingest.cli.infer_command import Bootstrap, PipelineId, infer
@@ -64,30 +65,17 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _spark_properties(
-    master: str | None, conf: list[str] | None, connect: str | None, token_file: Path | None
-) -> dict[str, str]:
-    """The Spark properties that were given; refuses what would have no effect."""
-    if token_file is not None and connect is None:
-        raise typer.BadParameter("--token-file goes with --connect")
-    if connect is not None and (master is not None or conf):
-        raise typer.BadParameter(
-            "--connect excludes --master and --conf: tell them to the server, windrow spark run"
-            " --conf NAME=VALUE"
-        )
-    return properties(conf)
-
-
 @app.callback()
 def prepare(
-    version: Annotated[  # noqa: ARG001
+    version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_version, is_eager=True, help="Show the version and exit."
         ),
-    ] = False,  # its callback answers
+    ] = False,
 ) -> None:
     """Load the working directory's .env; variables that are set already stay."""
+    del version  # its callback has answered
     from dotenv import load_dotenv
 
     load_dotenv(Path.cwd() / ".env", override=False)
@@ -98,12 +86,14 @@ def init(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="[DIR]", help="Where the files go; made if it isn't there.", file_okay=False
+            metavar="[DIR]",
+            help="The folder for the files; it is made if it doesn't exist.",
+            file_okay=False,
         ),
     ] = Path(),
     bootstrap: Bootstrap = None,
     topic: Annotated[
-        str | None, typer.Option(help="The topic; nobody looks at it.", show_default=False)
+        str | None, typer.Option(help="The topic; it needn't exist yet.", show_default=False)
     ] = None,
     pipeline: PipelineId = None,
     grid: Annotated[
@@ -114,7 +104,7 @@ def init(
 ) -> None:
     """Write a template of a pipeline's files, defs.yaml and schema.py; overwrites nothing.
 
-    `infer` writes them as a topic is.
+    `infer` infers them from a topic instead.
     """
     with command_output(json=json, debug=debug) as output:
         from windrow.ingest.cli.infer import begin_pipeline
@@ -148,13 +138,15 @@ def run(
     window: NextOrWindow = None,
     drain: Annotated[
         bool,
-        typer.Option("--drain", help="Micro-batches until all that is stable now is committed."),
+        typer.Option(
+            "--drain", help="Commit micro-batches up to the stable end of the topics as it is now."
+        ),
     ] = False,
     again: Annotated[
         bool,
         typer.Option(
             "--again",
-            help="With --window: also if its receipt is lost, so that rows may be there twice.",
+            help="With --window: also if its receipt is lost, so that rows may come twice.",
         ),
     ] = False,
     keep_going: KeepGoing = False,
@@ -166,19 +158,20 @@ def run(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Commit windows, or the next micro-batch, exactly once; one that is committed
-    already is only reported.
+    """Commit windows, or the next micro-batch, exactly once.
+
+    A window that is committed already is only reported.
     """
     if drain and window:
         raise typer.BadParameter("--drain and --window exclude each other")
     if again and not window:
         raise typer.BadParameter("--again goes with --window")
-    settings = _spark_properties(master, conf, connect, token_file)
+    spark = spark_options(master, conf, connect, token_file)
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.run import run_windows
         from windrow.ingest.cli.spark import engine_at
 
-        with engine_at(master, settings, connect, token_file) as engine:
+        with engine_at(spark) as engine:
             run_windows(
                 output,
                 spec,
@@ -200,7 +193,8 @@ def replay(
         typer.Option(
             "--accept-fewer",
             help=(
-                "Replace although messages are gone since, or were edited for a dead-letter replay."
+                "Replace although messages have gone since, or were edited for a dead-letter"
+                " replay."
             ),
         ),
     ] = False,
@@ -213,16 +207,16 @@ def replay(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Replace committed windows: the same offsets again, with today's schema.
+    """Replace committed windows: read the same offsets again, with today's schema.
 
     A window that isn't committed yet is committed.
     """
-    settings = _spark_properties(master, conf, connect, token_file)
+    spark = spark_options(master, conf, connect, token_file)
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.run import replay_windows
         from windrow.ingest.cli.spark import engine_at
 
-        with engine_at(master, settings, connect, token_file) as engine:
+        with engine_at(spark) as engine:
             replay_windows(
                 output,
                 spec,
@@ -241,7 +235,7 @@ def rebase(
         str | None,
         typer.Option(
             metavar="POSITION",
-            help="Where what is new begins (default: offset 0; a new cluster needs one).",
+            help="The start of new topics (default: offset 0; required for a new cluster).",
             show_default=False,
         ),
     ] = None,
@@ -249,10 +243,9 @@ def rebase(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what going on means after a topic was made anew or the cluster replaced, and
-    with --yes record it.
+    """Show how to go on with a topic that was made anew, or a replaced cluster.
 
-    What a POSITION can be is said by: windrow peek --help
+    With --yes, record it. For the forms of a POSITION see: windrow peek --help
     """
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.rebase import rebase_pipeline
@@ -267,9 +260,7 @@ def rebind(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what going on means after the table was moved, or lost for good, and with
-    --yes record it.
-    """
+    """Show how to go on after the table was moved, or lost for good; with --yes, record it."""
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.rebase import rebind_pipeline
 
@@ -279,10 +270,12 @@ def rebind(
 @app.command()
 def peek(
     spec: Spec,
-    start: Annotated[str, typer.Option(metavar="POSITION", help="Where to begin.")] = "earliest",
+    start: Annotated[str, typer.Option(metavar="POSITION", help="The first position.")] = (
+        "earliest"
+    ),
     stop: Annotated[
         str,
-        typer.Option(metavar="POSITION", help="Where to end; what is there is not shown any more."),
+        typer.Option(metavar="POSITION", help="The position after the last message."),
     ] = "latest",
     limit: Annotated[
         int | None,
@@ -293,10 +286,10 @@ def peek(
         ),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option(help="Only this one of the pipeline's topics.", show_default=False)
+        str | None, typer.Option(help="Only this topic of the pipeline.", show_default=False)
     ] = None,
     isolation: Annotated[
-        Isolation | None, typer.Option(help="Other than the spec's.", show_default=False)
+        Isolation | None, typer.Option(help="In place of the spec's.", show_default=False)
     ] = None,
     out: Annotated[
         Path | None,
@@ -305,14 +298,15 @@ def peek(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show messages as they are in the topics, keys and values too; touches neither
-    table nor ledger.
+    """Show messages as they are in the topics, with keys and values.
+
+    Uses neither table nor ledger.
 
     A POSITION is earliest, latest, an instant (timestamp:2026-01-02T03:00:00Z or, in
-    epoch milliseconds, timestamp:1767322800000), what a consumer group has committed
+    epoch milliseconds, timestamp:1767322800000), a consumer group's committed offsets
     (committed:GROUP), or offsets of one topic
-    ('partition:0,offset:42;partition:1,offset:300'). After it ?fail, ?earliest or
-    ?latest says what if there is no answer, as in committed:GROUP?earliest
+    ('partition:0,offset:42;partition:1,offset:300'). ?fail, ?earliest or ?latest after it
+    says what to do if it has no answer, as in committed:GROUP?earliest
     """
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.peek import PeekRequest, peek_messages
@@ -325,7 +319,9 @@ def lag(
     spec: Spec,
     publish: Annotated[
         bool,
-        typer.Option("--publish", help="Tell source.publish_group where the newest window ends."),
+        typer.Option(
+            "--publish", help="Commit the newest window's end offsets to source.publish_group."
+        ),
     ] = False,
     json: Json = False,
     debug: Debug = False,
@@ -376,7 +372,7 @@ def verify(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Hold the table's receipts against ledger, rows and topics."""
+    """Compare the table's receipts with the ledger, the rows and the topics."""
     if yes and not restore_receipts:
         raise typer.BadParameter("--yes goes with --restore-receipts")
     if deep and restore_receipts:
@@ -398,7 +394,7 @@ def sweep(
         typer.Option(
             "--older-than",
             metavar="DURATION",
-            help="Only what was written longer ago than this (7d, 36h; at least 1h).",
+            help="Only files that are older than this (7d, 36h; at least 1h).",
         ),
     ] = "7d",
     yes: Annotated[bool, typer.Option("--yes", help="Remove it.")] = False,
@@ -407,10 +403,10 @@ def sweep(
 ) -> None:
     """Show the staged files that no commit names, and with --yes remove them.
 
-    Runs that died, or were refused, leave such files, which cost nothing but room. A
-    run that is still at work has them too: so give a time that is longer than any run
-    takes. One that takes longer all the same loses no row. What it has staged is given
-    up before it is removed, so its commit is refused, and its window can be run again.
+    Runs that died, or were refused, leave such files, which only take up space. A run
+    that is still going has some, too, so give a time that is longer than any run takes. A
+    run that takes longer loses no row: its commit is refused, and its window can be run
+    again.
     """
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.sweep import sweep_files
@@ -431,7 +427,7 @@ def doctor(
     cluster: Annotated[
         bool,
         typer.Option(
-            "--cluster", help="Look on every executor, too: where tasks of `run` would run."
+            "--cluster", help="Also check every executor, on which tasks of `run` would run."
         ),
     ] = False,
     master: Master = None,
@@ -441,14 +437,14 @@ def doctor(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check the machine, and with SPEC everything that the pipeline stands on."""
+    """Check this machine, and with SPEC all systems that the pipeline uses."""
     if rebuild_ledger and (spec is None or cluster):
         raise typer.BadParameter("--rebuild-ledger needs SPEC, and excludes --cluster")
     if cluster and (spec is None or (master is None and connect is None)):
         raise typer.BadParameter("--cluster needs SPEC, and --master or --connect")
     if not cluster and (master or conf or connect or token_file):
         raise typer.BadParameter("--master, --conf, --connect and --token-file go with --cluster")
-    settings = _spark_properties(master, conf, connect, token_file)
+    spark = spark_options(master, conf, connect, token_file)
     with command_output(json=json, debug=debug, spec=spec, must_exist=False) as output:
         from windrow.ingest.cli import doctor as verb
 
@@ -457,7 +453,7 @@ def doctor(
         elif cluster:
             from windrow.ingest.cli.spark import engine_at
 
-            with engine_at(master, settings, connect, token_file) as engine:
+            with engine_at(spark) as engine:
                 verb.run_doctor(output, spec, engine)
         else:
             verb.run_doctor(output, spec)
@@ -468,7 +464,7 @@ def broker_run(
     folder: Annotated[
         Path | None,
         typer.Option(
-            help="Where it keeps its files. [default: $WINDROW_HOME/broker or .windrow/broker]"
+            help="The folder of its files. [default: $WINDROW_HOME/broker or .windrow/broker]"
         ),
     ] = None,
     port: Annotated[
@@ -490,8 +486,9 @@ def broker_run(
 
 @spark_app.command("archive")
 def spark_archive(json: Json = False, debug: Debug = False) -> None:
-    """Make Java's archive of Spark's classes, once for this environment: every later
-    Spark begins in about half the time.
+    """Make Java's archive of Spark's classes, once for this environment.
+
+    Every later Spark starts in about half the time.
     """
     with command_output(json=json, debug=debug) as output:
         from windrow.ingest.cli.spark import archive_spark
@@ -503,7 +500,7 @@ def spark_archive(json: Json = False, debug: Debug = False) -> None:
 def spark_run(
     master: Master = None,
     host: Annotated[
-        str, typer.Option(help="Where it listens; to other machines only with a token.")
+        str, typer.Option(help="The address; other machines' access needs a token.")
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Its port; 0: any that is free.")
@@ -513,9 +510,9 @@ def spark_run(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Keep a Spark up for `--connect`, a Spark Connect server, in the foreground until Ctrl-C.
+    """Run a Spark Connect server, for `--connect`, in the foreground until Ctrl-C.
 
-    The token that clients must know may also be in the environment, as
+    The clients' token may also be in the environment, as
     SPARK_CONNECT_AUTHENTICATE_TOKEN.
     """
     settings = properties(conf)

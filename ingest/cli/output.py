@@ -1,6 +1,4 @@
-"""The output of a command: one JSON document or text on stdout, errors on stderr, an
-exit code.
-"""
+"""The output of a command: a JSON document or text on stdout, errors on stderr, an exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C (128 + SIGINT), as shells have it."""
 
 WIDE = 200
-"""Columns of a table that goes to a file or a pipe."""
+"""Columns of a table in a file or a pipe."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -43,8 +41,10 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Interrupted(BaseException):
-    """Ctrl-C. Not Python's KeyboardInterrupt, of which libraries print stack traces
-    before they let it pass.
+    """Ctrl-C.
+
+    It isn't Python's KeyboardInterrupt, whose stack trace libraries print before they
+    raise it again.
     """
 
 
@@ -60,7 +60,7 @@ class Stopped(msgspec.Struct, frozen=True):
 
 
 class Bug(msgspec.Struct, frozen=True):
-    """A bug as JSON: its type only, for its text may quote anything."""
+    """A bug as JSON: its type only, because its text may quote anything."""
 
     kind: str
     exit_code: int = BUG
@@ -84,9 +84,7 @@ class Output:
         self._document: object = None
 
     def show(self, document: object, *text: RenderableType) -> None:
-        """The result in both forms: a value for JSON, which replaces an earlier one;
-        renderables for people.
-        """
+        """Shows a result: a document for JSON, which replaces an earlier one, or text."""
         self._document = document
         if not self.json:
             for part in text:
@@ -95,13 +93,11 @@ class Output:
                 self._stdout.print(part)
 
     def say(self, text: str) -> None:
-        """A word to a person while it goes on; never on stdout."""
+        """Prints a line about the progress, never on stdout."""
         self.stderr.print(text, markup=False)
 
     def fail(self, error: WindrowError) -> None:
-        """The error in both forms; in JSON next to the result so far, so that what was
-        done isn't hidden.
-        """
+        """Shows an error; in JSON next to the result so far, which isn't hidden by it."""
         self.exit_code = error.exit_code
         error.do = with_spec(error.do, self.spec)
         self.say(str(error))
@@ -118,9 +114,7 @@ class Output:
         )
 
     def fail_by_bug(self, error: Exception) -> None:
-        """An error that is none of windrow's own, in both forms; a person who wants its
-        text asks for the stack trace.
-        """
+        """Shows an error that is none of windrow's own, without its text (see --debug)."""
         self.exit_code = BUG
         kind = type(error).__name__
         self.say(
@@ -130,7 +124,7 @@ class Output:
         self._end(Bug(kind))
 
     def stop(self) -> None:
-        """Ctrl-C, in both forms."""
+        """Shows that the command was interrupted."""
         stopped = Stopped()
         self.exit_code = stopped.exit_code
         self.say(stopped.message)
@@ -141,7 +135,7 @@ class Output:
         self._document = {**(done if isinstance(done, dict) else {}), "error": problem}
 
     def finish(self) -> None:
-        """Print the one document, once."""
+        """Prints the JSON document, once."""
         if self.json and self._document is not None:
             print(
                 msgspec.json.format(msgspec.json.encode(self._document)).decode(),
@@ -159,8 +153,10 @@ def _console(stream: TextIO) -> Console:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C raises Interrupted, once: what is cleaned up after the first is done in
-    seconds, and a second one would cut it short.
+    """Makes Ctrl-C raise `Interrupted`, once.
+
+    A second Ctrl-C is ignored: it would interrupt the clean-up after the first one, which
+    takes seconds.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -182,10 +178,10 @@ def _interruptible() -> Iterator[None]:
 def command_output(
     *, json: bool, debug: bool, spec: Path | None = None, must_exist: bool = True
 ) -> Iterator[Output]:
-    """Runs a command's work: errors become a paragraph and an exit code; with `debug`
-    the stack trace comes first.
+    """Runs a command: its errors become a paragraph and an exit code.
 
-    `must_exist`: look for the spec's file before seconds go into loading Spark and Arrow.
+    `debug`: print the stack trace first. `must_exist`: refuse a missing spec at once,
+    before Spark and Arrow are loaded, which takes seconds.
     """
     output = Output(json=json, spec=spec)
     try:
@@ -223,7 +219,7 @@ def _refuse_absent(spec: Path) -> None:
 
 
 def stop_event() -> threading.Event:
-    """An event that Ctrl-C and SIGTERM set from now on."""
+    """Makes an event that Ctrl-C and SIGTERM set from now on."""
     stopped = threading.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: stopped.set())

@@ -46,8 +46,8 @@ class Header(msgspec.Struct, frozen=True):
 class PeekedMessage(msgspec.Struct, frozen=True):
     """A message of `peek`.
 
-    `timestamp`: an ISO instant, outside the years 1 to 9999 epoch milliseconds; null
-    where there is none.
+    `timestamp`: an ISO instant, or outside the years 1 to 9999 epoch milliseconds; null
+    if there is none.
     """
 
     topic: str
@@ -62,7 +62,7 @@ class PeekedMessage(msgspec.Struct, frozen=True):
 
 
 class Peeked(msgspec.Struct):
-    """The document of `peek`. `left_out`: whether there are more beyond the limit."""
+    """The document of `peek`. `left_out`: whether there are more than the limit."""
 
     pipeline: str
     messages: list[PeekedMessage]
@@ -70,7 +70,7 @@ class Peeked(msgspec.Struct):
 
 
 class Written(msgspec.Struct):
-    """The document of `peek --out`: how many messages the file holds."""
+    """The document of `peek --out`. `messages`: the number of messages in the file."""
 
     pipeline: str
     file: str
@@ -78,7 +78,7 @@ class Written(msgspec.Struct):
 
 
 class PeekRequest(msgspec.Struct, frozen=True):
-    """The arguments of `peek`, as they were typed."""
+    """The arguments of `peek`."""
 
     start: str
     stop: str
@@ -89,9 +89,9 @@ class PeekRequest(msgspec.Struct, frozen=True):
 
 
 def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
-    """Messages between two positions, to the screen or to a file.
+    """Shows messages between two positions, or writes them to a file.
 
-    Touches neither table nor ledger.
+    Uses neither table nor ledger.
     """
     spec = _at_isolation(load_spec(path), look.isolation)
     source = Source(narrowed(spec.source.selection(), look.topic))
@@ -109,7 +109,7 @@ def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
 
 
 def _print(output: Output, pipeline_id: str, read: Messages, limit: int) -> None:
-    """At most so many messages; one more was read, to know whether there are more."""
+    """Prints messages up to the limit; one more is read, to know whether there are more."""
     batches: list[pa.RecordBatch] = []
     read(batches.append)
     messages = msgspec.convert(
@@ -135,7 +135,7 @@ def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSp
 
 
 def narrowed(selection: Selection, topic: str | None) -> Selection:
-    """The part of a selection that is one topic's."""
+    """The part of a selection that is of one topic; all of it without a topic."""
     if topic is None:
         return selection
     if isinstance(selection, Partitions):

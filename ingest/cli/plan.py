@@ -1,4 +1,4 @@
-"""`plan`: what a run would read. Loaded only when the command runs."""
+"""`plan`: the offsets that a run would read. Loaded only when the command runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlanDocument(msgspec.Struct):
 
 
 def show_plan(output: Output, path: Path, text: str | None) -> None:
-    """Show what a run would read: of the named windows, or of the next micro-batch.
+    """Shows what a run of the named windows, or of the next micro-batch, would read.
 
     Freezes nothing.
     """

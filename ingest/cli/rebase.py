@@ -23,8 +23,9 @@ from windrow.ingest.model.source import parse_initializer
 
 
 class Rebased(msgspec.Struct):
-    """The document of `rebase`: what changed, and the opening from which windows go on;
-    without `recorded` it is only a proposal.
+    """The document of `rebase`: the changes, and the opening at which windows go on.
+
+    Unless it is `recorded`, it is a proposal.
     """
 
     pipeline: str
@@ -34,7 +35,7 @@ class Rebased(msgspec.Struct):
 
 
 def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool) -> None:
-    """Show what going on with another topic or cluster means; record it if `yes`."""
+    """Shows how the pipeline goes on with another topic or cluster; records it if `yes`."""
     spec = load_spec(path)
     begin = None if start is None else parse_initializer(start, spec.source.topic_names())
     pipeline = assemble.assemble(spec)
@@ -55,8 +56,10 @@ def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool)
 
 
 class Rebound(msgspec.Struct):
-    """The document of `rebind`: the table before and now, and the windows that the
-    ledger knows and it lacks; or only a proposal.
+    """The document of `rebind`: the tables before and now, and the missing windows.
+
+    `there`: whether the new table exists; `missing`: windows that the ledger has as
+    committed and the table doesn't have. Unless it is `recorded`, it is a proposal.
     """
 
     pipeline: str
@@ -69,7 +72,7 @@ class Rebound(msgspec.Struct):
 
 
 def rebind_pipeline(output: Output, path: Path, *, yes: bool) -> None:
-    """Show what going on with another table means; record it if `yes`."""
+    """Shows how the pipeline goes on with another table; records it if `yes`."""
     spec = load_spec(path)
     pipeline = assemble.assemble(spec)
     proposal = rebind(pipeline) if yes else propose_rebind(pipeline)
@@ -82,7 +85,7 @@ def rebind_pipeline(output: Output, path: Path, *, yes: bool) -> None:
         spec.id,
         proposal.before,
         proposal.table,
-        proposal.there,
+        proposal.exists,
         proposal.windows,
         [w.key for w in proposal.missing],
         recorded=yes,

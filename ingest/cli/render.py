@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 def _by_window(
     keys: Iterable[str], *columns: str, numbers: Sequence[str] = (), last: Sequence[str] = ()
 ) -> Table:
-    """A table whose lines begin with a window's key, which is never folded: the next
-    command needs it.
+    """Makes a table whose lines begin with a window's key.
 
-    `numbers`: columns to the right of the others that hold them; `last`: those after these.
+    The key is never folded, because it is copied into the next command.
+
+    `numbers`: columns of numbers, after `columns`; `last`: the columns after these.
     """
     table = Table(Column("window", min_width=max(map(len, keys), default=0)), pad_edge=False)
     for name in (*columns, *numbers, *last):
@@ -42,8 +43,13 @@ def _by_window(
     return table
 
 
+def counted(count: int, thing: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 class PlannedPartition(msgspec.Struct, frozen=True):
-    """One topic-partition of a plan: what will be read, and how each end was resolved."""
+    """One topic-partition of a plan: its offsets, and how start and stop were found."""
 
     topic: str
     partition: int
@@ -56,10 +62,7 @@ class PlannedPartition(msgspec.Struct, frozen=True):
 
 
 class PlannedWindow(msgspec.Struct, frozen=True):
-    """A window's plan for people.
-
-    `frozen`: which of it is decided for good: nothing, the plan, or (its) start and end.
-    """
+    """A window's plan for people. `frozen`: the parts of it that are frozen already."""
 
     window: str
     end: str
@@ -69,7 +72,7 @@ class PlannedWindow(msgspec.Struct, frozen=True):
 
 
 def planned(plan: Plan, frozen: Sequence[Literal["start", "end", "plan"]]) -> PlannedWindow:
-    """A plan with one line per topic-partition, those without a message too."""
+    """A plan with one line per topic-partition, also those without a message."""
     pieces = Counter(s.tp for s in plan.splits)
     partitions = tuple(
         PlannedPartition(
@@ -113,16 +116,16 @@ def plan_table(plan: PlannedWindow) -> Table:
 def run_table(runs: Sequence[Result]) -> Table:
     """One line per window that was run."""
     receipts = [run.committed.receipt for run in runs]
-    counted = _counted(receipts)
+    counters = _counters(receipts)
     table = _by_window(
         (r.window.key for r in receipts),
         "outcome",
         "offsets",
-        numbers=(*counted, "seconds", "version"),
+        numbers=(*counters, "seconds", "version"),
     )
     several = _several(receipts)
     for run, r in zip(runs, receipts, strict=True):
-        numbers = (_number(r.counts, name) for name in counted)
+        numbers = (_number(r.counts, name) for name in counters)
         table.add_row(
             r.window.key,
             outcome(run),
@@ -135,16 +138,14 @@ def run_table(runs: Sequence[Result]) -> Table:
 
 
 def outcome(run: Result) -> str:
-    """`committed`, or `replaced` where an older generation was; `committed already`
-    where this run wrote nothing.
-    """
+    """The outcome of a window: `committed`, `replaced`, or `committed already`."""
     generation = run.committed.receipt.generation
-    said = "committed already" if run.recovered else "replaced" if generation else "committed"
-    return f"{said}, generation {generation}" if generation else said
+    word = "committed already" if run.recovered else "replaced" if generation else "committed"
+    return f"{word}, generation {generation}" if generation else word
 
 
 def committed_line(run: Result) -> str:
-    """A word on a window as soon as it is there."""
+    """A line about a window, printed as soon as it is committed."""
     receipt = run.committed.receipt
     return (
         f"Window {receipt.window.key}: {outcome(run)}, {receipt.counts.rows:,} rows,"
@@ -153,9 +154,7 @@ def committed_line(run: Result) -> str:
 
 
 def run_notes(runs: Iterable[Result]) -> list[Text]:
-    """Notes on windows that were run: what they lost, what is odd,
-    and what a consumer group did not take.
-    """
+    """Notes on windows that were run: losses, warnings, errors of a consumer group."""
     return [line for run in runs for line in _notes(run)]
 
 
@@ -176,62 +175,40 @@ def _notes(run: Result) -> list[Text]:
 def window_table(committed: Sequence[Committed]) -> Table:
     """One line per committed window."""
     receipts = [one.receipt for one in committed]
-    counted, partial, replays = (
-        _counted(receipts),
-        any(r.partial for r in receipts),
-        ("dead replayed",) if any(r.dead_replay for r in receipts) else (),
-    )
+    counters = _counters(receipts)
+    replays = ("dead replayed",) if any(r.dead_replay for r in receipts) else ()
     generation = ("generation",) if any(r.generation for r in receipts) else ()
-    numbers, last = (
-        (*counted, *replays, *generation, "version"),
-        (
-            "committed from",
-            *(("partial",) if partial else ()),
-        ),
+    partial = ("partial",) if any(r.partial for r in receipts) else ()
+    table = _by_window(
+        (r.window.key for r in receipts),
+        "offsets",
+        numbers=(*counters, *replays, *generation, "version"),
+        last=("committed from", *partial),
     )
-    table = _by_window((r.window.key for r in receipts), "offsets", numbers=numbers, last=last)
     several = _several(receipts)
     for one, r in zip(committed, receipts, strict=True):
-        replayed = (f"{r.dead_replay.messages:,}" if r.dead_replay else "0",) if replays else ()
-        counts = (
-            *(_number(r.counts, name) for name in counted),
-            *replayed,
-            *((f"{r.generation:,}",) if generation else ()),
-        )
-        lost, staged = (
-            ("\n".join(r.partial),) if partial else (),
-            r.staged_at.replace(microsecond=0),
-        )
         table.add_row(
             r.window.key,
             offsets(r.plan, several),
-            *counts,
+            *(_number(r.counts, name) for name in counters),
+            *((f"{r.dead_replay.messages:,}" if r.dead_replay else "0",) if replays else ()),
+            *((f"{r.generation:,}",) if generation else ()),
             _version(one),
-            f"{staged:%Y-%m-%d %H:%M:%SZ}",
-            *lost,
+            f"{r.staged_at:%Y-%m-%d %H:%M:%SZ}",
+            *(("\n".join(r.partial),) if partial else ()),
         )
     return table
 
 
-_ALWAYS, _SOMETIMES = (
-    ("read", "written", "dead"),
-    (
-        "invisible",
-        "dropped",
-        "filtered",
-        "truncated",
-        "skipped",
-        "late",
-        "early",
-    ),
-)
+_ALWAYS = ("read", "written", "dead")
+_IF_ANY = ("invisible", "dropped", "filtered", "truncated", "skipped", "late", "early")
 
 
-def _counted(receipts: Sequence[Receipt]) -> tuple[str, ...]:
-    """The counters worth a column: the last ones only if some window has any."""
+def _counters(receipts: Sequence[Receipt]) -> tuple[str, ...]:
+    """The counters that get a column: some of them only if a window has any."""
     return (
         *_ALWAYS,
-        *(name for name in _SOMETIMES if any(getattr(r.counts, name) for r in receipts)),
+        *(name for name in _IF_ANY if any(getattr(r.counts, name) for r in receipts)),
     )
 
 
@@ -240,13 +217,14 @@ def _number(counts: Counts, name: str) -> str:
 
 
 def _several(receipts: Iterable[Receipt]) -> bool:
-    """Whether offsets need the name of their topic."""
+    """Returns whether there are several topics, so that offsets need the topic's name."""
     return len({t.topic for r in receipts for t in r.plan.stop.topics}) > 1
 
 
 def offsets(plan: Plan, several: bool) -> str:
-    """`0: 10..20  1: 5..9`, from the first split's start to the last one's stop; with
-    `several` topics a line for each that has any.
+    """The offsets of a plan: `0: 10..20  1: 5..9`.
+
+    From the first split's start to the last one's stop. `several`: a line per topic.
     """
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for s in plan.splits:
@@ -270,7 +248,7 @@ def _version(committed: Committed) -> str:
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message that was refused, with the reason.
 
-    `key` and `value` only where they were asked for; `schema_id` only where its format names one.
+    `key` and `value` only with `--payload`; `schema_id` only if its format has one.
     """
 
     window: str
@@ -288,7 +266,7 @@ class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
 def dead_letters(
     window: Window, rows: Iterable[dict[str, object]], *, payload: bool
 ) -> list[DeadLetter]:
-    """Rows of the sink's dead letters as values."""
+    """Converts rows of dead letters to values."""
     return [
         DeadLetter(
             window.key,
@@ -315,8 +293,9 @@ def _bytes(value: object, wanted: bool) -> bytes | None:
 
 
 def dead_table(dead: Sequence[DeadLetter], *, payload: bool) -> Table:
-    """One line per dead letter; bytes as Python writes them, so that nothing in them
-    reaches the terminal.
+    """One line per dead letter.
+
+    Bytes are escaped, so that no control character reaches the terminal.
     """
     ids = any(d.schema_id is not None for d in dead)
     more = (*(("schema",) if ids else ()), *(("key", "value") if payload else ()))
@@ -331,7 +310,7 @@ def dead_table(dead: Sequence[DeadLetter], *, payload: bool) -> Table:
 
 
 def dead_replay_table(results: Sequence[DeadReplayResult]) -> Table:
-    """One line per window whose dead letters were taken through today's schema."""
+    """One line per window whose dead letters were replayed."""
     numbers = ("open before", "tried", "accepted", "edited", "rows", "open now", "generation")
     table = _by_window((m.window for m in results), numbers=numbers)
     for m in results:
@@ -349,7 +328,7 @@ def dead_replay_table(results: Sequence[DeadReplayResult]) -> Table:
 
 
 def still_refused(results: Iterable[DeadReplayResult]) -> list[Text]:
-    """Why messages were refused again, one line for each stage of each window."""
+    """One line per window and stage with the reasons why messages were refused again."""
     return [
         Text(
             f"{m.window}: {one.count} refused again at stage {one.stage}:"
@@ -362,9 +341,10 @@ def still_refused(results: Iterable[DeadReplayResult]) -> list[Text]:
 
 
 def refused_lines(refused: Mapping[str, str], spec: Path, *, above: bool) -> list[Text]:
-    """Notes on windows (key -> newest attempt) whose dead letters aren't committed.
+    """Notes on windows that aren't committed and have dead letters.
 
-    `above`: the dead letters are printed above the note.
+    `refused`: key -> newest attempt. `above`: the dead letters are printed above the
+    note.
     """
     if above:
         return [
@@ -384,14 +364,14 @@ def _shown(value: bytes | None) -> str:
 
 
 def finding_line(finding: Finding) -> Text:
-    """One line; wrong ones in red."""
+    """A finding as a line; wrong ones are red."""
     style = {"wrong": "red", "unchecked": "yellow", "info": "dim"}[finding.level]
     where = finding.about if finding.window is None else f"{finding.about} {finding.window}"
     return Text(f"{finding.level:9} {where}: {finding.what}. {finding.do}".rstrip(), style=style)
 
 
 def message_table(rows: Iterable[Sequence[str]]) -> Table:
-    """One line per message, from what `ingest.admin.peek.printable` made safe."""
+    """One line per message, of the texts of `ingest.admin.peek.printable`."""
     table = Table(*PRINTED)
     for row in rows:
         table.add_row(*map(Text, row))
@@ -437,15 +417,16 @@ def published_lines(published: Published) -> list[Text]:
 
 
 def published_dead_line(window: Window, published: PublishedDeadLetters) -> Text:
-    """The dead letters of a window that were published now."""
+    """A line about a window's newly published dead letters."""
     return Text(
         f"{window.key}: {published.letters:,} dead letters were published to {published.topic}."
     )
 
 
 def opening_table(opening: Boundary) -> Table:
-    """The offsets at which windows go on, by topic-partition, or by topic that begins
-    with all its partitions at offset 0.
+    """One line per topic-partition: the offset at which windows go on.
+
+    A topic that begins with all its partitions at offset 0 has one line.
     """
     table = Table("topic-partition", "topic id")
     table.add_column("offset", justify="right")

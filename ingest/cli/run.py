@@ -1,4 +1,4 @@
-"""`run` and `replay`: windows are committed. Loaded only when a command runs."""
+"""`run` and `replay`: commit or replace windows. Loaded only when a command runs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from windrow.ingest.config.window import MicroBatches, windows_named
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import Engine
-from windrow.ingest.runner.context import PassedOver, Pipeline, Progress, Request, Result
+from windrow.ingest.runner.context import Pipeline, Progress, Request, Result
 from windrow.ingest.runner.micro_batches import run_batch, run_batches
 from windrow.ingest.runner.pipeline import refused_last, run_past_refused
 from windrow.ingest.runner.pipeline import run_windows as run_each
 
 
 class Runs(msgspec.Struct):
-    """The document of `run` and `replay`: the windows that are committed now, in order;
-    the error that stopped the rest is in the same document.
+    """The document of `run` and `replay`: the results of the windows, in order.
 
-    `windows` is empty if the next micro-batch was asked for and nothing is waiting.
+    An error that stopped the rest is in the same document. `windows` is empty if there is
+    no next micro-batch.
     """
 
     pipeline: str
@@ -40,41 +40,35 @@ def run_windows(
     output: Output,
     path: Path,
     text: str | None,
-    engine: Engine | None = None,
+    engine: Engine | None,
     *,
-    drain: bool = False,
-    again: bool = False,
-    keep_going: bool = False,
-    request: str | None = None,
+    drain: bool,
+    again: bool,
+    keep_going: bool,
+    request: str | None,
 ) -> None:
-    """The windows that are named, or the next micro-batch; with `drain` micro-batches
-    until what is stable now is committed.
+    """Runs the named windows, or the next micro-batch.
 
-    `again`: see `runner.context.Request`. `engine`: where tasks run; None: a Spark of this
-    process's own. `keep_going`: past refused windows.
+    `drain`: run micro-batches up to the stable end as it is now. `again`: as in
+    `runner.context.Request`. `engine`: runs the tasks; None: a Spark of this process's
+    own. `keep_going`: go on after refused windows.
     """
     spec = load_spec(path)
     if keep_going and spec.window.is_batch:
         what = f"Pipeline {spec.id} has micro-batches, and --keep-going is for windows in time"
-        raise SpecError(
-            what, "spec", "Leave it out: a refused micro-batch is in the way of all later ones."
-        )
+        raise SpecError(what, "spec", "Leave it out: a refused micro-batch blocks all later ones.")
     if drain and not spec.window.is_batch:
         what = (
             f"Pipeline {spec.id} has {spec.window.grid} windows, and --drain is for micro-batches"
         )
         raise SpecError(what, "spec", "Name the windows with --window START/END.")
     windows = named_windows(spec, text)
-    asked = msgspec.structs.replace(_request(request), again=again)
+    asked = Request(_id(request), again=again)
     pipeline = assemble.assemble(spec, engine)
     if windows is None:
         _commit(output, spec, _batches(output, pipeline, asked, drain=drain))
     else:
-        _commit(
-            output,
-            spec,
-            _each(output, pipeline, windows, asked, run_past_refused if keep_going else run_each),
-        )
+        _commit(output, spec, _each(output, pipeline, windows, asked, keep_going=keep_going))
 
 
 def replay_windows(
@@ -87,25 +81,16 @@ def replay_windows(
     keep_going: bool,
     request: str | None,
 ) -> None:
-    """Read the same offsets again, with today's schema; arguments as of `run_windows`."""
+    """Replaces the named windows; the arguments are those of `run_windows`."""
     spec = load_spec(path)
-    windows = named_windows(spec, text) or []
-    asked = msgspec.structs.replace(_request(request), replace=True, accept_fewer=accept_fewer)
-    _commit(
-        output,
-        spec,
-        _each(
-            output,
-            assemble.assemble(spec, engine),
-            windows,
-            asked,
-            run_past_refused if keep_going else run_each,
-        ),
-    )
+    windows = windows_named(spec, text)
+    asked = Request(_id(request), replace=True, accept_fewer=accept_fewer)
+    pipeline = assemble.assemble(spec, engine)
+    _commit(output, spec, _each(output, pipeline, windows, asked, keep_going=keep_going))
 
 
-def _request(text: str | None) -> Request:
-    return Request(text or f"command-{uuid.uuid4().hex}")
+def _id(request: str | None) -> str:
+    return request or f"command-{uuid.uuid4().hex}"
 
 
 def _each(
@@ -113,12 +98,13 @@ def _each(
     pipeline: Pipeline,
     windows: Sequence[Window],
     asked: Request,
-    run: Callable[..., Iterator[Result | PassedOver]],
+    *,
+    keep_going: bool,
 ) -> Iterator[Result]:
-    """Each result; refused windows are reported at the end."""
-    with progress_bar(
-        output, windows[0].key if len(windows) == 1 else pipeline.spec.id
-    ) as progress:
+    """Runs windows and yields each result; refused windows are reported at the end."""
+    run = run_past_refused if keep_going else run_each
+    name = windows[0].key if len(windows) == 1 else pipeline.spec.id
+    with progress_bar(output, name) as progress:
         yield from refused_last(run(pipeline, windows, asked, progress), len(windows))
 
 
@@ -133,7 +119,7 @@ def _batches(
 
 
 def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> None:
-    """Show each result; after a failure, too, those before it."""
+    """Shows each result, also those before a failure."""
     runs = Runs(spec.id, [])
     output.show(runs)
     try:
@@ -148,7 +134,7 @@ def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> No
 
 
 def nothing_waiting(spec: PipelineSpec) -> Text:
-    """Say that there is no next micro-batch."""
+    """The sentence if there is no next micro-batch."""
     least = spec.window.min_records if isinstance(spec.window, MicroBatches) else 1
     return Text(
         "Nothing is waiting"
@@ -158,9 +144,7 @@ def nothing_waiting(spec: PipelineSpec) -> Text:
 
 @contextmanager
 def progress_bar(output: Output, name: str) -> Iterator[Callable[[Progress], None]]:
-    """A progress bar on stderr that goes away when that is done; none where stderr is
-    no terminal.
-    """
+    """Shows a progress bar on stderr until the end of the block, if that is a terminal."""
     from rich.progress import Progress as Bars
 
     with Bars(
@@ -190,10 +174,11 @@ def progress_bar(output: Output, name: str) -> Iterator[Callable[[Progress], Non
 
 
 def named_windows(spec: PipelineSpec, text: str | None) -> list[Window] | None:
-    """The windows that are named; None for the next micro-batch, which has no name yet.
+    """The named windows; None for the next micro-batch, which has no name yet.
 
     Raises:
-        SpecError: as `windows_named`; or windows in time are not named.
+        SpecError: as `windows_named`; or the pipeline has windows in time, and none is
+            named.
     """
     if text is not None:
         return windows_named(spec, text)

@@ -17,7 +17,7 @@ from windrow.ingest.runner.ownership import refuse_other_table
 
 
 class ShownWindows(msgspec.Struct):
-    """The document of `show`. `left_out`: whether there are older ones beyond the limit."""
+    """The document of `show`. `left_out`: whether there are older ones than those shown."""
 
     pipeline: str
     windows: list[Committed]
@@ -25,7 +25,7 @@ class ShownWindows(msgspec.Struct):
 
 
 def show_windows(output: Output, path: Path, text: str | None, limit: int) -> None:
-    """The newest committed windows, by the sink's own receipts."""
+    """Shows the newest committed windows, by the sink's own receipts."""
     spec = load_spec(path)
     wanted = None if text is None else set(windows_named(spec, text))
     sink, _ = assemble.open_table(spec)

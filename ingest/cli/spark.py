@@ -1,4 +1,4 @@
-"""`spark run` and `spark archive`. Loaded only when a command runs."""
+"""`spark run` and `spark archive`, and other commands' Spark. Loaded only when they run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.text import Text
 
+from windrow.ingest.cli.arguments import SparkOptions
 from windrow.ingest.cli.output import Output, stop_event
 from windrow.ingest.errors import UnreachableError
 
@@ -31,12 +32,15 @@ def run_spark(
     token_file: Path | None,
     settings: Mapping[str, str],
 ) -> None:
-    """A Spark Connect server until Ctrl-C or SIGTERM. `master`: where its tasks run;
-    None: on this machine.
+    """Runs a Spark Connect server until Ctrl-C or SIGTERM.
+
+    `master`: the master that runs its tasks; None: this machine.
 
     Raises:
-        SpecError: there is no token in the file, or it would listen to other machines without one.
-        UnreachableError: the port is taken, Spark doesn't start, or the server ends by itself.
+        SpecError: the file has no token, or other machines could reach the server without
+            one.
+        UnreachableError: the port is taken, Spark doesn't start, or the server ends by
+            itself.
     """
     from windrow.ingest.runner.spark.connect import read_token
     from windrow.ingest.runner.spark.local import MASTER
@@ -53,7 +57,7 @@ def run_spark(
                 raise UnreachableError(
                     "The Spark Connect server ended by itself",
                     "setup",
-                    "Start it again; what it said is above.",
+                    "Start it again; see its output above.",
                 )
 
 
@@ -65,7 +69,7 @@ class Archived(msgspec.Struct):
 
 
 def archive_spark(output: Output) -> None:
-    """Make the archive.
+    """Makes Java's archive of Spark's classes.
 
     Raises:
         UnreachableError: there is no Java, Spark doesn't start, or the environment's
@@ -84,33 +88,23 @@ def archive_spark(output: Output) -> None:
 
 
 @contextmanager
-def engine_at(
-    master: str | None, settings: Mapping[str, str], connect: str | None, token_file: Path | None
-) -> Iterator[SparkEngine | None]:
-    """Opens the Spark that tasks run on: a server that is up, or a master; None where
-    neither is named.
-
-    Args:
-        master: Spark's.
-        settings: Spark properties for it, by name.
-        connect: the server's address.
-        token_file: holds the token that the server asks for.
+def engine_at(options: SparkOptions) -> Iterator[SparkEngine | None]:
+    """Opens the Spark of a command's options; None if there are no options.
 
     Raises:
-        SpecError: the address is not one of a server.
+        SpecError: the address is no address of a Spark Connect server.
     """
-    if connect is None:
-        from windrow.ingest.runner.spark.cluster import spark_engine, spark_session
-        from windrow.ingest.runner.spark.local import MASTER
+    if options.connect is not None:
+        from windrow.ingest.runner.spark.connect import ConnectedSpark
 
-        at = MASTER if master is None else master
-        yield (
-            None
-            if master is None and not settings
-            else spark_engine(lambda: spark_session(at, settings), at)
-        )
+        with closing(ConnectedSpark(options.connect, options.token_file)) as spark:
+            yield spark.engine()
         return
-    from windrow.ingest.runner.spark.connect import ConnectedSpark
+    if options.master is None and not options.properties:
+        yield None
+        return
+    from windrow.ingest.runner.spark.cluster import spark_engine, spark_session
+    from windrow.ingest.runner.spark.local import MASTER
 
-    with closing(ConnectedSpark(connect, token_file)) as spark:
-        yield spark.engine()
+    master = options.master or MASTER
+    yield spark_engine(lambda: spark_session(master, options.properties), master)

@@ -1,4 +1,4 @@
-"""`sweep`: what attempts have left behind. Loaded only when the command runs."""
+"""`sweep`: the staged files that no commit names. Loaded only when the command runs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from rich.text import Text
 
 from windrow.ingest import assemble
 from windrow.ingest.cli.output import Output
+from windrow.ingest.cli.render import counted
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.settings.values import Duration
 
 
 class Swept(msgspec.Struct):
-    """The document of `sweep`: what was removed, or would be."""
+    """The document of `sweep`: the files that were removed, or would be."""
 
     pipeline: str
     files: list[str]
@@ -25,7 +26,7 @@ class Swept(msgspec.Struct):
 
 
 def sweep_files(output: Output, path: Path, older_than: str, *, yes: bool) -> None:
-    """Show staged files that no commit names, and remove them if `yes`.
+    """Shows staged files that no commit names, and removes them if `yes`.
 
     Raises:
         SpecError: the grace period is no duration, or too short.
@@ -41,7 +42,7 @@ def sweep_files(output: Output, path: Path, older_than: str, *, yes: bool) -> No
                 "setup",
                 "Give a time that is longer than any run takes.",
             ) from None
-    count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
+    count = counted(len(files), "file")
     if not files:
         end = (
             f"Nothing to remove: every staged file that is older than {older_than} is named by a"

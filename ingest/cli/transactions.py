@@ -1,4 +1,4 @@
-"""`transactions`: what runs of a Kafka sink left open. Loaded only when the command runs."""
+"""`transactions`: open transactions of a Kafka sink's runs. Loaded only when it runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import msgspec
 from rich.text import Text
 
 from windrow.ingest import assemble
-from windrow.ingest.admin.transactions import Ended, end_transactions, plans_of, to_end, unfinished
+from windrow.ingest.admin.transactions import (
+    Ended,
+    blocking_windows,
+    end_transactions,
+    plans_of,
+    unfinished,
+)
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.window import windows_named
@@ -36,7 +42,7 @@ class TransactionList(msgspec.Struct):
 class TransactionsEnded(msgspec.Struct):
     """The document of `transactions abort`.
 
-    `windows`: whose transactions were ended, or would be.
+    `windows`: the windows whose transactions were ended, or would be.
     """
 
     pipeline: str
@@ -47,9 +53,7 @@ class TransactionsEnded(msgspec.Struct):
 
 
 def list_transactions(output: Output, path: Path) -> None:
-    """Show where readers are held back, and by which windows; its document is
-    `TransactionList`.
-    """
+    """Shows the topic-partitions where readers wait, and the windows that they wait for."""
     pipeline = assemble.assemble_to_look(load_spec(path))
     transactions, name = _transactions(pipeline), pipeline.spec.id
     held_back, plans = transactions.held_back(), unfinished(name, pipeline.sink, pipeline.ledger)
@@ -68,7 +72,7 @@ def list_transactions(output: Output, path: Path) -> None:
 def abort_transactions(
     output: Output, path: Path, window: str | None, *, yes: bool, force: bool
 ) -> None:
-    """End what dead runs left open, only if `yes`; its document is `TransactionsEnded`.
+    """Ends transactions of dead runs if `yes`, or else shows them.
 
     Raises:
         RefusedError: a run seems to be alive, or the ledger doesn't know the window's plan.
@@ -82,7 +86,7 @@ def abort_transactions(
     ended = (
         end_transactions(transactions, spec.id, plans, force=force)
         if yes
-        else _would(transactions, spec.id, plans)
+        else _preview(transactions, spec.id, plans)
     )
     document = TransactionsEnded(
         spec.id, list(ended.windows), list(ended.ids), list(ended.left), yes and bool(ended.windows)
@@ -90,9 +94,10 @@ def abort_transactions(
     output.show(document, *map(Text, [*map(_held_line, ended.left), _end(ended, yes=yes)]))
 
 
-def _would(transactions: OpenTransactions, name: str, plans: list[Plan]) -> Ended:
+def _preview(transactions: OpenTransactions, name: str, plans: list[Plan]) -> Ended:
+    """The result that ending the transactions would have."""
     held_back = transactions.held_back()
-    keys = to_end(held_back, {plan.window.key: plan for plan in plans})
+    keys = blocking_windows(held_back, {plan.window.key: plan for plan in plans})
     ids = (
         transactions.ids(name, [plan for plan in plans if plan.window.key in keys]) if keys else []
     )
@@ -101,14 +106,14 @@ def _would(transactions: OpenTransactions, name: str, plans: list[Plan]) -> Ende
 
 def _transactions(pipeline: Pipeline) -> OpenTransactions:
     if not isinstance(pipeline.sink, Transactional):
-        what = f"The table of pipeline {pipeline.spec.id} is not written by transactions of Kafka"
+        what = f"The table of pipeline {pipeline.spec.id} is not written in transactions of Kafka"
         raise SpecError(what, "spec", "Only a sink of kind kafka has them: leave this command out.")
     return pipeline.sink.transactions()
 
 
 def _held_line(held: HeldBack) -> str:
     whose = (
-        "a transaction that isn't known"
+        "an unknown transaction"
         if held.window is None
         else f"a transaction of window {held.window}"
     )
@@ -126,8 +131,8 @@ def _end(ended: Ended, *, yes: bool) -> str:
         return f"Nothing was ended; add --yes to end the transactions of {names}."
     if any(held.window in ended.windows for held in ended.left):
         return (
-            f"Ended the transactions of {names} under this table's ids. What holds readers back"
-            " still has other ids: another pipeline's?"
+            f"Ended the transactions of {names} with this table's ids. Readers still wait for"
+            " transactions with other ids, maybe of another pipeline."
         )
     return (
         f"Ended the transactions of {names}. Run {'it' if len(ended.windows) == 1 else 'them'}"

@@ -1,6 +1,4 @@
-"""The commands below `windrow transactions`: arguments in, exit code out, as in
-`ingest.cli.main`.
-"""
+"""The arguments of the commands below `windrow transactions`."""
 
 from __future__ import annotations
 
@@ -18,8 +16,9 @@ transactions_app = typer.Typer(
 
 @transactions_app.command("list")
 def transactions_list(spec: Spec, json: Json = False, debug: Debug = False) -> None:
-    """Show where open transactions hold readers back, and which windows aren't
-    finished, with their transactional ids.
+    """Show where open transactions hold readers back, and which windows aren't finished.
+
+    With the transactional ids of their runs.
     """
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.transactions import list_transactions
@@ -43,8 +42,8 @@ def transactions_abort(
 ) -> None:
     """Show which transactions of dead runs hold readers back, and with --yes end them.
 
-    The next run of a window does that by itself. A run that is alive all the same is
-    fenced, and begins its part again: nothing is lost or published twice.
+    The next run of a window does that by itself. A run that is still alive is fenced, and
+    begins its part again: nothing is lost or published twice.
     """
     if force and not yes:
         raise typer.BadParameter("--force goes with --yes")

@@ -1,4 +1,4 @@
-"""`verify`: whether a table holds what its receipts say. Loaded only when the command runs."""
+"""`verify`: compares a table with its receipts. Loaded only when the command runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from windrow.ingest.config.load import load_spec
 
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
-    """Receipts against ledger, rows and topics, with `deep` against all that is read
-    back; its document is `Verified`.
+    """Compares receipts with ledger, rows and topics; the document is `Verified`.
+
+    `deep`: also compare all rows and dead letters with the receipts' checksums.
     """
     from windrow.ingest.admin.verify import verify
 
@@ -40,21 +41,22 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     )
     summary = f"{verified.windows} windows, {verified.rows:,} rows: {said}"
     if unchecked:
-        summary += f"; {unchecked} {'thing' if unchecked == 1 else 'things'} could not be checked"
+        summary += f"; {render.counted(unchecked, 'thing')} could not be checked"
     output.show(verified, *map(render.finding_line, verified.findings), Text(summary))
     output.exit_code = verified.exit_code
 
 
 def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
-    """Lost receipts from the ledger's copies, put back only if `yes`; its document is
-    `Restored`.
+    """Restores lost receipts from the ledger's copies if `yes`, or else shows them.
+
+    The document is `Restored`.
     """
     from windrow.ingest.admin.receipts import restore
 
     spec = load_spec(path)
     pipeline = assemble.assemble_to_look(spec)
     restored = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
-    count = f"{len(restored.windows)} receipt{'' if len(restored.windows) == 1 else 's'}"
+    count = render.counted(len(restored.windows), "receipt")
     if not restored.windows:
         end = (
             "Nothing was restored."

@@ -29,6 +29,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -217,23 +218,14 @@ class StageRows:
 
 def _counted(split: Split, written: int, staging: Staging) -> Staged:
     """Counts a batch as one message that became all of its rows."""
-    counts = SplitCounts(
-        split.topic,
-        split.partition,
-        split.start,
-        split.stop,
-        split.stop,
+    counts = msgspec.structs.replace(
+        SplitCounts.of_nothing(split),
         read=1,
-        bytes=0,
         valid=min(written, 1),
-        dead=0,
-        dropped=0,
-        rows_staged=staging.rows,
-        dead_staged=0,
-        aborted=0,
-        checksums=Checksums(staging.checksum),
-        rows=written,
         filtered=1 - min(written, 1),
+        rows=written,
+        rows_staged=staging.rows,
+        checksums=Checksums(staging.checksum),
     )
     return Staged(split, counts, staging.committables, ())
 

@@ -76,7 +76,7 @@ def avro_candidates(written: WriterSchema, only: str) -> list[Candidate]:
     `only`: the name of the one column of a schema that is no record.
 
     Raises:
-        SpecError: it is no schema.
+        SpecError: the text is no Avro schema.
     """
     docs = _docs(json.loads(written.text))
     each = [_candidates(schema, docs) for schema in roots_of(written, only)]
@@ -96,7 +96,7 @@ def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
     """The records of a schema: its own, or those of its union.
 
     Raises:
-        SpecError: it is no schema.
+        SpecError: the text is no Avro schema.
     """
     root = parse_root(
         written.text, f"schema id {written.id}", [text for _, text in written.references], only
@@ -174,7 +174,7 @@ class _AvroTypes:
 
 
 def _width(kind: pa.DataType) -> int:
-    """Orders types that take the same branches: the widest refuses no value of them."""
+    """Orders types that take the same branches: the widest one takes all of their values."""
     return int(kind.bit_width) if pa.types.is_primitive(kind) else int(pa.types.is_binary(kind))
 
 

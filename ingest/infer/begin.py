@@ -1,6 +1,4 @@
-"""Begins a new pipeline: writes its two files from a template, or from what a topic's
-messages and schemas reveal.
-"""
+"""Writes the two files of a new pipeline, from a template or inferred from a topic."""
 
 from __future__ import annotations
 
@@ -66,10 +64,10 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Inferred(Begun, frozen=True):
-    """The same of an inferred pipeline: of `sampled` messages `fitting` would become rows;
-    the others are `refused`, by reason.
+    """The written files of an inferred pipeline, and how well the sample fits them.
 
-    `told_by`: where format and columns come from; `notes`: hints for the user.
+    Of `sampled` messages `fitting` would become rows; the others would be `refused`, by
+    reason. `told_by`: the origin of format and columns; `notes`: hints for the user.
     """
 
     format: str
@@ -88,8 +86,8 @@ def template(folder: Path, asked: PipelineRequest, now: datetime) -> Begun:
     """Writes both files with example columns, without asking the cluster; makes the folder.
 
     Raises:
-        SpecError: one of the files exists, or the request makes no spec; nothing is
-            written then.
+        SpecError: one of the files exists, or an option is wrong; nothing is written
+            then.
         UnreachableError: the folder can't be written.
     """
     _refuse_present(folder)
@@ -119,10 +117,10 @@ def infer(
         now: the current time.
 
     Raises:
-        SpecError: one of the files exists, the request makes no spec, there is no such
-            topic, or it doesn't reveal enough; nothing is written then.
-        UnreachableError: cluster or registry don't answer, or the folder can't be
-            written.
+        SpecError: one of the files exists, an option is wrong, there is no such topic,
+            or its messages don't reveal enough; nothing is written then.
+        UnreachableError: the cluster or the registry doesn't answer, or the folder
+            can't be written.
     """
     _refuse_present(folder)
     name, topic = _id(folder, asked), asked.topic
@@ -180,22 +178,19 @@ def _id(folder: Path, asked: PipelineRequest) -> str:
 
 
 def _closed(grid: str, start: datetime | None, now: datetime) -> datetime | None:
-    """The first window, if it is closed."""
+    """The start of the first window, if it is closed."""
     return None if start is None or after(grid, start) + DELAY > now else start
 
 
 def _refuse_present(folder: Path) -> None:
-    there = [name for name in (SPEC, SCHEMA) if (folder / name).exists()]
-    if there:
-        what = (
-            f"{' and '.join(str(folder / name) for name in there)}"
-            f" {'is' if len(there) == 1 else 'are'} there already"
-        )
+    present = [str(folder / name) for name in (SPEC, SCHEMA) if (folder / name).exists()]
+    if present:
+        what = f"{' and '.join(present)} {'exists' if len(present) == 1 else 'exist'} already"
         raise SpecError(what, "spec", "Nothing was written. Name another folder, or move it away.")
 
 
 def _write(folder: Path, schema: str, spec: str) -> None:
-    """Writes new files only; the spec last, so that a spec has its schema."""
+    """Writes new files only; the spec comes last, so that a spec always has its schema."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in ((SCHEMA, schema), (SPEC, spec)):
@@ -204,7 +199,7 @@ def _write(folder: Path, schema: str, spec: str) -> None:
     except FileExistsError:
         _refuse_present(folder)
         raise SpecError(
-            f"{folder} is no folder", "spec", "Name one, or a place where one can be made."
+            f"{folder} is no folder", "spec", "Name a folder, or a path where one can be made."
         ) from None
     except OSError as error:
         raise UnreachableError(
@@ -227,16 +222,18 @@ def _as_spec(folder: Path, name: str, asked: PipelineRequest) -> PipelineSpec:
     }
     if asked.grid not in {None, BATCH}:
         cron(str(asked.grid))
-    looked_into = next(
+    existing = next(
         place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir()
     )
-    return parse_spec(attributes, looked_into).model_copy(update={"folder": folder.absolute()})
+    return parse_spec(attributes, existing).model_copy(update={"folder": folder.absolute()})
 
 
 def _tried(
     schema: str, spec: str, registry: Registry | None, messages: pa.Table
 ) -> tuple[int, Counter[str]]:
-    """Decodes the sample by the two files: how many messages fit, and why others don't.
+    """Decodes the sample by the two files.
+
+    Returns the number of messages that fit, and the reasons for the others' refusal.
 
     Raises:
         SpecError: the files don't fit each other.
@@ -267,9 +264,9 @@ def _reserved() -> frozenset[str]:
 def _windows(
     grid: str | None, begins: datetime | None, now: datetime
 ) -> tuple[str, datetime | None]:
-    """The grid, and the start of its first window.
+    """The grid, and the start of its first window; micro-batches have none.
 
-    By default hourly if an hour is over, else micro-batches, which have no start.
+    The default is hourly, but micro-batches if no hour of the log is over yet.
     """
     start_of = min(begins, now) if begins is not None else now
     if grid is None:

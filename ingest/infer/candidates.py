@@ -1,4 +1,4 @@
-"""Fields of messages that may become columns, whatever describes them."""
+"""Fields of messages that may become columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.metadata_fields import names_beyond_spark
 
 LONGEST = 300
-"""Most characters of a comment, and most values of an enum in one."""
+"""Most characters of a comment, and most values of an enum in a comment."""
 
 DEEPEST = 20
 """Deepest nesting of records and lists in a column."""
@@ -20,16 +20,18 @@ MOST_DIGITS = 38
 """Most digits of a decimal column."""
 
 MOST_TYPES = 5_000
-"""Most types of one schema, counted wherever they are used: types that use each other
-twice make millions of a page of text.
+"""Most types of one schema, counted at each use.
+
+Types that use each other twice make millions of a page of text.
 """
 
 
 @dataclass(frozen=True)
 class TypeGuess:
-    """The type of a field, or None and the reason in `note`.
+    """The type of a field.
 
-    `note`: a comment on the type; `epoch`: as in `schema.columns.Column`.
+    `type`: None if no column can have it; `note`: a comment on the type, or the reason
+    why there is none; `epoch`: as in `schema.columns.Column`.
     """
 
     type: pa.DataType | None
@@ -48,7 +50,7 @@ class Candidate:
 
     @property
     def usable(self) -> bool:
-        """Whether it can be a column."""
+        """Returns whether it can be a column."""
         return self.guess.type is not None
 
 
@@ -59,7 +61,7 @@ class TypeBudget:
         self._left = MOST_TYPES
 
     def refusal(self, depth: int) -> TypeGuess | None:
-        """Why one more type, at a depth, is not read; None if it is."""
+        """Counts one more type; returns the reason if it is not read, else None."""
         self._left -= 1
         if depth > DEEPEST:
             return TypeGuess(None, f"it lies more than {DEEPEST} levels deep")
@@ -74,7 +76,7 @@ class TypeBudget:
 
 
 def struct_of(parts: Iterable[tuple[str, TypeGuess]]) -> TypeGuess:
-    """A struct of the parts that can be in one."""
+    """A struct of those parts that can be in one."""
     kept, notes, seen = [], [], dict[str, str]()
     for name, guess in parts:
         why = unusable(name, seen)
@@ -116,13 +118,12 @@ def decimal_of(digits: int, scale: int) -> pa.DataType | None:
 
 OWN_SCALE = TypeGuess(
     None,
-    "a decimal of which each message says the scale: take Decimal(38, N) with the scale that you"
-    " want",
+    "a decimal whose scale is in each message: use Decimal(38, N) with the scale that you want",
 )
 
 
 def nested(guess: TypeGuess) -> TypeGuess:
-    """A type as a part of another one, where no metadata can say `map` or `epoch`."""
+    """A type as a part of another type, which can't have the metadata `map` or `epoch`."""
     if guess.type is not None and pa.types.is_map(guess.type):
         return TypeGuess(None, "a map can only be a column of its own")
     return (
@@ -133,7 +134,10 @@ def nested(guess: TypeGuess) -> TypeGuess:
 
 
 def unusable(name: str, seen: dict[str, str]) -> str:
-    """Why a field of this name can't be a column too; empty if it can, and it is added."""
+    """Says why a field of this name can't be a column, too; empty if it can.
+
+    `seen`: the columns' names, by their names in lower case; the name is added to them.
+    """
     if not name or not name.isprintable():
         return "a column's name can't be empty, nor hold control characters"
     if name.startswith("^") and name.endswith("$"):
@@ -163,9 +167,7 @@ def table_refusal(metadata: Mapping[str, str], *, delta: bool) -> Refuses:
 
     def refusal(candidate: Candidate) -> str:
         if candidate.name.casefold() in taken:
-            return (
-                "one of windrow's own columns has this name: give that another one under `metadata`"
-            )
+            return "a metadata column of windrow has this name: rename that one under `metadata`"
         beyond = (
             list(names_beyond_spark([pa.field(candidate.name, candidate.guess.type or pa.null())]))
             if delta
@@ -182,7 +184,7 @@ def table_refusal(metadata: Mapping[str, str], *, delta: bool) -> Refuses:
 
 
 def column_refusal(columns: Columns, refusal: Refuses) -> Refuses:
-    """Refuses these names, and those of the columns that exist."""
+    """Refuses what `refusal` does, and the names of existing columns."""
     seen = {column.name.casefold(): column.name for column in columns.columns}
     return lambda candidate: unusable(candidate.name, dict(seen)) or refusal(candidate)
 
@@ -190,8 +192,9 @@ def column_refusal(columns: Columns, refusal: Refuses) -> Refuses:
 def over_versions(
     newest: Sequence[Candidate], older: Sequence[Sequence[Candidate]]
 ) -> list[Candidate]:
-    """The newest schema's fields; one that an older schema lacks, or allows to be null,
-    is nullable.
+    """The newest schema's fields.
+
+    A field that an older schema lacks, or allows to be null, is nullable.
     """
     certain = [
         {candidate.name for candidate in version if not candidate.nullable} for version in older
@@ -206,7 +209,7 @@ def over_versions(
 
 
 def refuse_unusable(candidates: Iterable[Candidate], refusal: Refuses) -> list[Candidate]:
-    """Takes the type from candidates that can't be a column, and notes why."""
+    """Replaces the type of candidates that can't be a column with the reason."""
     seen = dict[str, str]()
     return [
         (

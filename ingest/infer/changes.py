@@ -24,7 +24,14 @@ from windrow.ingest.formats.cdc.envelope import (
 from windrow.ingest.formats.json.values import Reading
 from windrow.ingest.infer.candidates import Candidate, TypeGuess
 from windrow.ingest.infer.documents import candidates_of, document, scalars
-from windrow.ingest.infer.proposal import Document, KeyAndValue, Proposal, Setting, counted
+from windrow.ingest.infer.proposal import (
+    Document,
+    KeyAndValue,
+    Proposal,
+    Setting,
+    counted,
+    documents_of,
+)
 from windrow.ingest.infer.stated_types import row_candidates, typed_candidates
 from windrow.ingest.settings.values import names_in
 
@@ -33,22 +40,22 @@ ENVELOPES: Mapping[str, Envelope] = {
     "canal-json": CANAL,
     "maxwell-json": MAXWELL,
 }
-"""The formats of change data that sampled messages reveal."""
+"""The formats of change data that can be recognised in sampled messages."""
 
 _SQL = scalars(Reading("sql"))
-_OTHERS = "a regular expression; rows of others are passed over"
+_OTHERS = "a regular expression; rows of other tables are passed over"
 
 
 @dataclass(frozen=True)
 class Event:
-    """A message's envelope, its key, and the schema that came with it, if any."""
+    """A message's key, its envelope, and the schema in the message, if any."""
 
     key: bytes | None
     envelope: Document
     schema: Document | None = None
 
     def change(self, of: Envelope) -> ChangeKind:
-        """What happened to the row."""
+        """The kind of the change."""
         if of.schema_change is not None and self.envelope.get(of.schema_change) is True:
             return ChangeKind.OTHER
         return dict(of.words)[self.envelope[of.kind]]
@@ -56,66 +63,60 @@ class Event:
 
 def events_of(format_: str, messages: Sequence[KeyAndValue]) -> list[Event]:
     """The messages that are events of a format."""
-    documents = [
-        (m.key, found)
-        for m in messages
-        if m.value is not None and (found := document(m.value)) is not None
-    ]
+    documents = documents_of(messages)
     wrapped = [
-        Event(key, found["payload"], found["schema"])
-        for key, found in documents
-        if _is_wrapped(format_, found)
+        Event(key, event["payload"], event["schema"])
+        for key, event in documents
+        if _is_wrapped(format_, event)
     ]
-    return wrapped or [Event(key, found) for key, found in documents if _LOOKS[format_](found)]
+    return wrapped or [Event(key, event) for key, event in documents if _IS_EVENT[format_](event)]
 
 
 def marks_of(format_: str, messages: Sequence[KeyAndValue]) -> int:
-    """How many messages of a format have no row: heartbeats, transaction markers."""
-    documents = [
-        found for m in messages if m.value is not None and (found := document(m.value)) is not None
-    ]
+    """The number of a format's messages without a row: heartbeats, transaction markers."""
     inside = [
-        found["payload"] if found.keys() == {"schema", "payload"} else found for found in documents
+        event["payload"] if event.keys() == {"schema", "payload"} else event
+        for _, event in documents_of(messages)
     ]
     return sum(
-        isinstance(found, dict) and ENVELOPES[format_].is_mark(found.keys()) for found in inside
+        isinstance(event, dict) and ENVELOPES[format_].is_mark(event.keys()) for event in inside
     )
 
 
-def _is_wrapped(format_: str, found: Document) -> bool:
-    """Whether Connect's JsonConverter wrote the schema into the message."""
-    payload = found.get("payload")
+def _is_wrapped(format_: str, event: Document) -> bool:
+    """Returns whether Connect's JsonConverter wrote the schema into the message."""
+    payload = event.get("payload")
     parts = (
-        found.keys() == {"schema", "payload"}
+        event.keys() == {"schema", "payload"}
         and isinstance(payload, dict)
-        and isinstance(found["schema"], dict)
+        and isinstance(event["schema"], dict)
     )
-    return format_ == "debezium-json" and parts and _LOOKS[format_](payload)
+    return format_ == "debezium-json" and parts and _IS_EVENT[format_](payload)
 
 
-def _is_debezium(found: Any) -> bool:
-    return _says_change(found, DEBEZIUM) and (
-        isinstance(found.get("source"), dict) or {"before", "after"} <= found.keys()
+def _is_debezium(event: Any) -> bool:
+    return _has_kind(event, DEBEZIUM) and (
+        isinstance(event.get("source"), dict) or {"before", "after"} <= event.keys()
     )
 
 
-def _is_canal(found: Any) -> bool:
-    return _says_change(found, CANAL) and {"isDdl", DATABASE, TABLE, CANAL.written} <= found.keys()
+def _is_canal(event: Any) -> bool:
+    return _has_kind(event, CANAL) and {"isDdl", DATABASE, TABLE, CANAL.written} <= event.keys()
 
 
-def _is_maxwell(found: Any) -> bool:
+def _is_maxwell(event: Any) -> bool:
     return (
-        _says_change(found, MAXWELL)
-        and {DATABASE, TABLE, "ts"} <= found.keys()
-        and "isDdl" not in found
+        _has_kind(event, MAXWELL)
+        and {DATABASE, TABLE, "ts"} <= event.keys()
+        and "isDdl" not in event
     )
 
 
-def _says_change(found: Mapping[str, Any], envelope: Envelope) -> bool:
-    return found.get(envelope.kind) in [word for word, _ in envelope.words]
+def _has_kind(event: Mapping[str, Any], envelope: Envelope) -> bool:
+    return event.get(envelope.kind) in [word for word, _ in envelope.words]
 
 
-_LOOKS: Mapping[str, Callable[[Any], bool]] = {
+_IS_EVENT: Mapping[str, Callable[[Any], bool]] = {
     "debezium-json": _is_debezium,
     "canal-json": _is_canal,
     "maxwell-json": _is_maxwell,
@@ -123,10 +124,10 @@ _LOOKS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | None) -> Proposal:
-    """Proposes the columns of one table's rows. `table`: which one, if there are several.
+    """Proposes the columns of one table's rows. `table`: its name, if there are several.
 
     Raises:
-        SpecError: there are rows of several tables, or none of `table`; or they are
+        SpecError: there are rows of several tables, or none of `table`; or the rows are
             documents of MongoDB.
     """
     envelope = ENVELOPES[format_]
@@ -135,19 +136,19 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
     events = [event for event in events if any(rows_of(envelope, event))]
     if not events and texts and envelope.text_row is not None:
         what = (
-            f"The sampled events are {envelope.tool}'s of MongoDB, which write a document as a"
-            " text, so nothing tells its columns"
+            f"The sampled events are {envelope.tool}'s of MongoDB, whose documents are texts, so"
+            " their columns are unknown"
         )
         do = (
             "Nothing was written. Let the connector unwrap them (transforms.unwrap.type:"
-            " io.debezium.connector.mongodb.transforms.ExtractNewDocumentState), and come back:"
-            " then they are JSON objects."
+            " io.debezium.connector.mongodb.transforms.ExtractNewDocumentState): then they are"
+            " JSON objects, and can be inferred."
         )
         raise SpecError(what, "spec", do)
     if not events:
-        what = f"The sampled {envelope.tool} events hold no row, so nothing tells its columns"
+        what = f"The sampled {envelope.tool} events have no row, so the columns are unknown"
         do = (
-            "Nothing was written. Sample more of the topic (--sample 100000), or come back when a"
+            "Nothing was written. Sample more of the topic (--sample 100000), or try again after a"
             " row was changed; or begin with a template: windrow init --topic TOPIC."
         )
         raise SpecError(what, "spec", do)
@@ -160,12 +161,12 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
     ]
     decode = {"format": Setting(format_), **included, **_forms(format_, events, candidates)}
     no_key = (
-        "nothing tells the rows' primary key: with `sink.mode: upsert` and one the table holds"
-        " each row once"
+        "the rows' primary key is unknown: with `sink.mode: upsert` and a `primary_key` the table"
+        " has each row once"
     )
     hints = () if key else (no_key,)
     if not key and envelope.kind not in {candidate.name.casefold() for candidate in candidates}:
-        decode["envelope"] = Setting({envelope.kind: envelope.kind}, "what became of the row")
+        decode["envelope"] = Setting({envelope.kind: envelope.kind}, "the kind of the change")
         candidates.append(
             Candidate(
                 envelope.kind,
@@ -196,7 +197,7 @@ def _of_one_table(
     tables = Counter(".".join(names.values()) for _, names in named)
     if (asked is None and len(tables) > 1) or (asked is not None and asked not in tables):
         shown = ", ".join(
-            f"{name!a} ({count:,})" if name else f"none that is named ({count:,})"
+            f"{name!a} ({count:,})" if name else f"a table without a name ({count:,})"
             for name, count in tables.most_common(10)
         )
         what = (
@@ -225,14 +226,14 @@ def _of_one_table(
 
 def _names(envelope: Envelope, event: Event) -> dict[str, str]:
     """The names of an event's table, as people write them: DATABASE.TABLE, or SCHEMA.TABLE."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name, path in envelope.names:
         value: Any = event.envelope
         for field in path:
             value = value.get(field) if isinstance(value, dict) else None
         if isinstance(value, str):
-            found[name] = value
-    return {name: text for name, text in found.items() if name != DATABASE or SCHEMA not in found}
+            names[name] = value
+    return {name: text for name, text in names.items() if name != DATABASE or SCHEMA not in names}
 
 
 def _exactly(name: str) -> str:
@@ -250,7 +251,7 @@ def rows_of(envelope: Envelope, event: Event) -> list[Document]:
 
 
 def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
-    """The columns of the changed rows, by the types that events state, or by their values."""
+    """The columns of the changed rows, by the types in the events, or by their values."""
     envelope = ENVELOPES[format_]
     rows = [row for event in events for row in rows_of(envelope, event)]
     if format_ == "debezium-json":
@@ -272,7 +273,7 @@ def _forms(
     if format_ != "debezium-json":
         return {}
     if events[0].schema is not None:
-        return {"schema_include": Setting(True, "each message has its schema beside the event")}
+        return {"schema_include": Setting(True, "each message has a schema next to the event")}
     if any(candidate.guess.type == pa.date32() for candidate in candidates):
         return {"dates": Setting("iso-8601", "time.precision.mode: isostring")}
     return {}
@@ -281,14 +282,14 @@ def _forms(
 def _primary_key(format_: str, written: Sequence[Event]) -> tuple[str, ...]:
     """The columns that all events name as the key of their row; none if they disagree."""
     envelope = ENVELOPES[format_]
-    said = {_key_of(format_, event, row) for event in written for row in rows_of(envelope, event)}
-    (key,) = said if len(said) == 1 else [()]
+    keys = {_key_of(format_, event, row) for event in written for row in rows_of(envelope, event)}
+    (key,) = keys if len(keys) == 1 else [()]
     kinds = {candidate.name: candidate.guess.type for candidate in _candidates(format_, written)}
-    return key if key and all(_tells_apart(kinds.get(name)) for name in key) else ()
+    return key if key and all(_may_be_key(kinds.get(name)) for name in key) else ()
 
 
 def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
-    """The columns of the key that an event names, if its row has the same values."""
+    """The columns of the key in an event, if its row has the same values."""
     if format_ == "canal-json":
         names = event.envelope.get("pkNames")
         texts = names_in(names)
@@ -310,8 +311,8 @@ def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
     return tuple(key) if same and key else ()
 
 
-def _tells_apart(kind: pa.DataType | None) -> bool:
-    """Whether a column of a type may be in a primary key."""
+def _may_be_key(kind: pa.DataType | None) -> bool:
+    """Returns whether a column of a type may be in a primary key."""
     if kind is None:
         return False
     return not pa.types.is_nested(kind) and not pa.types.is_floating(kind)

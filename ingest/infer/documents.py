@@ -1,7 +1,7 @@
 """Guesses the columns of JSON documents.
 
-A field's type is the first of `TYPES` whose strict conversion, which is the decoder's,
-takes every sampled value.
+A field's type is the first of `TYPES` whose strict conversion takes every sampled value.
+The conversions are the decoder's.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from windrow.ingest.infer.candidates import DEEPEST, Candidate, TypeGuess, list_
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 COMMON = 0.98
-"""From `MANY` values on, a type of so large a share of them is the column's; messages
-with another one are refused.
+"""The share of values that decides a column's type, if there are at least `MANY`.
+
+Messages with a value of another type are refused.
 """
 
 MANY = 100
 
 MOST_FIELDS = 200
-"""Most fields of an object; one with more has data as keys."""
+"""Most fields of an object; the keys of one with more are data."""
 
 Scalars = tuple[tuple[pa.DataType, Convert], ...]
 
@@ -48,7 +49,7 @@ TYPES = (
     pa.decimal128(38, 0),
     pa.decimal128(38, 9),
 )
-"""The types that plain values are tried as, in this order."""
+"""The types that are tried for plain values, in this order."""
 
 
 def scalars(reading: Reading) -> Scalars:
@@ -60,14 +61,14 @@ _EXACT = scalars(EXACT)
 
 
 def document(value: bytes) -> dict[str, Any] | None:
-    """Parses a JSON object, its numbers as literals; None if it is none."""
+    """Parses a JSON object, its numbers as literals; None if the value is none."""
     try:
-        found = json.loads(
+        parsed = json.loads(
             value.decode(), parse_int=integer, parse_float=str.encode, parse_constant=_no_constant
         )
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _no_constant(_: str) -> None:
@@ -77,7 +78,7 @@ def _no_constant(_: str) -> None:
 def candidates_of(
     documents: Sequence[Mapping[str, Any]], tried: Scalars = _EXACT
 ) -> list[Candidate]:
-    """The fields of documents that `document` parsed, in the order of their first use."""
+    """The fields of documents parsed by `document`, in the order of their first use."""
     return [
         Candidate(
             key, guess_type(values, tried), nullable=len(values) < len(documents) or None in values
@@ -102,7 +103,7 @@ def guess_type(values: Sequence[Any], tried: Scalars = _EXACT, depth: int = 0) -
     """
     present = [v for v in values if v is not None]
     if not present:
-        return TypeGuess(pa.string(), "only null was seen: say what it will be")
+        return TypeGuess(pa.string(), "only null was sampled: set the type that it will have")
     shapes = Counter(map(_shape, present))
     shape, count = shapes.most_common(1)[0]
     if not enough(count, len(present)):
@@ -131,7 +132,7 @@ def _shape(value: object) -> str:
 
 
 def enough(mine: int, every: int) -> bool:
-    """Whether `mine` of `every` value decide the type of all."""
+    """Returns whether `mine` of `every` value decide the type of all."""
     return mine == every or (every >= MANY and mine >= COMMON * every)
 
 
@@ -149,7 +150,7 @@ def _scalar(values: Sequence[Any], tried: Scalars) -> TypeGuess:
     whole = all(type(value) in (int, LongInteger) for value in values)
     for kind, convert in tried:
         if whole and pa.types.is_floating(kind):
-            continue  # the next whole numbers may not be exactly a float
+            continue  # a float can't hold every whole number exactly
         fitting = sum(takes(convert, v) for v in values)
         if fitting == len(values):
             return TypeGuess(kind)
@@ -161,7 +162,7 @@ def _scalar(values: Sequence[Any], tried: Scalars) -> TypeGuess:
 
 
 def takes(convert: Convert, value: Any) -> bool:
-    """Whether a conversion takes a value."""
+    """Returns whether a conversion takes a value."""
     try:
         convert(value, "$")
     except RefusedValueError:
@@ -175,7 +176,7 @@ def _list(values: Sequence[Sequence[Any]], tried: Scalars, depth: int) -> TypeGu
     return (
         guess
         if items or guess.type is None
-        else TypeGuess(guess.type, "only empty lists were seen: say what they will hold")
+        else TypeGuess(guess.type, "only empty lists were sampled: set the type of their items")
     )
 
 
@@ -189,7 +190,9 @@ def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> 
         guess = list_of(struct_of(entry))
         return replace(
             guess,
-            note="; ".join(filter(None, [f"{len(fields)} different keys were seen", guess.note])),
+            note="; ".join(
+                filter(None, [f"{len(fields)} different keys were sampled", guess.note])
+            ),
         )
     guess = struct_of((key, guess_type(found, tried, depth)) for key, found in fields.items())
-    return guess if fields else TypeGuess(None, "only objects without fields were seen")
+    return guess if fields else TypeGuess(None, "only objects without fields were sampled")

@@ -1,4 +1,4 @@
-"""Columns of a JSON Schema, as far as it has types."""
+"""Columns of a JSON Schema, for properties with a type."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def json_candidates(written: WriterSchema) -> list[Candidate]:
     """The properties of a schema's objects.
 
     Raises:
-        SpecError: it is no JSON Schema of objects with properties.
+        SpecError: the text is no JSON Schema of objects with properties.
     """
     what = f"The JSON Schema of id {written.id} doesn't say which properties the documents have"
     try:
         schema = _Schema(written)
-        root, _ = schema.meant(schema.root, "")
+        root, _ = schema.resolve(schema.root, "")
     except (ValueError, RecursionError):
         root = {}
     properties = root.get("properties")
@@ -76,8 +76,10 @@ def _doc(part: Any) -> str:
 
 
 class _Schema:
-    """A schema with those that it refers to. `around`: the references and types that a
-    type is in; `base`: the document that it is in.
+    """A schema, and the schemas that it refers to.
+
+    In its methods, `around` are the references and types that a type is in, and `base` is
+    the name of its document.
     """
 
     def __init__(self, written: WriterSchema) -> None:
@@ -91,9 +93,10 @@ class _Schema:
     def root(self) -> Any:
         return self._documents[""]
 
-    def meant(self, part: Any, base: str) -> tuple[Mapping[str, Any], str]:
-        """Follows a schema's references, to the schema meant and its document; an empty
-        schema if they lead nowhere.
+    def resolve(self, part: Any, base: str) -> tuple[Mapping[str, Any], str]:
+        """Follows a schema's references; returns their target and its document.
+
+        The target is an empty schema if the references lead nowhere.
         """
         for _ in range(50):
             if not isinstance(part, Mapping):
@@ -110,7 +113,7 @@ class _Schema:
         refusal = self._budget.refusal(len(around))
         if refusal is not None:
             return refusal
-        part, base = self.meant(written, base)
+        part, base = self.resolve(written, base)
         reference = written.get("$ref") if isinstance(written, Mapping) else None
         if isinstance(reference, str):
             if f"{base}{reference}" in around:
@@ -124,13 +127,13 @@ class _Schema:
         if len(others) != 1:
             return TypeGuess(
                 None,
-                f"it is of several types: {', '.join(others)}" if others else "its type isn't said",
+                f"it has several types: {', '.join(others)}" if others else "it has no type",
             )
         return self._of_kind(others[0], part, (*around, others[0]), base)
 
     def takes_null(self, written: Any) -> bool:
-        """Whether a schema allows null."""
-        part, base = self.meant(written, "")
+        """Returns whether a schema allows null."""
+        part, base = self.resolve(written, "")
         choices = [
             choice
             for word in ("oneOf", "anyOf")
@@ -138,14 +141,14 @@ class _Schema:
             for choice in part[word]
         ]
         return "null" in _kinds(part) or any(
-            "null" in _kinds(self.meant(choice, base)[0]) for choice in choices
+            "null" in _kinds(self.resolve(choice, base)[0]) for choice in choices
         )
 
     def _one_of(
         self, word: str, choices: list[Any], around: tuple[str, ...], base: str
     ) -> TypeGuess:
         """The type of the only schema that isn't null."""
-        left = [choice for choice in choices if _kinds(self.meant(choice, base)[0]) != ["null"]]
+        left = [choice for choice in choices if _kinds(self.resolve(choice, base)[0]) != ["null"]]
         if len(left) != 1:
             return TypeGuess(None, f"{word} of {len(left)} schemas")
         return self.type_of(left[0], (*around, word), base)

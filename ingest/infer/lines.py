@@ -28,14 +28,14 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     """Proposes the columns of lines whose fields have these names, in order.
 
     Raises:
-        SpecError: a name can't be a column's, or is given twice; no delimiter, or more
-            than one, splits all lines into so many fields.
+        SpecError: a name can't be a column's, or comes twice; no delimiter, or more than
+            one, splits all lines into so many fields.
     """
     seen = dict[str, str]()
     for name in names:
         why = unusable(name, seen)
         if why:
-            what = f"{name!a} in --columns can be no column: {why}"
+            what = f"{name!a} in --columns can't be a column: {why}"
             raise SpecError(what, "spec", "Nothing was written. Give each field a name of its own.")
     texts = [
         message.value.decode(errors="replace") for message in messages if message.value is not None
@@ -47,7 +47,7 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     }
     if not ways or not texts:
         what = (
-            f"No delimiter of , ; | and the tab takes all of {counted(len(texts))} apart into"
+            f"None of the delimiters , ; | and tab splits all of {counted(len(texts))} into"
             f" {len(names)} fields"
         )
         do = (
@@ -87,16 +87,16 @@ def _rows(texts: Sequence[str], delimiter: str, fields: int) -> list[list[Piece]
 
 def _candidate(name: str, pieces: Sequence[Piece]) -> Candidate:
     """The first type that takes all of a field's texts."""
-    there = [piece.text for piece in pieces if piece.bare != ""]
-    nullable = len(there) < len(pieces)
-    if not there:
+    texts = [piece.text for piece in pieces if piece.bare != ""]
+    nullable = len(texts) < len(pieces)
+    if not texts:
         return Candidate(
             name,
-            TypeGuess(pa.string(), "only empty fields were seen: say what they will hold"),
+            TypeGuess(pa.string(), "only empty fields were sampled: set the type of their values"),
             nullable,
         )
     return Candidate(
         name,
-        TypeGuess(next(kind for kind, read in _READS if all(takes(read, text) for text in there))),
+        TypeGuess(next(kind for kind, read in _READS if all(takes(read, text) for text in texts))),
         nullable,
     )

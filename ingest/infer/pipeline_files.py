@@ -28,8 +28,8 @@ _WITH_UNKNOWN = {"json", "json-schema-confluent"}
 
 def class_name(name: str) -> str:
     """The name of the schema's class in the pipeline of an id."""
-    found = "".join(part[:1].upper() + part[1:] for part in re.findall(r"[A-Za-z0-9]+", name))
-    return found if found[:1].isalpha() and found not in {"None", "True", "False"} else "Row"
+    joined = "".join(part[:1].upper() + part[1:] for part in re.findall(r"[A-Za-z0-9]+", name))
+    return joined if joined[:1].isalpha() and joined not in {"None", "True", "False"} else "Row"
 
 
 def spec_text(
@@ -94,7 +94,7 @@ def spec_text(
 
 def _source(asked: PipelineRequest, *, asks_registry: bool) -> Iterator[tuple[str, str]]:
     if asked.cluster is not None:
-        yield f"    cluster: {json.dumps(asked.cluster)}", "as windrow.yaml has it"
+        yield f"    cluster: {json.dumps(asked.cluster)}", "its name in windrow.yaml"
         return
     yield (
         f"    bootstrap_servers: {json.dumps(asked.bootstrap)}",
@@ -124,7 +124,7 @@ def _decode(class_name: str, proposal: Proposal, nulls: int) -> Iterator[tuple[s
 
 def _keyed(primary_key: Sequence[str]) -> Iterator[tuple[str, str]]:
     if primary_key:
-        yield "    mode: upsert", "a row takes the place of the one with its key; or append"
+        yield "    mode: upsert", "a row replaces the one with the same key; or append"
         yield f"    primary_key: {_flow(list(primary_key))}", "goes with mode"
 
 
@@ -195,17 +195,17 @@ class _PythonNames:
             and not keyword.iskeyword(name)
             and not name.startswith("_")
         )
-        found = (
+        base = (
             name
             if plain and name not in self.reserved
             else "field_" + re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_")
         )
-        base, n = found, 1
-        while found in self.taken or found in self.reserved:
+        unique, n = base, 1
+        while unique in self.taken or unique in self.reserved:
             n += 1
-            found = f"{base}_{n}"
-        self.taken.add(found)
-        return found
+            unique = f"{base}_{n}"
+        self.taken.add(unique)
+        return unique
 
 
 def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tuple[str, ...]:
@@ -226,12 +226,12 @@ def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tu
 
 def _line(name: str, candidate: Candidate, kind: pa.DataType) -> str:
     metadata = metadata_text(candidate.guess)
-    said = [
+    options = [
         *([] if name == candidate.name else [f"alias={_quoted(candidate.name)}"]),
         *(["nullable=True"] if candidate.nullable else []),
         *([f"metadata={metadata}"] if metadata else []),
     ]
-    line = f"{name}: {type_text(kind)}" + (f" = pa.Field({', '.join(said)})" if said else "")
+    line = f"{name}: {type_text(kind)}" + (f" = pa.Field({', '.join(options)})" if options else "")
     comment = _comment(candidate.guess.note, candidate.doc)
     return f"{line}  # {comment}" if comment else line
 

@@ -55,9 +55,9 @@ class Columns(NamedTuple):
 class Proposal:
     """The columns of a topic, and how to read its messages.
 
-    `source`: where the columns come from, for people; `decode`: the section's settings
-    without the schema; `hints`: comments for it; `primary_key`: empty, if rows don't
-    replace each other; `change_data`: whether a message without a value is normal.
+    `source`: the origin of the columns, for people; `decode`: the settings of the section
+    `decode` without the schema; `hints`: comments for it; `primary_key`: empty if rows
+    don't replace each other; `change_data`: whether a message without a value is normal.
     """
 
     candidates: tuple[Candidate, ...]
@@ -74,18 +74,23 @@ class Proposal:
 
     @property
     def asks_registry(self) -> bool:
-        """Whether decoding asks a schema registry."""
+        """Returns whether decoding asks a schema registry."""
         key = self.decode.get("key")
         return not ASKING.isdisjoint({self.format, *([key.value["format"]] if key else [])})
 
 
-def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
-    """Proposes the fields of JSON documents, and of keys that are documents."""
-    pairs = [
+def documents_of(messages: Sequence[KeyAndValue]) -> list[tuple[bytes | None, Document]]:
+    """The messages whose values are JSON objects, each with its key."""
+    return [
         (message.key, parsed)
         for message in messages
         if message.value is not None and (parsed := document(message.value)) is not None
     ]
+
+
+def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
+    """Proposes the fields of JSON documents, and of keys that are documents."""
+    pairs = documents_of(messages)
     documents = [parsed for _, parsed in pairs]
     columns = _with_json_key(candidates_of(documents), [key for key, _ in pairs], documents)
     return Proposal(
@@ -110,8 +115,7 @@ def of_one_column(format_: str, messages: int) -> Proposal:
 
 
 KEEP_KEY = (
-    "the keys are no columns: `metadata: {key: _key}` keeps their bytes, docs/formats.md says what"
-    " else they may be"
+    "the keys are no columns: `metadata: {key: _key}` keeps their bytes; see also docs/formats.md"
 )
 
 
@@ -139,15 +143,16 @@ def with_key(
     *,
     repeats: bool,
 ) -> Columns:
-    """Adds the fields of the key as columns, with a prefix if the value has fields of the
-    same names.
+    """Adds the fields of the key as columns.
 
-    `settings`: more settings of `decode.key`; `repeats`: the key says nothing that the
-    value doesn't.
+    They get a prefix if the value has fields of the same names.
+
+    `settings`: more settings of `decode.key`; `repeats`: True if the value has all
+    fields of the key.
     """
     if repeats:
         names = ", ".join(f"{candidate.name!a}" for candidate in of_key)
-        return Columns(tuple(candidates), hints=(f"the keys say the same as the value's {names}",))
+        return Columns(tuple(candidates), hints=(f"the keys are the same as the value's {names}",))
     taken = {candidate.name.casefold() for candidate in candidates}
     prefixes = ("key" * (n > 0) + "_" * n for n in count())
     prefix = next(
@@ -169,10 +174,9 @@ def with_key(
 
 
 def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Proposal:
-    """Takes the type from fields that can't be a column, and their names from
-    `decode.key`.
+    """Leaves out fields that can't be a column, also in `decode.key`.
 
-    `refuses`: as of `refuse_unusable`.
+    `refuses`: as in `refuse_unusable`.
 
     Raises:
         SpecError: the primary key has such a field, no field can be a column, or there
@@ -196,8 +200,8 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
         raise SpecError(what, "spec", "Nothing was written. Write the spec by hand (windrow init).")
     if len(candidates) > MOST_TYPES:
         what = (
-            f"The messages of topic {topic} have {len(candidates):,} different fields, which"
-            " look like data and no columns"
+            f"The messages of topic {topic} have {len(candidates):,} different fields, so their"
+            " names seem to be data"
         )
         raise SpecError(what, "spec", _WAY_OUT)
     if not any(each.usable for each in candidates):
@@ -214,4 +218,4 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
     return replace(proposal, candidates=candidates, decode=decode)
 
 
-_TEMPLATE = TypeGuess(None, "a spec would take its name for a template")
+_TEMPLATE = TypeGuess(None, "in a spec, its name would be a template")

@@ -1,5 +1,6 @@
-"""Columns of a Protobuf message type: for each field the narrowest type that
-`formats.protobuf.fields` takes.
+"""Columns of a Protobuf message type.
+
+For each field the narrowest type that `formats.protobuf.fields` takes.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def protobuf_candidates(kind: Any) -> list[Candidate]:
 
 
 def _may_be_null(field: Any) -> bool:
-    """Whether Protobuf knows of an absent field, and has no default for it."""
+    """Returns whether the field can be absent, and has no default value."""
     default = field.has_default_value and field.message_type is None
     return bool(field.has_presence and not default and not field.is_required)
 
@@ -103,7 +104,7 @@ class _ProtobufTypes:
             return refusal
         inner = field.message_type
         if inner is None:
-            return _named(field) if TYPES[field.type] == "enum" else _PLAIN[TYPES[field.type]]
+            return _enum(field) if TYPES[field.type] == "enum" else _PLAIN[TYPES[field.type]]
         if is_timestamp(inner):
             return TypeGuess(TIMESTAMP)
         if is_wrapper(inner):
@@ -124,7 +125,7 @@ class _ProtobufTypes:
         return list_of(struct_of([("key", key), ("value", value)]))
 
 
-def _named(field: Any) -> TypeGuess:
+def _enum(field: Any) -> TypeGuess:
     return TypeGuess(
         pa.string(),
         f"one of {', '.join(value.name for value in list(field.enum_type.values)[:LONGEST])}",

@@ -36,8 +36,9 @@ def propose(
     """Proposes how to read a topic's messages.
 
     Raises:
-        SpecError: the sample doesn't reveal it, or contradicts a hint; says what to pass.
-        WindrowError: as the registry.
+        SpecError: the sample doesn't reveal it, or contradicts a hint; the error says
+            which options to pass.
+        WindrowError: raised by the registry.
     """
     topic, seen = asked.topic, framed(messages, "value")
     if asked.format is None and registry is not None and (seen.most or not messages.num_rows):
@@ -49,7 +50,7 @@ def propose(
 
 
 def _messages(messages: pa.Table, asked: PipelineRequest, seen: FrameCounts) -> list[KeyAndValue]:
-    """The messages as Python values, without frames if they have any."""
+    """The messages as Python values, without Confluent's frames."""
     behind = asked.format == "json-schema-confluent" or (asked.format is None and seen.most)
     values = behind_frames(messages) if behind else messages.column("value").to_pylist()
     return [
@@ -69,14 +70,14 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: FrameCounts) 
             f" schema in a registry, most with {seen.id}"
         )
         do = (
-            "Nothing was written. Say which registry has it: --registry https://HOST:PORT, or"
+            "Nothing was written. Name the registry that has it: --registry https://HOST:PORT, or"
             " --cluster NAME, whose windrow.yaml names one."
         )
-        raise SpecError(what, "spec", f"{do} If they are none of Confluent's: --format raw.")
+        raise SpecError(what, "spec", f"{do} If it is no id of a schema: --format raw.")
     if 2 * documents <= len(valued):
         what = (
-            f"{documents:,} of {counted(len(valued))} of topic {topic} are JSON objects, and what"
-            " the others are can't be told"
+            f"{documents:,} of {counted(len(valued))} of topic {topic} are JSON objects, and the"
+            " format of the others is unknown"
         )
         raise SpecError(
             what, "spec", f"{_UNTOLD} Plain Avro and Protobuf need their schema: docs/formats.md."
@@ -105,7 +106,7 @@ def _by_format(
     if format_ == "csv":
         if not asked.columns:
             raise SpecError(
-                "The names of CSV's fields stand in no message",
+                "The messages don't have the names of CSV's fields",
                 "spec",
                 "Nothing was written. Give them in order: --columns id,name.",
             )
@@ -125,7 +126,7 @@ def _by_format(
 
 
 def _hint_of_keys(messages: Sequence[KeyAndValue], proposal: Proposal) -> Proposal:
-    """Adds the hint that keys are left out, if there are any."""
+    """Adds the hint that keys are left out, if there are keys."""
     return (
         replace(proposal, hints=(*proposal.hints, KEEP_KEY))
         if any(message.key for message in messages)

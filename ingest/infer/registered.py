@@ -30,7 +30,7 @@ from windrow.ingest.schema.dtypes import TIMESTAMP
 from windrow.ingest.schema.messages import MESSAGES
 
 VERSIONS = 20
-"""How many of a subject's newest schemas must have a field that is not nullable."""
+"""How many of a subject's newest schemas decide whether a column is nullable."""
 
 FORMATS = {
     "AVRO": "avro-confluent",
@@ -47,7 +47,7 @@ _FIRST = (0,)
 
 @dataclass(frozen=True)
 class FrameCounts:
-    """How many keys or values are null, name no schema (`others`), or have which frame."""
+    """The numbers of keys or values that are null, name no schema (`others`), or have a frame."""
 
     nulls: int
     others: int
@@ -55,17 +55,17 @@ class FrameCounts:
 
     @property
     def named(self) -> int:
-        """How many name a schema."""
+        """The number of those that name a schema."""
         return self.frames.total()
 
     @property
     def most(self) -> bool:
-        """Whether most name a schema."""
+        """Returns whether most name a schema."""
         return self.named > self.others
 
     @property
     def id(self) -> str:
-        """The schema that most name."""
+        """The id of the schema that most of them name."""
         ids = Counter[str]()
         for frame, count in self.frames.items():
             ids[frame.id] += count
@@ -105,10 +105,10 @@ def behind_frames(messages: pa.Table) -> list[bytes | None]:
 
 
 def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Proposal:
-    """Proposes the columns of the subject's newest schema, or of that which messages name.
+    """Proposes the columns of the subject's newest schema, or of the messages' schema.
 
     Raises:
-        SpecError: the registry has none, or it can't be used.
+        SpecError: the registry has no schema, or it can't be used.
     """
     found, candidates, versions = _candidates(registry, topic, messages, "value")
     if found is None:
@@ -126,7 +126,7 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
     hints = list(columns.hints)
     if {"before", "after", "op"} <= {candidate.name for candidate in candidates}:
         hints.append(
-            "these look like Debezium's events: each message becomes a row of its envelope"
+            "these look like Debezium's events: each row will be the envelope of a message"
         )
     of = (
         "the schema of the registry"
@@ -146,7 +146,10 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
 
 
 def as_seen(candidates: Sequence[Candidate], documents: Sequence[Document]) -> list[Candidate]:
-    """The fields of a JSON Schema; an instant or a date that some value isn't is a text."""
+    """The fields of a JSON Schema, compared with sampled values.
+
+    A date or an instant becomes a text if the sampled values have another form.
+    """
     values = by_key(documents)
 
     def guess(candidate: Candidate) -> TypeGuess:
@@ -157,7 +160,7 @@ def as_seen(candidates: Sequence[Candidate], documents: Sequence[Document]) -> l
             or guess_type(present).type == candidate.guess.type
         ):
             return candidate.guess
-        return TypeGuess(pa.string(), "not all of its values are written as its format says")
+        return TypeGuess(pa.string(), "not all of its values have the form of its format")
 
     return [replace(candidate, guess=guess(candidate)) for candidate in candidates]
 
@@ -182,7 +185,7 @@ def _unknown(topic: str, seen: FrameCounts) -> SpecError:
             f" {topic} name"
         )
         return SpecError(
-            what, "spec", "Nothing was written. Is it the registry that their producer uses?"
+            what, "spec", "Nothing was written. Name the registry that their producer uses."
         )
     what = f"Topic {topic} is empty, and the schema registry has no subject {topic}-value"
     return SpecError(
@@ -205,7 +208,7 @@ def newest_of(registry: SchemaRegistry, topic: str, part: Part) -> list[WriterSc
 def _candidates(
     registry: SchemaRegistry, topic: str, messages: pa.Table, part: Part
 ) -> tuple[WriterSchema | None, list[Candidate], list[WriterSchema]]:
-    """The schema to use, its fields, and the subject's versions, if it is one of them."""
+    """The schema to use, its fields, and the subject's versions, if the subject has it."""
     seen = framed(messages, part)
     versions = newest_of(registry, topic, part)
     if not versions and seen.named:
@@ -234,7 +237,7 @@ def _if_readable(schema: WriterSchema, messages: pa.Table, part: Part) -> list[C
 def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Candidate]:
     """The fields of a schema.
 
-    `messages`: say which message type of a Protobuf schema is meant.
+    `messages`: tell the message type of a Protobuf schema.
 
     Raises:
         SpecError: the schema can't be read.
@@ -249,7 +252,7 @@ def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -
 
 
 def path_in(messages: pa.Table, part: Part) -> Sequence[int]:
-    """The path of the message type that most messages have; the first one without messages."""
+    """The path of the message type that most messages have; without messages, the first."""
     frames = framed(messages, part, paths=True).frames
     return frames.most_common(1)[0][0].path if frames else _FIRST
 
@@ -257,7 +260,7 @@ def path_in(messages: pa.Table, part: Part) -> Sequence[int]:
 def _with_key(
     registry: SchemaRegistry, topic: str, messages: pa.Table, candidates: list[Candidate]
 ) -> Columns:
-    """Adds the columns of the key, if all keys have one format and a field of their own."""
+    """Adds the columns of the key, if all keys have the same format and any fields."""
     seen, no_columns = framed(messages, "key"), Columns(tuple(candidates), hints=(KEEP_KEY,))
     if seen.nulls or (seen.others and seen.named):
         return no_columns if seen.others or seen.named else Columns(tuple(candidates))

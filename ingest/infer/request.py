@@ -1,4 +1,4 @@
-"""A new pipeline as its user asks for it, by `windrow infer`, `windrow init` or dg."""
+"""The request for a new pipeline, by `windrow infer`, `windrow init` or `dg scaffold`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SampledFormat = Literal[
     "canal-json",
     "maxwell-json",
 ]
-"""The formats that sampled messages alone say enough of."""
+"""The formats whose columns can be inferred from sampled messages, without a schema."""
 
 
 @dataclass(frozen=True)
 class PipelineRequest:
-    """The topic, its cluster, and hints; None: taken from the topic's messages.
+    """The topic, its cluster, and hints; None: inferred from the topic's messages.
 
     `cluster`: its name in a windrow.yaml, in place of `bootstrap`; `registry`: URL of a
     schema registry; `columns`: names of CSV's fields; `table`: of change data, as

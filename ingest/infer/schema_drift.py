@@ -1,7 +1,7 @@
-"""Finds schema drift: newest messages that a pipeline's decoder and rules would refuse,
-and newest schemas of a registry that its columns don't fit.
+"""Finds schema drift between a topic and a pipeline. Writes nothing.
 
-Writes nothing.
+That is, newest messages that the pipeline's decoder or rules would refuse, and newest
+schemas of a registry that its columns don't fit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.admin.findings import Finding
+from windrow.ingest.admin.findings import Finding, exit_code
 from windrow.ingest.admin.sample import sample_topics
 from windrow.ingest.config.pipeline import LimitsSpec, is_beyond_share
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
@@ -51,7 +51,7 @@ _BATCH = 4096
 
 
 class RefusalCount(msgspec.Struct, frozen=True):
-    """How many messages would be dead letters for one reason, and the first of them.
+    """The number of messages that would be dead letters for one reason, and the first one.
 
     `what`: the reason in words, without payload.
     """
@@ -79,26 +79,18 @@ class DriftReport(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if anything is wrong, 3 if something could not be checked, else 0."""
-        levels = {f.level for f in self.findings}
-        return (
-            RefusedError.exit_code
-            if "wrong" in levels
-            else UnreachableError.exit_code
-            if "unchecked" in levels
-            else 0
-        )
+        """1 if anything is wrong, 3 if something couldn't be checked, else 0."""
+        return exit_code(self.findings)
 
 
 def check(
     pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | None, most: int
 ) -> DriftReport:
-    """Checks a sample of the newest messages, and a registry's newest schemas, against a
-    pipeline.
+    """Checks newest messages and a registry's newest schemas by a pipeline's spec.
 
     Args:
-        pipeline: its model, format and limits count.
-        selection: which of its topics to check.
+        pipeline: the pipeline.
+        selection: the topics to check.
         registry: the registry of the topics' schemas; None: there is none.
         most: most messages of each topic-partition.
 
@@ -119,7 +111,7 @@ def check(
     sampled, dead = sample.messages.num_rows, sum(one.messages for one in unfit or ())
     findings += refusals(unfit or (), sampled, spec.limits)
     if not sampled:
-        findings.append(Finding("info", "messages", "There is none that can be sampled"))
+        findings.append(Finding("info", "messages", "No message can be sampled"))
     unusable = column_refusal(
         columns, table_refusal(spec.metadata, delta=spec.sink.kind == "delta")
     )
@@ -186,8 +178,10 @@ def refusals(unfit: Sequence[RefusalCount], sampled: int, limits: LimitsSpec) ->
     for one in unfit:
         by_stage[one.stage] += one.messages
     for one in unfit:
-        held = ((dead, limits), (by_stage[one.stage], limits.of(one.stage)))
-        beyond = any(is_beyond_share(count, sampled, limit.max_dead_ratio) for count, limit in held)
+        limited = ((dead, limits), (by_stage[one.stage], limits.of(one.stage)))
+        beyond = any(
+            is_beyond_share(count, sampled, limit.max_dead_ratio) for count, limit in limited
+        )
         what = (
             f"{one.messages:,} of {sampled:,} would be dead letters, {one.stage} {one.reason}:"
             f" {one.what}"
@@ -197,7 +191,7 @@ def refusals(unfit: Sequence[RefusalCount], sampled: int, limits: LimitsSpec) ->
             "wrong" if beyond else "info",
             "messages",
             f"{what}; {where}",
-            _FIX if beyond else "The limits allow as many.",
+            _FIX if beyond else "The limits allow so many.",
         )
 
 
@@ -251,14 +245,14 @@ class Subject:
 
 
 def names_schemas(section: FormatSection) -> bool:
-    """Whether keys or values are in a format of Confluent's."""
+    """Returns whether keys or values are in a format with a schema registry."""
     return any(
         part is not None and part.format in FORMATS.values() for part in (section, section.key)
     )
 
 
 def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterator[Subject]:
-    """The subjects of a topic's keys and values that are in a format of Confluent's."""
+    """The subjects of a topic's keys and values, if their format has a schema registry."""
     of_names = section.written_with if isinstance(section, RecordOptions) else ()
     of_value = Columns(
         tuple(column for column in section.part.of(columns).columns if column.name not in of_names)
@@ -268,16 +262,12 @@ def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterato
         parts.append(("key", section.key, section.key.format, section.key.part.of(columns)))
     for part, options, format_, of_part in parts:
         if format_ in FORMATS.values():
-            yield from (
-                Subject(name, topic, part, format_, of_part)
-                for name in _subjects(options, part).of(topic)
+            subjects = (
+                options.subjects(part)
+                if isinstance(options, RegistryOptions)
+                else Subjects(part=part)
             )
-
-
-def _subjects(options: object, part: Part) -> Subjects:
-    if isinstance(options, RegistryOptions):
-        return Subjects(options.subject_name_strategy, options.records, part)
-    return Subjects(part=part)
+            yield from (Subject(name, topic, part, format_, of_part) for name in subjects.of(topic))
 
 
 def _of_registry(
@@ -324,8 +314,8 @@ def compared(
 ) -> Iterator[Finding]:
     """Findings of fields and columns that don't match.
 
-    `name`: the owner of the fields; `unfit`: columns that can't come from their field,
-    each with the reason.
+    `name`: the schema or the messages that have the fields; `unfit`: columns that can't
+    come from their field, each with the reason.
     """
     fields = {candidate.name for candidate in candidates}
     for column in columns.columns:
@@ -365,7 +355,8 @@ def compared(
 
 def _column_of(candidate: Candidate, kind: pa.DataType) -> str:
     """Describes the column that a field could become."""
-    metadata = f"; with metadata={said}" if (said := metadata_text(candidate.guess)) else ""
+    options = metadata_text(candidate.guess)
+    metadata = f"; with metadata={options}" if options else ""
     return f"It could be a column, nullable: {type_text(kind)}{metadata}"
 
 
@@ -386,8 +377,7 @@ _TAKES: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[Callable[[pa.Data
 
 
 def mismatches(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict[str, str]:
-    """The columns that can't come from the field of their name in a registry's schema,
-    each with the reason.
+    """The columns that can't come from the schema's field of their name, with the reasons.
 
     `path`: the message type of a Protobuf schema.
 
@@ -404,7 +394,7 @@ def mismatches(schema: WriterSchema, path: Sequence[int], columns: Columns) -> d
 def _each(
     columns: Columns, names: Collection[str], judge: Callable[[Columns], object]
 ) -> dict[str, str]:
-    """The error of each column alone, of those with one of the names."""
+    """Judges each column that has one of the names alone; returns the errors."""
     wrong: dict[str, str] = {}
     for column in columns.columns:
         try:
@@ -439,14 +429,14 @@ def _by_protobuf(schema: WriterSchema, path: Sequence[int], columns: Columns) ->
 
 
 def _by_json(schema: WriterSchema, columns: Columns) -> dict[str, str]:
-    """Finds only what can never be: windrow's decoder doesn't validate by a JSON Schema."""
+    """Finds only impossible conversions: the decoder doesn't validate by the JSON Schema."""
     types = {candidate.name: candidate.guess.type for candidate in json_candidates(schema)}
     return {
-        column.name: f"{column.name}: what becomes {kind} can't become {column.type}"
+        column.name: f"{column.name}: a value of type {kind} can't become {column.type}"
         for column in columns.columns
         if (kind := types.get(column.name)) is not None and not _takes(kind, column.type)
     }
 
 
-def _takes(said: pa.DataType, column: pa.DataType) -> bool:
-    return any(test(column) for of, tests in _TAKES if of(said) for test in tests)
+def _takes(field: pa.DataType, column: pa.DataType) -> bool:
+    return any(test(column) for of, tests in _TAKES if of(field) for test in tests)

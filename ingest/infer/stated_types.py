@@ -1,5 +1,6 @@
-"""Column types that change events state: by Connect's schema in each message, or by MySQL's
-types in Canal's events.
+"""Column types that are stated in change events.
+
+By Kafka Connect's schema in each message, or by MySQL's types in Canal's events.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ def row_candidates(schema: Mapping[str, Any], image: str) -> list[Candidate]:
     row = next((part for part in _fields(schema) if part.get("field") == image), {})
     fields = [part for part in _fields(row) if isinstance(part.get("field"), str)]
     if not fields:
-        what = f"The schema beside the events says nothing of the fields in {image!a}"
+        what = f"The schema in the events doesn't have the fields in {image!a}"
         raise SpecError(
             what,
             "spec",
-            "Nothing was written. See how the connector writes its schema, or set schemas.enable to"
-            " false there.",
+            "Nothing was written. Check how the connector writes its schema, or set its"
+            " schemas.enable to false.",
         )
     budget = TypeBudget()
     return [
@@ -86,7 +87,7 @@ def _fields(schema: Any) -> list[Mapping[str, Any]]:
 def _connect_guess(part: Any, depth: int, budget: TypeBudget) -> TypeGuess:
     refusal = budget.refusal(depth)
     if refusal is not None or not isinstance(part, Mapping):
-        return refusal or TypeGuess(None, "its type isn't said")
+        return refusal or TypeGuess(None, "it has no type")
     kind, name = part.get("type"), part.get("name")
     if name == _VARIABLE:
         return OWN_SCALE
@@ -111,7 +112,7 @@ def _connect_guess(part: Any, depth: int, budget: TypeBudget) -> TypeGuess:
     if name == _DECIMAL:
         return _connect_decimal(part.get("parameters"))
     if isinstance(name, str) and name in _CONNECT_NAMED:
-        # deeper, the schema in the message says it
+        # inside another type, the decoder reads it from the schema in the message
         return _CONNECT_NAMED[name] if depth == 0 else replace(_CONNECT_NAMED[name], epoch=None)
     if kind == "bytes":
         return TypeGuess(pa.string(), "bytes in base64")
@@ -128,7 +129,7 @@ def _inside(part: Any, depth: int, budget: TypeBudget) -> TypeGuess:
 
 
 def _connect_decimal(parameters: Any) -> TypeGuess:
-    """Takes the stated precision, or the greatest that a column has."""
+    """A decimal of the stated precision, or of the greatest one that a column has."""
     stated = parameters if isinstance(parameters, Mapping) else {}
     scale, precision = (
         str(stated.get(name, other))
@@ -165,7 +166,7 @@ _MYSQL_OTHERS = {
     "date": pa.date32(),
     "year": pa.int16(),
 }
-_CLOCK = "read as UTC: MySQL's own zone isn't said"
+_CLOCK = "read as UTC: the events don't have MySQL's time zone"
 
 
 def typed_candidates(candidates: Sequence[Candidate], stated: Sequence[Any]) -> list[Candidate]:

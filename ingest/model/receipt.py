@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Self
 
 import msgspec
 
-from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.window import Window
 
 RECEIPT_VERSION = 4
@@ -127,6 +127,12 @@ class SplitCounts(msgspec.Struct, frozen=True):
     regrown: bool = False
     checksums: Checksums = Checksums()
     schemas: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of_nothing(cls, split: Split) -> Self:
+        """The counts of a split of which nothing was read, up to its end."""
+        place = (split.topic, split.partition, split.start, split.stop, split.stop)
+        return cls(*place, 0, 0, 0, 0, 0, 0, 0, 0, rows=0)
 
     @property
     def missing(self) -> int:

@@ -195,21 +195,6 @@ def with_skipped_splits(plan: Plan, read: Sequence[Staged]) -> list[Staged]:
 
 
 def _skipped(split: Split) -> Staged:
-    nothing = SplitCounts(
-        topic=split.topic,
-        partition=split.partition,
-        start=split.start,
-        stop=split.stop,
-        next_offset=split.stop,
-        read=0,
-        bytes=0,
-        valid=0,
-        dead=0,
-        dropped=0,
-        rows_staged=0,
-        dead_staged=0,
-        aborted=0,
-        skipped=split.stop - split.start,
-        rows=0,
-    )
-    return Staged(split, nothing, (), ())
+    nothing = SplitCounts.of_nothing(split)
+    skipped = msgspec.structs.replace(nothing, skipped=split.stop - split.start)
+    return Staged(split, skipped, (), ())

@@ -332,26 +332,29 @@ def edit(message):
         ),
         (
             "return message.value",
-            "gave back bytes, neither a message nor None (decode, shop.things[0]@1)",
+            "returned bytes, neither a message nor None (decode, shop.things[0]@1)",
         ),
         (
             "return replace(message, offset=7)",
-            "changed the offset: a message stays where it is in the log",
+            "changed the offset, which can't be changed",
         ),
         ("return replace(message, topic='x')", "changed the topic"),
         ("return replace(message, partition=7)", "changed the partition"),
         ("return replace(message, timestamp=None)", "changed the timestamp"),
         (
             "return replace(message, value='text')",
-            "gave a value that is str, neither bytes nor None",
+            "returned a value of type str, neither bytes nor None",
         ),
-        ("return replace(message, key=7)", "gave a key that is int, neither bytes nor None"),
+        ("return replace(message, key=7)", "returned a key of type int, neither bytes nor None"),
         (
             "return replace(message, headers={'a': b'b'})",
-            "gave headers that are no pairs of a text and bytes or None",
+            "returned headers that are not pairs of str and bytes or None",
         ),
-        ("return replace(message, headers=[('a', 'b')])", "gave headers that are no pairs"),
-        ("return replace(message, headers=[('a', b'b', b'c')])", "gave headers that are no pairs"),
+        ("return replace(message, headers=[('a', 'b')])", "returned headers that are not pairs"),
+        (
+            "return replace(message, headers=[('a', b'b', b'c')])",
+            "returned headers that are not pairs",
+        ),
     ],
 )
 def test_an_edit_that_is_wrong_ends_the_dead_replay(light: Ward, body: str, says: str) -> None:
@@ -574,7 +577,9 @@ def test_others_who_never_stop(light: Ward) -> None:
             self._meanwhile = turn
             return super().commit(receipt, staged)
 
-    with pytest.raises(UnreachableError, match=f"committed anew by others each of {TRIES} times"):
+    with pytest.raises(
+        UnreachableError, match=f"in each of {TRIES} attempts, another run committed"
+    ):
         light.replay_dead_letters(0, replace(pipeline, sink=Always(light.sink, turn)))
     assert turns == TRIES
     assert light.receipt(0).dead_replay is None

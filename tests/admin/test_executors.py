@@ -24,8 +24,8 @@ from windrow.ingest.sinks.place import Place
 
 SPLIT = Split("orders", 0, 5, 6)
 UNTRIED = (
-    "; code and packages are as here; no broker tried, for there is no message yet, no place of the"
-    " sink"
+    "; code and packages are the driver's; no broker tried, because there is no message"
+    " yet, no place of the sink"
 )
 
 
@@ -102,7 +102,7 @@ def test_a_broker_that_does_not_answer_there() -> None:
     """
     seen = seen_by(Survey(Stalls(), (SPLIT, Split("orders", 1, 0, 1)), ()))
     assert seen.troubles == (
-        Trouble("orders/0 can't be read there: nothing arrives", "Open the port."),
+        Trouble("orders[0] can't be read there: nothing arrives", "Open the port."),
     )
 
 
@@ -115,7 +115,8 @@ def test_a_folder_that_is_another_one_there(tmp_path: Path) -> None:
         (trouble,) = seen_by(Survey(Reads(), (), (Marker(str(place), "mark"),))).troubles
         assert (
             trouble.what
-            == f"{place} isn't there what it is here: a file that was just written is not seen"
+            == f"{place} is another place there: a file that the driver has just written"
+            " doesn't exist"
         )
     assert list(tmp_path.iterdir()) == [tmp_path / "own"]
     assert list((tmp_path / "own").iterdir()) == []
@@ -125,7 +126,7 @@ def test_executors_that_come_up_late_are_asked_too() -> None:
     """Rounds go on until one meets nobody new; a trouble that several have is one line,
     with their machines.
     """
-    broken = Trouble("orders/0 can't be read there: nothing arrives", "Open the port.")
+    broken = Trouble("orders[0] can't be read there: nothing arrives", "Open the port.")
     cluster = Cluster(
         [
             Answer("one", "/work/0", "python3", ()),
@@ -139,7 +140,7 @@ def test_executors_that_come_up_late_are_asked_too() -> None:
     first, *others = executors(found)
     assert first.what == "4 executors on one, three, two answered, with python3" + UNTRIED
     assert [(c.level, c.what, c.exit_code) for c in others] == [
-        ("fail", "on three, two: orders/0 can't be read there: nothing arrives", 3),
+        ("fail", "on three, two: orders[0] can't be read there: nothing arrives", 3),
     ]
 
 
@@ -149,7 +150,7 @@ def test_many_machines_are_counted() -> None:
     (line,) = executors(Surveyed(machines, {}, 8, 1))
     assert line.what.startswith("9 executors on m0, m1, m2 and 6 more answered")
     assert line.what.endswith(
-        "; code and packages are as here; 8 topic-partitions tried, 1 place of the sink"
+        "; code and packages are the driver's; 8 topic-partitions tried, 1 place of the sink"
     )
 
 
@@ -161,7 +162,7 @@ def test_what_was_not_tried_is_not_called_well() -> None:
     (line,) = executors(Surveyed([one], {}, 0, 0, complete=False))
     assert line.level == "warn"
     assert line.what.startswith(
-        "1 executor on one answered, with python3, and others may be there; "
+        "1 executor on one answered, with python3, and there may be others; "
     )
     assert line.what.endswith(UNTRIED)
 
@@ -178,6 +179,6 @@ def test_a_cluster_without_a_worker_to_spare(monkeypatch: pytest.MonkeyPatch) ->
             forever.wait(60)
             yield from ()
 
-    with pytest.raises(UnreachableError, match="No task has come back within 0 s"):
+    with pytest.raises(UnreachableError, match="No task has ended within 0 s"):
         surveyed(Waits(), Survey(Reads(), (), ()), lambda: 2)
     forever.set()

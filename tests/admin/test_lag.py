@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.source.enumerator.test_completeness import receipt
-from windrow.ingest.admin.lag import Lag, PartitionLag, lag, newest_committed
+from windrow.ingest.admin.lag import Lag, PartitionLag, lag
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import from_json, to_json
@@ -322,12 +321,3 @@ def test_publishing_never_raises() -> None:
     assert publish(broker, "watchers", cut(broker, 0)) == Published(
         "watchers", 0, 1, ("DataLossError: torn (plan). Look. (orders[0])",)
     )
-
-
-def test_the_newest_committed_window_is_the_last_one() -> None:
-    """By the window's end, whatever the order in which they were committed; none of none."""
-    assert newest_committed([]) is None
-    receipts = [receipt(ago(3600 * n)) for n in (3, 1, 2)]
-    assert newest_committed(receipts) is receipts[1]
-    batches = [receipt(n) for n in (2, 10, 9)]
-    assert newest_committed(batches) is batches[1]

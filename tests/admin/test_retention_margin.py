@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from windrow.ingest.admin.lag import PartitionLag
 from windrow.ingest.admin.retention_margin import (
+    next_window,
     of_unread,
     of_window,
-    oldest_open,
     retention_margin,
 )
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
@@ -42,25 +42,36 @@ def unread(records: int, age: int, lost: int = 0, name: str = "t") -> PartitionL
     return PartitionLag(name, 0, 0, records, records, age * 3600.0, lost)
 
 
-def test_oldest_open() -> None:
+def next_open(grid: str, committed: set[datetime], now: datetime) -> datetime:
+    """The start of the next window of a pipeline of which these windows are committed."""
+    sink = SimpleNamespace(committed=lambda windows: {w for w in windows if w.start in committed})
+    pipeline: Any = SimpleNamespace(spec=SimpleNamespace(id="p"), sink=sink, now=lambda: now)
+    window = next_window(pipeline, SimpleNamespace(start=START, grid=grid))  # type: ignore[arg-type]
+    assert window == window_at("p", grid, window.start)  # type: ignore[arg-type]
+    return window.start  # type: ignore[return-value]
+
+
+def test_the_next_window() -> None:
     """The first window that is not committed, from the pipeline's start on; what was
-    committed before the start doesn't matter.
+    committed before the start doesn't matter, nor does the time.
     """
-    assert oldest_open(START, "hourly", set()).start == START
-    assert oldest_open(START, "hourly", {START, START + 2 * HOUR}).start == START + HOUR
-    assert (
-        oldest_open(START, "hourly", {START - HOUR, *(START + i * HOUR for i in range(3))}).start
-        == START + 3 * HOUR
-    )
-    assert oldest_open(START, ODD, {START}) == window_at("", ODD, START + HOUR)
+    later = START + 10 * HOUR
+    assert next_open("hourly", set(), later) == START
+    assert next_open("hourly", {START, START + 2 * HOUR}, later) == START + HOUR
+    three = {START - HOUR, *(START + i * HOUR for i in range(3))}
+    assert next_open("hourly", three, later) == START + 3 * HOUR
+    assert next_open("hourly", three, START + 3 * HOUR) == START + 3 * HOUR
+    assert next_open("hourly", set(), START - 5 * HOUR) == START
+    assert next_open(ODD, {START}, later) == START + HOUR
 
 
 @given(st.sets(st.integers(0, 20)), st.sampled_from(["hourly", "daily", ODD]))
-def test_oldest_open_is_the_lowest_gap(committed: set[int], grid: str) -> None:
+def test_the_next_window_is_the_lowest_gap(committed: set[int], grid: str) -> None:
     """Whatever was committed, in whatever order, it is the lowest label that isn't among them."""
     labels = [START, *labels_between(grid, START, START + timedelta(days=30))][:22]
     lowest = next(i for i in range(22) if i not in committed)
-    assert oldest_open(START, grid, {labels[i] for i in committed}).start == labels[lowest]
+    done = {labels[i] for i in committed}
+    assert next_open(grid, done, labels[-1]) == labels[lowest]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +175,7 @@ def test_a_batch_that_is_not_committed_is_unread() -> None:
     beginning, the first one too.
     """
     uncommitted, committed = batches([1, 2], {0}, 15), batches([1, 2], {0, 1}, 15)
-    assert "t[0]@20, is there for 38.0 h more" in retention_margin(committed).what
+    assert "t[0]@20, is kept for 38.0 h more" in retention_margin(committed).what
     assert retention_margin(uncommitted).level == "fail"
     assert "t[0]" in retention_margin(uncommitted).what
 

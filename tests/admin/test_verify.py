@@ -23,7 +23,7 @@ from windrow.ingest.admin.verify import (
     tiles,
     uncovered,
 )
-from windrow.ingest.admin.verify_ledger import Kept, compare_ledger
+from windrow.ingest.admin.verify_ledger import LedgerEntries, compare_ledger
 from windrow.ingest.admin.verify_topics import compare_topic
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ledger.tables import FACTS, RECEIPTS
@@ -116,7 +116,7 @@ def test_duplicated_rows(scene: Scene) -> None:
         "_window = '2026-01-02T01:00:00Z' AND _partition = 0 AND _offset = 15"
     )
     assert wrong(scene.verify()) == [
-        ("table", window(1).key, "shop.orders[0]: 1 rows have an offset that is there already")
+        ("table", window(1).key, "shop.orders[0]: 1 rows have the same offset as another row")
     ]
 
 
@@ -264,7 +264,7 @@ def test_a_ledger_of_another_table(scene: Scene) -> None:
     here = scene.sink.identity
     scene.ledger.rebind("orders", "delta:/elsewhere", here, [])
     assert [what for _, _, what in wrong(scene.verify())] == [
-        f"the pipeline writes to delta:/elsewhere, and the spec names {here}"
+        f"by the ledger, the pipeline writes to delta:/elsewhere; by the spec, to {here}"
     ]
 
 
@@ -369,7 +369,9 @@ def test_other_boundary(scene: Scene) -> None:
         [TOPIC],
         [Mark(TOPIC.topic, 0, 11, "settled"), Mark(TOPIC.topic, 1, 10, "settled")],
     )
-    found = compare_ledger(made, Kept(made.plan.start, moved, made.plan, made), made.ledger)
+    found = compare_ledger(
+        made, LedgerEntries(made.plan.start, moved, made.plan, made), made.ledger
+    )
     assert [f.what for f in found] == [
         "the boundary at its end differs in the ledger: shop.orders[0] at 11 and 10"
     ]
@@ -454,7 +456,7 @@ def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
     ):
         assert [f.what for f in compare_rows(several, [held, other])] == [says]
     assert [f.what for f in compare_rows(made, [RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), other])] == [
-        "shop.orders[0]: 1 rows have an offset that is there already"
+        "shop.orders[0]: 1 rows have the same offset as another row"
     ]
 
 
@@ -515,7 +517,7 @@ def test_overlap_and_tiling(scene: Scene) -> None:
     splits = tuple(msgspec.structs.replace(s, start=9) for s in second.plan.splits)
     early = msgspec.structs.replace(second.plan, start=low, splits=splits)
     moved = msgspec.structs.replace(second, plan=early, digest=early.digest)
-    assert "offset 9 of partition 0 of topic topic-id-1 is under two windows" in str(
+    assert "offset 9 of partition 0 of topic topic-id-1 is in two windows" in str(
         compare_receipts([first, moved])
     )
     assert "is not the start of the next: shop.orders[0] at 10 and 9" in str(tiles([first, moved]))
@@ -639,7 +641,7 @@ def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
     assert uncovered(msgspec.structs.replace(made, splits=(first, *halves, *rest))) == [torn_apart]
     strange = msgspec.structs.replace(first, topic="other")
     assert uncovered(msgspec.structs.replace(made, splits=(*made.splits, strange))) == [
-        "other[0] is read, and its boundary doesn't know it"
+        "other[0] is read, and is missing in its boundary"
     ]
     new = Mark(OTHER.topic, 0, 30, "settled")
     stop = Boundary.of(
@@ -756,6 +758,6 @@ def test_a_copy_that_is_not_the_tables(copy: object, level: str, what: str) -> N
     """A run that died after its commit leaves an older one; a newer one was committed,
     and is not in the table any more.
     """
-    found = compare_ledger(MADE, Kept(PLAN.start, PLAN.stop, PLAN, copy), MADE.ledger)  # type: ignore[arg-type]
+    found = compare_ledger(MADE, LedgerEntries(PLAN.start, PLAN.stop, PLAN, copy), MADE.ledger)  # type: ignore[arg-type]
     assert [(f.level, f.what) for f in found] == [(level, what)]
-    assert compare_ledger(MADE, Kept(PLAN.start, PLAN.stop, PLAN, MADE), MADE.ledger) == []
+    assert compare_ledger(MADE, LedgerEntries(PLAN.start, PLAN.stop, PLAN, MADE), MADE.ledger) == []

@@ -159,7 +159,7 @@ def test_a_refused_window_is_passed_over_where_that_is_said(stage: Stage) -> Non
     assert "2 of 2 refused: JSON is malformed" in going["error"]["message"]
     stage.write(window="grid: batch")
     assert (
-        "is in the way of all later ones"
+        "blocks all later ones"
         in stage.json("run", stage.spec, "--keep-going", code=2)["error"]["message"]
     )
 

@@ -138,7 +138,7 @@ def test_ledger_unreachable(stage: Stage) -> None:
     document = stage.json("doctor", stage.spec, code=3)
     found = dict(list(levels(document).items())[2:])
     assert found == {"spec": "ok", "state": "fail", "sink": "ok", "broker": "ok", "rights": "ok"}
-    assert "is unknown without it" in next(
+    assert "it is unknown whether it is of this ledger" in next(
         c["what"] for c in document["checks"] if c["name"] == "sink"
     )
 

@@ -145,7 +145,7 @@ def test_plan_of_the_next_batch(batches: Stage) -> None:
 def test_doctor_of_batches(batches: Stage) -> None:
     """The line about retention is about what no batch has read."""
     batches.json("run", batches.spec)
-    assert "what is unread does not expire" in batches.call("doctor", batches.spec).stdout
+    assert "the unread messages do not expire" in batches.call("doctor", batches.spec).stdout
     batches.broker.delete_records(TP0, 7)
     failed = batches.json("doctor", batches.spec, code=1)["checks"][-1]
     assert (failed["name"], failed["level"]) == ("retention", "fail")

@@ -99,7 +99,7 @@ NEVER: dict[str, tuple[Any, str]] = {
     "nothing": ("null", "no value of it has a byte"),
     "either": (["string", "int"], "no type takes all types of the union"),
     "huge": (logical("bytes", "decimal", precision=50, scale=40), "a decimal of 50 digits"),
-    "any_scale": (ANY_SCALE, "a decimal of which each message says the scale"),
+    "any_scale": (ANY_SCALE, "a decimal whose scale is in each message"),
     "inner": (
         {"type": "array", "items": {"type": "map", "values": "int"}},
         "of its items a map can only be a column of its own",

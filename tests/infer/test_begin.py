@@ -198,7 +198,7 @@ def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:
         "pkNames": [name],
     }
     with pytest.raises(
-        SpecError, match=r"'\{\{ env.HOME \}\}' of the rows' primary key .* for a template"
+        SpecError, match=r"'\{\{ env.HOME \}\}' of the rows' primary key .* would be a template"
     ):
         begun(tmp_path, json.dumps(event).encode())
 
@@ -286,7 +286,7 @@ def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.Mon
 def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
     """One of the files is enough to stop, before the cluster is asked; neither is touched."""
     (tmp_path / there).write_text("mine")
-    with pytest.raises(SpecError, match="there already"):
+    with pytest.raises(SpecError, match="already"):
         begun(tmp_path, b'{"id": 1}')
     assert [path.name for path in tmp_path.iterdir()] == [there]
     assert (tmp_path / there).read_text() == "mine"

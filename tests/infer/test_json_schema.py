@@ -73,11 +73,11 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
     }
     assert left_out(candidates) == {
         "either": "oneOf of 2 schemas",
-        "both": "it is of several types: string, integer",
+        "both": "it has several types: string, integer",
         "open": "it doesn't say which properties it has",
-        "untold": "its type isn't said",
+        "untold": "it has no type",
         "node": "'next': '#/definitions/Node' holds itself",
-        "lost": "its type isn't said",
+        "lost": "it has no type",
     }
     assert "id: pl.Int64  # The order's id" in (tmp_path / "schema.py").read_text()
 

@@ -181,25 +181,25 @@ UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
     "events without a row": (
         [{**MAXWELL, "type": "bootstrap-start", "data": {}}],
         asked(),
-        "hold no row",
+        "have no row",
         "--sample",
     ),
     "nothing but a truncation": (
         [{**DEBEZIUM, "op": "t", "after": None}],
         asked(),
-        "Debezium events hold no row",
+        "Debezium events have no row",
         "windrow init",
     ),
     "changes of rows that are not there": (
         [{**CANAL, "data": None}, {**CANAL, "data": []}],
         asked(),
-        "hold no row",
+        "have no row",
         "--sample",
     ),
     "csv without names": (
         [b"1,2"],
         asked(format="csv"),
-        "stand in no message",
+        "don't have the names of CSV's fields",
         "--columns id,name",
     ),
     "csv with too few names": (
@@ -464,7 +464,7 @@ def test_lines_of_fields() -> None:
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "A"), ("a", "")])
 def test_a_field_of_a_line_needs_a_name_of_its_own(names: tuple[str, str]) -> None:
     """Fields are told by their order, so none can be left out."""
-    with pytest.raises(SpecError, match="in --columns can be no column"):
+    with pytest.raises(SpecError, match="in --columns can't be a column"):
         proposed(b"1,2", told=asked(format="csv", columns=names))
 
 
@@ -549,7 +549,7 @@ def test_an_object_with_data_for_keys_is_a_list_of_entries() -> None:
     (stock,) = proposed({"stock": {f"item {n}": n for n in range(300)}}).candidates
     assert (str(stock.guess.type), stock.guess.note) == (
         "list<item: struct<key: string, value: int64>>",
-        "300 different keys were seen",
+        "300 different keys were sampled",
     )
 
 

@@ -362,7 +362,7 @@ def test_what_it_needs(place: Any, on_spark: Any) -> None:
         assemble(here.spec().model_copy(update={"sink": _sink(here, into)}))
     pipeline = on_spark(here)
     ran(pipeline, here)
-    with pytest.raises(SpecError, match="can't be replayed: its rows go through"):
+    with pytest.raises(SpecError, match=r"can't be replayed: .* takes all rows of a window"):
         replay_dead_letters(pipeline, here.window(1), DeadReplayRequest("test"))
 
 

@@ -253,7 +253,7 @@ def test_a_moved_table_goes_on(desk: Desk) -> None:
     with pytest.raises(OwnerError, match="rebind"):
         run(moved, hour(1), PLAIN)
     proposed = propose(moved)
-    assert (proposed.there, proposed.windows, proposed.missing) == (True, 1, ())
+    assert (proposed.exists, proposed.windows, proposed.missing) == (True, 1, ())
     assert ledger.sink("things") != moved.sink.identity
     assert rebind(moved) == proposed
     with pytest.raises(SpecError, match="nothing to rebind"):
@@ -274,7 +274,7 @@ def test_a_table_that_was_removed_for_good(desk: Desk) -> None:
     receipts = [desk.run(n).committed.receipt for n in range(2)]
     shutil.rmtree(desk.folder / "table")
     proposed = rebind(desk.pipeline())
-    assert (proposed.there, proposed.windows, proposed.missing) == (False, 0, (hour(0), hour(1)))
+    assert (proposed.exists, proposed.windows, proposed.missing) == (False, 0, (hour(0), hour(1)))
     assert desk.pipeline().ledger.recorded("things") == []
     assert looked_over(desk.pipeline()) == []
     assert [desk.run(n).committed.receipt.plan for n in range(2)] == [r.plan for r in receipts]

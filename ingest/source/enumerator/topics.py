@@ -10,6 +10,7 @@ from windrow.ingest.errors import DataLossError, IdentityError, SpecError, Windr
 from windrow.ingest.model.boundary import Boundary, TopicPartition, TopicSeen
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.source import (
+    OnLoss,
     OnRemoved,
     Partitions,
     Pattern,
@@ -18,6 +19,7 @@ from windrow.ingest.model.source import (
     selection_text,
 )
 from windrow.ingest.ports.broker import Broker, TopicInfo
+from windrow.ingest.ports.reader import ReadPlan
 
 _REBASE = (
     "The topic was recreated, or the cluster replaced. windrow rebase SPEC shows how to go on from"
@@ -39,6 +41,11 @@ class Discovered:
     def seen(self) -> list[TopicSeen]:
         """The topics as a boundary keeps them."""
         return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in self.topics.values()]
+
+    def read_plan(self, on_loss: OnLoss) -> ReadPlan:
+        """Makes the plan for readers of these topics."""
+        ids = {name: info.topic_id for name, info in self.topics.items()}
+        return ReadPlan(self.cluster_id, ids, on_loss)
 
     def without(self, names: Collection[str]) -> Discovered:
         """This result without some topics."""

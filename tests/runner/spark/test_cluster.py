@@ -91,7 +91,7 @@ def test_doctor_looks_around_on_every_worker(
     assert (last["name"], last["level"]) == ("executors", "ok")
     assert last["what"].startswith("2 executors on ")
     assert last["what"].endswith(
-        "; code and packages are as here; 1 topic-partition tried, 1 place of the sink"
+        "; code and packages are the driver's; 1 topic-partition tried, 1 place of the sink"
     )
     assert not [path for path in tmp_path.rglob("*") if "doctor" in path.name]
     assert [path for path in sorted(tmp_path.iterdir()) if path.suffix != ".db"] == before

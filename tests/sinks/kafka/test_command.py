@@ -242,7 +242,7 @@ def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) ->
 def test_only_a_kafka_sink_has_transactions(stage: Stage) -> None:
     """Any other kind says so."""
     assert (
-        "not written by transactions"
+        "not written in transactions"
         in stage.json("transactions", "list", stage.spec, code=2)["error"]["message"]
     )
 
