@@ -48,7 +48,7 @@ from windrow.ingest.model.staged import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import StagerFactory, Unknown
 from windrow.ingest.runner.context import written_by
-from windrow.ingest.runner.spark.outcome import brought_back, tried
+from windrow.ingest.runner.spark.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.spark import dumped
 from windrow.ingest.schema.checksum import text
 from windrow.ingest.schema.metadata_arrays import messages_of
@@ -122,7 +122,7 @@ class BatchWriter:
             return None
         stager = pickle.loads(self.stager)  # from our own driver  # noqa: S301
         task = StageRows(stager, self.rows, partition)
-        return tried(partial(task, batches=batches), *self.plan.splits)
+        return outcome_of(partial(task, batches=batches), *self.plan.splits)
 
     def commit(self, tasks: Mapping[int, str | None]) -> None:
         """Publishes what was staged, unless the batch is committed already.
@@ -136,7 +136,7 @@ class BatchWriter:
         if self.stager is None:
             return
         outcomes = [outcome for _, outcome in sorted(tasks.items()) if outcome is not None]
-        staged = together([brought_back(outcome) for outcome in outcomes], *self.plan.splits)
+        staged = together([result_of(outcome) for outcome in outcomes], *self.plan.splits)
         spec = read_write_spec(self.path)
         sink = spec.table(self.path.parent, self.rows)
         outcome = sink.commit(self._receipt(staged), [staged])

@@ -12,7 +12,7 @@ from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import BugError, UnreachableError, WindrowError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.runner.spark.outcome import brought_back, tried
+from windrow.ingest.runner.spark.outcome import outcome_of, result_of
 
 TRIES = 4
 """The number of tries of a task whose worker dies, as on Spark."""
@@ -41,14 +41,14 @@ class LocalEngine:
             raise BugError.of(error, "setup") from error
         with keeping():
             outcomes = [_outcome(packed, split) for split in splits]
-        yield from map(brought_back, outcomes)
+        yield from map(result_of, outcomes)
 
 
 def _outcome(packed: bytes, split: Split) -> str:
     """The result of the first try that survives."""
     for _ in range(TRIES):
         try:
-            return tried(pickle.loads(packed), split)  # pickled above  # noqa: S301
+            return outcome_of(pickle.loads(packed), split)  # pickled above  # noqa: S301
         except WorkerDiedError:
             continue
     do = "Nothing was committed. Run the window again."

@@ -1,9 +1,9 @@
-"""Java's archive of the classes that Spark loads (class data sharing): with it Spark
-begins in about half the time.
+"""Java's archive of the classes that Spark loads (class data sharing).
 
-Made once for each environment by `make_archive`, and used by every `local_session`
-after that. It lies in the environment itself, under a name made of all that it depends
-on, so that another Spark or another Java never meets it.
+With it Spark begins in about half the time. `make_archive` makes it once for each
+environment, and every `local_session` uses it after that. It lies in the environment
+itself, under a name made of all that it depends on, so that another Spark or another
+Java never meets it.
 
 Source: JEP 350, "Dynamic CDS Archives".
 """
@@ -26,21 +26,20 @@ import pyarrow as pa
 from windrow.ingest.errors import UnreachableError
 
 FOLDER = Path(sys.prefix) / "var" / "windrow"
-"""Where this environment's archives are: what is in there is trusted as much as the
-packages beside it.
-"""
+"""The folder of this environment's archives; it is trusted as much as the packages."""
 
 _SECONDS = 300
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""What Java has to say of classes that it leaves out, and of an archive that it won't
-have, is for its developers.
+"""Java's options that hide its warnings of classes and archives that it can't use.
+
+They are for Java's developers.
 """
 
 
 def archive_options() -> str:
-    """What Java is told to use the archive; nothing where there is none.
+    """Returns Java's options to use the archive; an empty text without an archive.
 
-    An archive that Java can't use, because it is of another build, is passed over without a word.
+    Java silently ignores an archive that it can't use, because it is of another build.
     """
     archive = archive_path()
     return (
@@ -51,8 +50,9 @@ def archive_options() -> str:
 
 
 def archive_path() -> Path | None:
-    """Where the archive for this Spark on this Java is, or would be; None where either
-    can't be found, or a path has a space in it.
+    """Returns the path of the archive for this Spark on this Java; it may not exist yet.
+
+    None if Java or Spark can't be found, or a path has a space in it.
     """
     java, spark = _java_home(), find_spec("pyspark")
     if java is None or spark is None or spark.origin is None:
@@ -63,12 +63,13 @@ def archive_path() -> Path | None:
 
 
 def make_archive() -> Path:
-    """Start Spark once, let it run a task, and keep the classes that it loaded.
+    """Starts Spark once, lets it run a task, and keeps the classes that it loaded.
 
     Takes half a minute; others may use Spark meanwhile.
 
     Raises:
-        UnreachableError: there is no Java, Spark doesn't start, or the folder can't be written to.
+        UnreachableError: there is no Java, Spark doesn't start, or the folder can't be
+            written to.
     """
     path = archive_path()
     if path is None:
@@ -79,18 +80,17 @@ def make_archive() -> Path:
         raise UnreachableError("There is no Java, or no Spark, to make an archive of", "setup", do)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Java writes as it goes, and a later one that maps half an archive ends with
-        # it: so under its name only when it is whole.
+        # Java writes the file bit by bit, and one that maps half an archive crashes: so
+        # the archive gets its name only when it is whole.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as folder:
             made = Path(folder) / path.name
             record_classes(made)
             made.replace(path)
-        for other in set(path.parent.glob("spark-*.jsa")) - {
-            path
-        }:  # of a Spark or a Java that was here before; whoever has it open keeps it
+        # archives of an earlier Spark or Java; a process that has one open keeps it
+        for other in set(path.parent.glob("spark-*.jsa")) - {path}:
             other.unlink(missing_ok=True)
     except OSError as failed:
-        do = "Run it as who may write there; or do without: Spark only starts slower."
+        do = "Run it as a user that may write there; or do without: Spark only starts slower."
         raise UnreachableError(
             f"No archive could be written to {path.parent} ({failed.strerror})", "setup", do
         ) from failed
@@ -98,7 +98,10 @@ def make_archive() -> Path:
 
 
 def record_classes(made: Path) -> None:
-    """In a process of its own, for the Java of this one, if it has one, was begun without."""
+    """Starts Spark in a process of its own, whose Java writes the archive.
+
+    The Java of this process, if it has one, was started without that option.
+    """
     command = [
         sys.executable,
         "-m",
@@ -118,15 +121,17 @@ def record_classes(made: Path) -> None:
 
 
 def _java_home() -> Path | None:
-    """The home of the Java that Spark takes: JAVA_HOME's, else the one on the PATH."""
-    told = os.environ.get("JAVA_HOME")
-    java = shutil.which(Path(told) / "bin" / "java" if told else "java")
+    """Returns the home of Spark's Java: JAVA_HOME's, else the one on the PATH."""
+    home_by_environment = os.environ.get("JAVA_HOME")
+    java = shutil.which(
+        Path(home_by_environment) / "bin" / "java" if home_by_environment else "java"
+    )
     home = None if java is None else Path(java).resolve().parent.parent
     return home if home is not None and (home / "lib" / "modules").is_file() else None
 
 
 def _digest(files: Iterable[Path]) -> str:
-    """Of where they are, how long, and how old: what Java itself holds an archive against."""
+    """Makes a digest of the files' paths, sizes and times, which Java itself checks."""
     digest = hashlib.sha256()
     for file in files:
         state = file.stat()
@@ -135,7 +140,7 @@ def _digest(files: Iterable[Path]) -> str:
 
 
 _END_SECONDS = 120
-"""How long Java may take to write the archive, once it was told to end."""
+"""Seconds that Java may take to write the archive, once its session ends."""
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -143,14 +148,16 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _main(options: str) -> None:
-    """Runs one job of the shape that every window's has, and waits for Java's end, at
-    which it writes its archive.
+    """Runs one job of the shape that every window's has, and waits for Java's end.
+
+    At its end Java writes the archive.
     """
     from windrow.ingest.runner.spark.local import JAVA, local_session
 
     session = local_session("local[2,4]", {"spark.driver.extraJavaOptions": f"{JAVA} {options}"})
     session.range(0, 2, 1, 2).mapInArrow(_same, "id long").collect()
-    gateway: Any = session.sparkContext._gateway  # its process is Java; nothing public leads there  # noqa: SLF001
+    # its process is Java; nothing public leads there
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()

@@ -1,16 +1,15 @@
-"""What was read of a window, kept in Spark by a session of its own.
+"""The rows that were read of a window, kept in Spark by a session of its own.
 
 Spark tasks take splits one after the other: the rows of each, and behind them one row
-with what came of the split. All of it is then a local checkpoint: on the disks of
-Spark's executors, and from then on all that Spark knows of it, so nothing is read
-again. Should Spark lose what was read, it can't work out what is made of it: read
-again, messages may be gone meanwhile that the run was told to go on without, and what
-was counted would be of other rows than those that are staged. Should it have kept two
-tries at a split, of which one may have failed halfway, the rows are those of the try
-that was counted, or the window ends.
+with the split's result. All of it is then a local checkpoint: on the disks of Spark's
+executors, and from then on all that Spark knows of it, so nothing is read again. If
+Spark loses the rows, it can't compute them once more: messages that the run was told to
+go on without may be gone meanwhile, and the counts would be of other rows than those
+that are staged. If Spark has kept two tries at a split, of which one may have failed
+halfway, the rows are those of the try that was counted, or the window ends.
 
-What is kept goes with the session, on a Spark Connect server, too, also if this process
-is killed; a cache would stay for as long as the server does.
+The rows go with the session, on a Spark Connect server, too, also if this process is
+killed; a cache would stay for as long as the server does.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.engine import Reads, Reshaping
 from windrow.ingest.ports.reader import Take, batch_iterator
 from windrow.ingest.runner.spark.local import variable_set
-from windrow.ingest.runner.spark.outcome import brought_back, tried
+from windrow.ingest.runner.spark.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.spark import (
     DO_AGAIN,
     SparkJob,
@@ -42,7 +41,7 @@ from windrow.ingest.runner.spark.spark import (
     is_connected,
     rows_of,
     shares,
-    spark_troubles_as,
+    spark_errors_as,
     waited_for,
     working,
 )
@@ -53,76 +52,77 @@ if TYPE_CHECKING:
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # the function shuffles as it likes, and most windows are small
+    # the function may shuffle, and most windows are small
     "spark.sql.adaptive.enabled": "true",
-    # What was read is a few rows by Spark's guess, which goes by splits. So it sends no
-    # side of a join to all tasks before it has counted.
+    # Spark guesses the number of rows by that of the splits, so it guesses few. It must
+    # not send a side of a join to all tasks before it has counted the rows.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # A function may take any of some rows that are alike to it. Done again for what an
-    # executor lost, it may take others than those that were staged: Spark compares what
-    # a shuffle had before with what it has now, and begins anew or gives up where they
-    # differ.
+    # A function may choose any of several rows that are alike to it. Computed again, for
+    # rows that an executor lost, it may choose others than those that were staged: Spark
+    # compares a shuffle's rows before and now, and begins anew or fails if they differ.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableQueryLevelRollbackOnMismatch": "true",
 }
-"""Of the session that the function sees."""
+"""Settings of the session that the function sees."""
 
 _OWN = (
     pa.field("windrow_index", pa.int64(), nullable=False),
     pa.field("windrow_outcome", pa.string()),
     pa.field("windrow_try", pa.int64()),
 )
-"""Before the rows' columns: of which split; of a split's last row what came of it, and
-a number by chance that names the try.
+"""Windrow's columns, before those of the rows.
+
+They are the split's index; in a split's last row its result, and a random number that
+names the try.
 """
 
 _CONNECT = "SPARK_CONNECT_MODE_ENABLED"
-"""The environment variable by which `pyspark.sql.functions` makes columns of a server's
-session, and not of this process's own.
+"""The environment variable that tells `pyspark.sql.functions` whose columns to make.
+
+If it is set, they are of a server's session, else of this process's own.
 """
 
 _one_at_a_time = threading.RLock()
-"""Whoever makes columns: the variable is the whole process's, and two threads' sessions
-may need it differently.
+"""Held while columns are made.
+
+The variable is the whole process's, and two threads' sessions may need it differently.
 """
 
 _OTHER_TRY = "windrow: what was counted is of another try at this split"
-"""What Spark says where it comes by one."""
+"""The text of Spark's error for rows of another try than the counted one."""
 
 LOST = re.compile(
     rf"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|\[USER_RAISED_EXCEPTION\] {re.escape(_OTHER_TRY)}"
 )
-"""In Spark's errors where it has not what was read, or not of the try that was counted.
+"""Matches errors of Spark if it has lost rows, or has them not of the counted try.
 
-Plans, which errors tell too, have the sentence.
+Plans, which errors quote, too, have the text without the prefix.
 """
 
 
 @contextmanager
 def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session beside another one, whose settings and names are seen by nobody else."""
-    from windrow.ingest.runner.spark.connect import (
-        end_session,
-        session_beside,
-    )  # workers load this module, too
+    """Opens a session beside another one; nobody else sees its settings and names."""
+    # workers load this module, too
+    from windrow.ingest.runner.spark.connect import end_session, session_beside
 
-    with spark_troubles_as("setup", "Spark can't begin", DO_AGAIN):
+    with spark_errors_as("setup", "Spark can't begin", DO_AGAIN):
         session = session_beside(spark) if is_connected(spark) else spark.newSession()
         for name, value in _SETTINGS.items():
             session.conf.set(name, value)
     try:
         yield session
     finally:
-        if is_connected(session):  # of this process's own Spark it would be the end
+        if is_connected(session):  # this process's own Spark would end with it
             end_session(session)
 
 
 @contextmanager
-def functions_of(session: SparkSession) -> Iterator[None]:
-    """Columns are made for that session in the block, whoever makes them.
+def columns_made_for(session: SparkSession) -> Iterator[None]:
+    """Makes columns for this session in the block, in any thread.
 
     Another thread's block waits for the end of this one.
     """
@@ -136,19 +136,18 @@ def functions_of(session: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def _active(session: SparkSession) -> Iterator[None]:
-    """The session is this thread's in the block: a server's client asks the thread for
-    it where nobody tells which.
+    """Makes the session this thread's own in the block.
+
+    A server's client asks the thread for it if nobody names one.
     """
     if not is_connected(session):
         yield
         return
-    from pyspark.sql.connect.session import (
-        SparkSession as ConnectedSession,
-    )  # gRPC is loaded only where it is used
+    # gRPC is loaded only where it is used
+    from pyspark.sql.connect.session import SparkSession as ConnectedSession
 
-    of_thread: Any = (
-        ConnectedSession._active_session  # noqa: SLF001
-    )  # nothing public sets one that is there already
+    # nothing public replaces a session
+    of_thread: Any = ConnectedSession._active_session  # noqa: SLF001
     before = getattr(of_thread, "session", None)
     of_thread.session = session
     try:
@@ -158,14 +157,14 @@ def _active(session: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def kept(
+def rows_kept(
     session: SparkSession,
     work: Reshaping,
     splits: Sequence[Split],
     tasks: int,
     sent: Callable[[SparkJob], Any],
 ) -> Iterator[DataFrame]:
-    """What was read of the splits, for the block: read once, and kept where it was read.
+    """Reads the splits once, and keeps the rows on the executors for the block.
 
     Raises:
         SpecError: Spark can't have such columns.
@@ -175,9 +174,9 @@ def kept(
 
     columns = [*_OWN, *(pa.field(f.name, f.type) for f in work.columns)]
     _refuse_alike([f.name for f in columns])
-    schema = as_spark_has_it(pa.schema(columns))
+    schema = spark_columns(pa.schema(columns))
     job = ReadJob(dumped(work.read), tuple(splits), shares(splits, tasks), _as_arrow(schema))
-    with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
+    with spark_errors_as("stage", "Spark could not finish the tasks", DO_AGAIN):
         reading = session.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(
             sent(job), schema
         )
@@ -190,16 +189,16 @@ def kept(
     try:
         yield frame
     finally:
-        # else Java would keep it until it looks for what nobody uses any more, twice an
-        # hour
+        # else Java would keep the rows until it looks for unused ones, twice an hour
         if not is_connected(session):
             with suppress(Exception):  # Spark may be gone
-                frame._jdf.queryExecution().analyzed().rdd().unpersist(  # noqa: SLF001
-                    False
-                )  # nothing public leads there
+                # nothing public leads there
+                plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+                plan.rdd().unpersist(False)
 
 
 def _refuse_alike(names: Sequence[str]) -> None:
+    """Refuses columns that Spark doesn't tell apart."""
     count = Counter(map(str.casefold, names))
     if alike := [name for name in names if count[name.casefold()] > 1]:
         what = (
@@ -209,15 +208,15 @@ def _refuse_alike(names: Sequence[str]) -> None:
         raise SpecError(
             what,
             "spec",
-            "Name those of the schema otherwise, or take transform out. Nothing was read.",
+            "Rename those of the schema, or leave transform out. Nothing was read.",
         )
 
 
 @dataclass(frozen=True)
 class ReadJob:
-    """What each Spark task runs that reads splits; picklable.
+    """The job of each Spark task that reads splits; picklable.
 
-    `schema`: of what it gives, of the very types that Spark's JVM expects.
+    `schema`: its columns, of the very types that Spark's JVM expects.
     """
 
     task: bytes
@@ -226,7 +225,7 @@ class ReadJob:
     schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of each split, and what came of it."""
+        """Yields the rows of each split, and its result."""
         with working():
             for batch in batches:
                 for index in (
@@ -235,12 +234,12 @@ class ReadJob:
                     yield from self._rows(index)
 
     def _rows(self, index: int) -> Iterator[pa.RecordBatch]:
-        task: Reads = pickle.loads(self.task)  # our own, of the driver's  # noqa: S301
+        task: Reads = pickle.loads(self.task)  # the driver's own bytes  # noqa: S301
         outcome = ""
 
         def read(give: Take) -> None:
             nonlocal outcome
-            outcome = tried(partial(task, give=give), self.splits[index])
+            outcome = outcome_of(partial(task, give=give), self.splits[index])
 
         for rows in batch_iterator(read):
             none = [pa.nulls(rows.num_rows, f.type) for f in _OWN[1:]]
@@ -258,31 +257,31 @@ class ReadJob:
         )
 
 
-def read_of(read: DataFrame, splits: int) -> tuple[list[Staged], list[int]]:
-    """What came of each split, and by which tries.
+def split_results(read: DataFrame, splits: int) -> tuple[list[Staged], list[int]]:
+    """Returns the result of each split, and the number of its try.
 
     Raises:
-        WindrowError: the first split's, in their order.
+        WindrowError: the error of the first split that has one, in their order.
     """
-    with losses_told():
+    with row_loss_as_error():
         rows = rows_of(read.where("windrow_outcome is not null").select(*(f.name for f in _OWN)))
     found = {row[0]: (row[1], row[2]) for row in rows}
-    return [brought_back(found[index][0]) for index in range(splits)], [
+    return [result_of(found[index][0]) for index in range(splits)], [
         found[index][1] for index in range(splits)
     ]
 
 
 def counted_rows(read: DataFrame, tries: Sequence[int]) -> DataFrame:
-    """The rows of those tries, whole, without windrow's columns but for that of deletes.
+    """Returns all rows of those tries, without windrow's columns but that of deletes.
 
     Spark may have kept another try, too: of a task that it ran twice, or on an executor
-    that it took for lost. That one may have failed halfway, or have read less. So
-    whoever comes by a split's last row sees whether it is the one that was counted.
-    Spark would look at a function's own conditions first, which no last row meets, but
-    for the partition's number, which it takes for a matter of chance.
+    that it took for lost. That try may have failed halfway, or have read less. So the
+    filter checks at each split's last row whether it is the try that was counted. Spark
+    would check a function's own conditions first, which no last row meets, except
+    conditions on the partition's number, which it takes for random.
 
     Raises (in Spark's tasks):
-        an error with `_OTHER_TRY`: it isn't.
+        an error with `_OTHER_TRY`: it is another try.
     """
     known = ", ".join(map(str, tries))
     rows = read.where(
@@ -293,25 +292,25 @@ def counted_rows(read: DataFrame, tries: Sequence[int]) -> DataFrame:
 
 
 @contextmanager
-def losses_told() -> Iterator[None]:
-    """Spark's own errors while it has what was read, as `spark_troubles_as`.
+def row_loss_as_error() -> Iterator[None]:
+    """Turns Spark's own errors into windrow's while it has rows that were read.
 
     Raises:
-        UnreachableError: in their place.
+        UnreachableError: in their place; it says if rows are lost.
     """
-    with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
+    with spark_errors_as("stage", "Spark could not finish the tasks", DO_AGAIN):
         try:
             yield
         except Exception as failed:
-            refuse_lost(failed)
+            refuse_lost_rows(failed)
             raise
 
 
-def refuse_lost(failed: Exception) -> None:
-    """Say so where Spark fails for it has no longer what was read.
+def refuse_lost_rows(failed: Exception) -> None:
+    """Raises an error of its own if Spark failed because it has lost rows that were read.
 
     Raises:
-        UnreachableError: it does.
+        UnreachableError: it did.
     """
     if LOST.search(str(failed)):
         what = (
@@ -323,11 +322,11 @@ def refuse_lost(failed: Exception) -> None:
         ) from failed
 
 
-def as_spark_has_it(schema: pa.Schema) -> StructType:
-    """Columns as Spark has them.
+def spark_columns(schema: pa.Schema) -> StructType:
+    """Returns the columns as Spark's types.
 
     Raises:
-        SpecError: it has no such type.
+        SpecError: Spark has no such type.
     """
     from pyspark.errors import PySparkException  # as above
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -337,9 +336,9 @@ def as_spark_has_it(schema: pa.Schema) -> StructType:
     except PySparkException as failed:
         kinds = ", ".join(f"{f.name} {f.type}" for f in schema)
         raise SpecError(
-            f"Spark has not all of the types of {kinds}",
+            f"Spark lacks the type of one of these columns: {kinds}",
             "spec",
-            "Change the schema, or take transform out.",
+            "Change the schema, or leave transform out.",
         ) from failed
 
 

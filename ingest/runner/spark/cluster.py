@@ -1,9 +1,9 @@
-"""Spark on other machines: a session on a cluster's master, and windrow's own code on
-its way to the workers.
+"""Spark on other machines: a session at a cluster's master, and windrow's code for it.
 
 Workers need Python and the packages that windrow requires, and none of windrow: its
-code travels with each job (`ingest.runner.spark.worker_bootstrap`), so that what a driver is,
-its workers are, too. Each machine keeps it by its digest, with what was compiled of it.
+code travels with each job (`ingest.runner.spark.worker_bootstrap`), so that the workers
+have the driver's version. Each machine keeps it by its digest, with the files that were
+compiled of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from windrow.ingest.runner.spark.spark import (
     SparkJob,
     dumped,
     own_parallelism,
-    spark_troubles_as,
+    spark_errors_as,
 )
 
 if TYPE_CHECKING:
@@ -60,25 +60,23 @@ _SETTINGS = {
 
 
 _DO_MASTER = (
-    "Nothing was read or committed. Is it up, and is this its address to the letter, as its own log"
-    " has it (spark://HOST:7077)? `windrow doctor` says whether Java and Spark are well here;"
-    " --debug shows Spark's own words."
+    "Nothing was read or committed. Check that it is up, and that the address is exactly that in"
+    " its own log (spark://HOST:7077). `windrow doctor` checks Java and Spark on this machine;"
+    " --debug shows Spark's own error."
 )
 
 
 def is_local(master: str) -> bool:
-    """Whether a master is this machine itself."""
+    """Returns whether a master is this machine itself."""
     return _LOCAL.fullmatch(master) is not None
 
 
 def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
-    """The process's session at a master, made if there is none.
+    """Returns the process's session at a master, made if there is none.
 
-    `more`: Spark properties on top of windrow's own.
-
-    On a cluster the workers' interpreter is `spark.pyspark.python`'s, else the
-    `python3` of their own path; where the driver is reached is Spark's to find, or
-    `spark.driver.host`'s to say.
+    `more`: Spark properties on top of windrow's own. On a cluster the workers'
+    interpreter is `spark.pyspark.python`'s, else the `python3` of their own path; Spark
+    finds the driver's address itself, unless `spark.driver.host` has it.
 
     Raises:
         UnreachableError: on a cluster: there is no such master, or it doesn't answer
@@ -86,14 +84,14 @@ def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
     """
     if is_local(master):
         return local_session(master, more)
-    named = (more or {}).get(_PYTHON, "python3")
-    os.environ["PYSPARK_PYTHON"] = named  # which wins over the property
-    with spark_troubles_as("setup", f"Spark doesn't begin at the master {master}", _DO_MASTER):
-        return started_session(master, {**_SETTINGS, _PYTHON: named, **(more or {})})
+    python = (more or {}).get(_PYTHON, "python3")
+    os.environ["PYSPARK_PYTHON"] = python  # Spark prefers it to the property
+    with spark_errors_as("setup", f"Spark doesn't begin at the master {master}", _DO_MASTER):
+        return started_session(master, {**_SETTINGS, _PYTHON: python, **(more or {})})
 
 
 def spark_engine(session: Callable[[], SparkSession], master: str = MASTER) -> SparkEngine:
-    """An engine on a session at a master."""
+    """Makes an engine on a session at a master."""
     return (
         SparkEngine(session) if is_local(master) else SparkEngine(session, own_parallelism, shipped)
     )
@@ -101,15 +99,12 @@ def spark_engine(session: Callable[[], SparkSession], master: str = MASTER) -> S
 
 @cache
 def own_code() -> Code:
-    """This process's windrow, and the versions of what it stands on.
+    """Packs this process's windrow, with the versions of the packages that it needs.
 
     The same files give the same bytes.
     """
-    from windrow.ingest.runner.spark.worker_bootstrap import (
-        Code,
-        digest_of,
-        files_of,
-    )  # Spark is loaded only where it is used
+    # Spark is loaded only where it is used
+    from windrow.ingest.runner.spark.worker_bootstrap import Code, digest_of, files_of
 
     files, packed = files_of(Path(__file__).parents[3]), io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -119,8 +114,9 @@ def own_code() -> Code:
 
 
 def _versions() -> dict[str, str]:
-    """Of Python, and of all that windrow requires where its tasks run, as far as it is
-    installed here; extras count where they are.
+    """Returns the versions of Python and of windrow's requirements for tasks.
+
+    Requirements that are not installed here are left out, as those of extras may be.
     """
     found = {"python": platform.python_version()}
     for requirement in map(Requirement, requires("windrow-ingest") or []):
@@ -132,19 +128,20 @@ def _versions() -> dict[str, str]:
 
 
 def code_to_send() -> Code | None:
-    """What the workers of this process's Spark sessions may lack of windrow; None where
-    all of them are on this machine, and have it.
+    """Returns the code that workers of this process's Spark sessions may lack.
+
+    None if all of them are on this machine, and have it.
     """
     from pyspark import SparkContext  # as above
 
-    own = SparkContext._active_spark_context  # nothing public tells without making one  # noqa: SLF001
+    # everything public would make a session
+    own = SparkContext._active_spark_context  # noqa: SLF001
     masters = [] if own is None else [str(own.master)]
-    # who has no session there hasn't loaded it
+    # a process without a session on a server hasn't loaded this module
     connect = sys.modules.get("pyspark.sql.connect.session")
     if connect is not None:
-        session = (
-            connect.SparkSession.getActiveSession() or connect.SparkSession._get_default_session()  # noqa: SLF001
-        )  # as above
+        of_process = connect.SparkSession
+        session = of_process.getActiveSession() or of_process._get_default_session()  # noqa: SLF001
         masters.append(
             "unknown" if session is None else session.conf.get("spark.master", "unknown")
         )
@@ -152,7 +149,7 @@ def code_to_send() -> Code | None:
 
 
 def shipped(job: SparkJob) -> Any:
-    """The job with all that a worker needs to run it."""
+    """Packs the job with all that a worker needs to run it."""
     from windrow.ingest.runner.spark.worker_bootstrap import WorkerBootstrap  # as above
 
     return WorkerBootstrap(dumped(job), job.shares, job.schema, own_code())

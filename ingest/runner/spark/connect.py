@@ -1,10 +1,9 @@
-"""A Spark that is there already: tasks run on a Spark Connect server, which `windrow
-spark run` keeps (`ingest.runner.spark.server`).
+"""Runs tasks on a Spark Connect server that is up already.
 
-What is asked of it is what is asked of a session of one's own, by
-`ingest.runner.spark.spark`. Here is what a server makes different: it may be away, made
-anew, of another environment, or have let go of a session; and what is told to it must
-not be heard by others.
+`windrow spark run` keeps such a server (`ingest.runner.spark.server`). Jobs are those
+of any session (`ingest.runner.spark.spark`). This module has the differences: a server
+may be away, restarted, of another environment, or have ended a session; and nobody else
+may hear the secrets that are sent to it.
 
 The workers of a server are of its own environment, and so the client must be; or they
 are a cluster's, and windrow's code travels to them with each job of a client, as from
@@ -30,24 +29,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PORT = 15002
-"""Spark Connect's own."""
+"""The default port of Spark Connect."""
 
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # a name, not a token  # noqa: S105
-"""The environment variable in which Spark itself, server and client, looks for the
-token that a client must know.
+"""The environment variable of the token that a client must know.
+
+Spark itself, server and client, reads it there.
 """
 
 ENVIRONMENT = "spark.windrow.environment"
-"""The property in which a server says what it runs in: `environment`."""
+"""The property of a server that names its environment, as `environment` does."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""This machine, by its names in an address."""
+"""The names of this machine in an address."""
 
 _BUFFER = "spark.sql.execution.pandas.udf.buffer.size"
 """The property of a session that becomes part of its workers' environment (SPARK_BUFFER_SIZE)."""
 
 _BUFFER_BYTES, _KINDS = 65_536, 4_096
-"""Spark's own size, and how many there may be above it."""
+"""Spark's own size of the buffer, and the number of sizes above it."""
 
 _ADDRESS = re.compile(
     r"sc://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?/?(?P<tls>;use_ssl=true)?"
@@ -55,8 +55,9 @@ _ADDRESS = re.compile(
 
 
 def environment() -> str:
-    """What tasks are packed by, and must be unpacked by: windrow's code, this Python
-    and Spark, by version and place.
+    """Names the environment that tasks are packed by, and must be unpacked by.
+
+    It is windrow's code, this Python and Spark, by version and place.
     """
     code = Path(__file__).parents[3]
     python = ".".join(map(str, sys.version_info[:3]))
@@ -67,10 +68,10 @@ def environment() -> str:
 
 
 def read_token(file: Path) -> str:
-    """The token in a file that only its owner may read.
+    """Reads the token in a file that only its owner may read.
 
     Raises:
-        SpecError: it can't be read, others may read it, or there isn't one line in it.
+        SpecError: the file can't be read, others may read it, or it isn't one line.
     """
     try:
         open_to_others = file.stat().st_mode & 0o077
@@ -102,66 +103,67 @@ def read_token(file: Path) -> str:
 class ConnectedSpark:
     """A session on a Spark Connect server, this client's own; it ends with `close`.
 
-    `address`: `sc://HOST:PORT`. `token_file`: where the token is that the server asks
-    for; None: in the environment, or it asks for none.
+    `address`: `sc://HOST:PORT`. `token_file`: the file of the token that the server
+    asks for; None: the token is in the environment, or the server asks for none.
     """
 
     address: str
     token_file: Path | None = None
     _session: Any = field(default=None, repr=False)
-    _elsewhere: bool = field(default=False, repr=False)
+    _workers_elsewhere: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the address.
+        """Checks the address.
 
         Raises:
-            SpecError: it is none, holds more than a place, or would have what is secret
-                travel in the clear.
+            SpecError: it is no address, has more than host and port, or secrets would
+                travel unencrypted.
         """
-        _as_spark_has_it(self.address)
+        _client_address(self.address)
 
     def engine(self) -> SparkEngine:
-        """Where tasks run: there."""
-        return SparkEngine(self.session, parallelism, self._fitted)
+        """Makes an engine on this session."""
+        return SparkEngine(self.session, parallelism, self._for_workers)
 
-    def _fitted(self, job: SparkJob) -> Any:
-        """The job as the workers of the session want it."""
-        return shipped(job) if self._elsewhere else job
+    def _for_workers(self, job: SparkJob) -> Any:
+        """Returns the job as the session's workers need it."""
+        return shipped(job) if self._workers_elsewhere else job
 
     def session(self) -> SparkSession:
-        """The session, made if there is none, and made anew if the server has let go of
-        it: after an hour without a word, or a new start.
+        """Returns the session, made if there is none.
+
+        It is made anew if the server has ended it. A server ends a session after an
+        hour without a request, or with a restart.
 
         Raises:
-            SpecError: the packages for it aren't installed, or there is no token in the
-                file.
-            UnreachableError: no server answers there, it is of another environment, or
-                it doesn't know the token.
+            SpecError: Spark Connect's packages aren't installed, or there is no token
+                in the file.
+            UnreachableError: no server answers at the address, it is of another
+                environment, or it doesn't know the token.
         """
         session: Any = self._session
         if session is not None:
             try:
-                return self._greeted(session)
+                return self._checked(session)
             except UnreachableError:
                 self.close()
-        self._session = self._opened()
-        begun = self._greeted(self._session)
-        if self._elsewhere:
+        self._session = self._new_session()
+        begun = self._checked(self._session)
+        if self._workers_elsewhere:
             begun.conf.set(_BUFFER, str(buffer_bytes(own_code().digest)))
         return begun
 
     def close(self) -> None:
-        """End the session, here and on the server."""
+        """Ends the session, here and on the server."""
         session, self._session = self._session, None
         if session is not None:
             end_session(session)
 
-    def _opened(self) -> Any:
-        """A session of this client's own. Nothing is asked yet."""
+    def _new_session(self) -> Any:
+        """Makes a session of this client's own. Sends nothing yet."""
         try:
-            from pyspark.sql.connect.client import (
-                DefaultChannelBuilder,
-            )  # gRPC is loaded only where it is used
+            # gRPC is loaded only where it is used
+            from pyspark.sql.connect.client import DefaultChannelBuilder
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession
         except ImportError as missing:
@@ -169,10 +171,10 @@ class ConnectedSpark:
             raise SpecError(
                 what, "spec", "Install windrow[connect], or pyspark[connect]."
             ) from missing
-        builder = DefaultChannelBuilder(_as_spark_has_it(self.address))
+        builder = DefaultChannelBuilder(_client_address(self.address))
         if self.token_file is not None:
             builder.set(builder.PARAM_TOKEN, read_token(self.token_file))
-        # beside the error, which is told in a sentence
+        # Spark warns, too, where windrow raises an error
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
         session = SparkSession(builder)
         # A call is repeated for three seconds; by Spark's own policy for ten minutes.
@@ -182,24 +184,25 @@ class ConnectedSpark:
         session.client.set_retry_policies([patience])
         return session
 
-    def _greeted(self, session: Any) -> SparkSession:
-        """The session, once the server has said that it is there, who it is and where
-        its workers are.
+    def _checked(self, session: Any) -> SparkSession:
+        """Returns the session, once the server has answered and its environment fits.
+
+        It also notes whether the workers are on another machine.
         """
         from pyspark.errors import PySparkException  # as above
 
         try:
             with waiting_for(f"the Spark at {self.address}"):
-                said, self._elsewhere = (
+                server, self._workers_elsewhere = (
                     session.conf.get(ENVIRONMENT, None),
                     not is_local(session.conf.get("spark.master", "")),
                 )
-            differs = _difference(said, session.version if self._elsewhere else None)
+            differs = _difference(server, session.version if self._workers_elsewhere else None)
         except PySparkException as failed:
             if "UNAUTHENTICATED" in str(failed):
                 what = (
                     f"The Spark Connect server at {self.address} doesn't take the token, or"
-                    " wants one"
+                    " needs one"
                 )
                 do = f"Give the server's: by {TOKEN} in the environment, or by a file."
             else:
@@ -222,8 +225,10 @@ class ConnectedSpark:
 
 
 def session_beside(session: Any) -> SparkSession:
-    """Another session of a client, on the same server: as patient, with workers of the
-    same code, and with nothing else of the first.
+    """Opens another session of a client, on the same server.
+
+    It has the first one's retry policy, and workers of the same code, and nothing else
+    of it.
     """
     beside = session.newSession()
     beside.client.set_retry_policies(session.client.get_retry_policies())
@@ -232,22 +237,26 @@ def session_beside(session: Any) -> SparkSession:
 
 
 def end_session(session: Any) -> None:
-    """End a session, here and on the server."""
-    session.client.set_retry_policies([])  # a server that is gone has ended it, too
+    """Ends a session, here and on the server."""
+    session.client.set_retry_policies([])  # a server that is gone has ended the session, too
     session.stop()
 
 
-def _difference(said: str | None, spark: str | None) -> str | None:
-    """How a server isn't as this client is; None if it is. Pure but for what this environment is.
+def _difference(server: str | None, spark: str | None) -> str | None:
+    """Words how a server differs from this client; None if it doesn't.
 
-    `said`: its environment, which its own workers have. `spark`: the version of it that
-    counts alone where workers are a cluster's: they get windrow's code, and are held
-    against the client themselves (`ingest.runner.spark.worker_bootstrap`).
+    `server`: its environment, which its own workers have. `spark`: its Spark's version,
+    which alone counts if the workers are a cluster's: they get windrow's code, and
+    check the client's versions themselves (`ingest.runner.spark.worker_bootstrap`).
     """
-    if said is None:
-        return f"was not begun by `windrow spark run`, and this is {environment()}"
+    if server is None:
+        return f"was not started by `windrow spark run`, and this client is {environment()}"
     if spark is None:
-        return None if said == environment() else f"runs {said}, and this is {environment()}"
+        return (
+            None
+            if server == environment()
+            else f"runs {server}, and this client is {environment()}"
+        )
     return (
         None
         if spark == version("pyspark")
@@ -256,25 +265,26 @@ def _difference(said: str | None, spark: str | None) -> str | None:
 
 
 def buffer_bytes(digest: str) -> int:
-    """How large a buffer the workers of a client have, by the digest of its code.
+    """Returns the size of the buffer of a client's workers, by the digest of its code.
 
-    Spark gives a task to any idle worker of the environment that the task wants, and of
-    a client nothing but numbers of this kind goes into it. So workers that have loaded
-    another client's windrow aren't asked (but by one client in thousands; then they
-    end, see `Code`).
+    Spark gives a task to any idle worker of the environment that the task needs, and of
+    a client only numbers of this kind are part of it. So workers that have loaded
+    another client's windrow don't get the task (except for one client in thousands;
+    then they end, see `Code`).
     """
     return _BUFFER_BYTES + int(digest[:8], 16) % _KINDS
 
 
-def _as_spark_has_it(address: str) -> str:
-    """The address for Spark's client, which sends a token by TLS alone, or to a server
-    that is called localhost.
+def _client_address(address: str) -> str:
+    """Returns the address for Spark's client.
+
+    Spark's client sends a token by TLS only, or to a server that is called localhost.
 
     Raises:
         SpecError: as `ConnectedSpark`.
     """
-    told = _ADDRESS.fullmatch(address)
-    if told is None or int(told["port"] or PORT) not in range(1, 65536):
+    parts = _ADDRESS.fullmatch(address)
+    if parts is None or int(parts["port"] or PORT) not in range(1, 65536):
         what = (
             "A Spark Connect server's address is sc://HOST:PORT, on another machine with"
             " ;use_ssl=true behind it, and this is none"
@@ -284,11 +294,11 @@ def _as_spark_has_it(address: str) -> str:
             " into a file of its own."
         )
         raise SpecError(what, "spec", do)
-    here, tls = told["host"] in LOOPBACK, told["tls"] or ""
+    here, tls = parts["host"] in LOOPBACK, parts["tls"] or ""
     if not here and not tls:
         what = (
-            f"What is sent to {address} would travel in the clear, the secrets of a pipeline's"
-            " client among it"
+            f"Tasks for {address} would travel in the clear, with the secrets of a pipeline's"
+            " client"
         )
         raise SpecError(
             what,
@@ -296,13 +306,17 @@ def _as_spark_has_it(address: str) -> str:
             "Reach it by TLS, with ;use_ssl=true behind the address, or run a server on this"
             " machine.",
         )
-    return f"sc://{'localhost' if here and not tls else told['host']}:{told['port'] or PORT}/{tls}"
+    return (
+        f"sc://{'localhost' if here and not tls else parts['host']}:{parts['port'] or PORT}/{tls}"
+    )
 
 
 def parallelism(session: SparkSession) -> int:
-    """How many tasks the server runs at once: so many parts it gives to a range of
-    which nobody says how many.
+    """Returns the number of tasks that the server runs at once.
+
+    It is the number of parts that Spark gives to a range if nobody says how many.
     """
-    plan = session.range(1 << 20)._explain_string()  # type: ignore[operator]  # Connect has no other word for it  # noqa: SLF001
+    # Connect shows it in no other place
+    plan = session.range(1 << 20)._explain_string()  # type: ignore[operator]  # noqa: SLF001
     parts = re.search(r"splits=(\d+)", plan)
     return int(parts[1]) if parts else 1

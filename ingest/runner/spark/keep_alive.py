@@ -1,11 +1,10 @@
-"""Python workers that stay while nothing is asked of them.
+"""Keeps idle Python workers alive.
 
-Spark ends its idle Python workers once a minute has gone by in which none of them had
-anything to do, and nothing sets that minute
-(`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS`, Spark 4.0). Whatever runs every minute or
-more rarely would find new ones each time, which have to import everything and load
-compiled code. The minute is counted from the last task of any of them: so one small
-task now and then keeps them all.
+Spark ends its idle Python workers once none of them had a task for a minute, and no
+setting changes that minute (`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS`, Spark 4.0).
+Runs that come every minute or more rarely would get new workers each time, which have
+to import everything and load compiled code. The minute is counted from the last task of
+any of them: so one small task now and then keeps them all.
 """
 
 from __future__ import annotations
@@ -24,26 +23,29 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVERY = 20.0
-"""Seconds between two such tasks: two of them fit into Spark's minute, should one have to wait."""
+"""Seconds between two such tasks.
+
+Two of them fit into Spark's minute, if one has to wait.
+"""
 
 _END = 5.0
-"""Seconds that the last such task has for its end."""
+"""Seconds that the last such task has to end."""
 
 
 @contextmanager
 def kept_alive(session: SparkSession, every: float = EVERY) -> Iterator[None]:
-    """Keep the Python workers of a session in this process's own Java until the end of the block.
+    """Keeps the Python workers of a session in this process's Java until the block ends.
 
-    Workers are kept by what they run with. So those of a server's clients are only kept
-    by a session that has no variables of its own for its workers' environment, for
-    clients have none.
+    Spark keeps workers by their environment. So those of a server's clients are only
+    kept by a session without variables of its own for its workers' environment: clients
+    have none.
     """
     ended = threading.Event()
 
     def keep() -> None:
         while not ended.wait(every):
             with suppress(Exception):  # if Spark is gone, those who have work for it will say so
-                stir(session)
+                run_empty_task(session)
 
     thread = threading.Thread(target=keep, name="keeps workers", daemon=True)
     thread.start()
@@ -54,8 +56,8 @@ def kept_alive(session: SparkSession, every: float = EVERY) -> Iterator[None]:
         thread.join(_END)
 
 
-def stir(session: SparkSession) -> int:
-    """Give one worker a task of nothing; the worker's process id."""
+def run_empty_task(session: SparkSession) -> int:
+    """Runs an empty task on one worker; returns the worker's process id."""
     return int(session.range(0, 1, 1, 1).mapInArrow(_nothing, "id long").collect()[0]["id"])
 
 

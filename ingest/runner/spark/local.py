@@ -1,6 +1,4 @@
-"""A local Spark session set up for windrow: quiet, on loopback, with this interpreter
-for its Python workers.
-"""
+"""A local Spark session for windrow: quiet, on loopback, with this Python for workers."""
 
 from __future__ import annotations
 
@@ -20,22 +18,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
-"""What the driver's Java logs: read before Spark's first word, where a session's own
-level would come too late.
+"""The logging settings of the driver's Java.
+
+They are read before Spark logs anything; a session's own level would come too late.
 """
 
 JAVA = (
     f"-Dlog4j2.configurationFile={LOGGING} -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
     " -XX:+UseSerialGC"
 )
-"""What the driver's Java is told.
+"""Options of the driver's Java.
 
-It hands out tasks and never sees a message: to begin soon counts, and not how fast its
-loops become.
+It hands out tasks and never sees a message: a fast start counts, not fast loops.
 """
 
 MASTER = "local[*,4]"
-"""A task on every core, and one that failed up to 4 times."""
+"""A task on every core; one that failed is tried up to 4 times."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -49,23 +47,21 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     "spark.pyspark.driver.python": sys.executable,
 }
-"""Of every session."""
+"""Spark properties of every session."""
 
 _ALONE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.pyspark.python": sys.executable,
 }
-"""Of one that has its workers in this process's own Java."""
+"""Spark properties of a session with its workers on this machine."""
 
 
 def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
-    """The process's session, made if there is none.
+    """Returns the process's session, made if there is none.
 
-    `more`: Spark properties on top of SETTINGS.
-
-    Spark takes its workers' interpreter from the environment too, where it wins: a
-    `python3` on the PATH would lack windrow.
+    `more`: Spark properties on top of SETTINGS. Spark prefers the interpreter that the
+    environment names, so it is set there: a `python3` on the PATH would lack windrow.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -76,7 +72,7 @@ def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
 
 
 def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
-    """The process's session at any master, made if there is none.
+    """Returns the process's session at any master, made if there is none.
 
     `more`: Spark properties on top of SETTINGS.
     """
@@ -95,19 +91,18 @@ def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
 
 
 def _start_java(settings: Mapping[str, str]) -> None:
-    """Have Java's standard error come through this process, without the one line that
-    no option of Java's turns off.
+    """Starts Java with its standard error piped through this process.
+
+    So one line is left out that none of Java's options turns off.
     """
-    from pyspark import (
-        SparkConf,
-        SparkContext,
-    )  # Spark is loaded only where it is used
+    # Spark is loaded only where it is used
+    from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is not None:  # nothing public tells  # noqa: SLF001
+    if SparkContext._gateway is not None:  # nothing public shows it  # noqa: SLF001
         return
     reading, writing = os.pipe()
-    threading.Thread(target=_passed_on, args=(reading,), daemon=True).start()
+    threading.Thread(target=_copy_errors, args=(reading,), daemon=True).start()
     try:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         gateway = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
@@ -116,7 +111,8 @@ def _start_java(settings: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(gateway=gateway)  # what a SparkContext does first  # noqa: SLF001
 
 
-def _passed_on(reading: int) -> None:
+def _copy_errors(reading: int) -> None:
+    """Copies Java's standard error, without that line."""
     with open(reading, "rb") as lines:
         for line in lines:
             if b"Using incubator modules" not in line:
@@ -125,8 +121,9 @@ def _passed_on(reading: int) -> None:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """What Ctrl-C does stays the process's own business: pyspark puts a handler in its
-    place that talks to a JVM which is busy.
+    """Keeps the process's own handler of Ctrl-C.
+
+    pyspark replaces it by one that talks to a JVM which is busy.
     """
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)

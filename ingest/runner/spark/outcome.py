@@ -1,8 +1,8 @@
-"""How one try at a split ended, as data that travels: what the task staged, or its error.
+"""The outcome of one try at a split, as data: the staged result, or the error.
 
-Raised inside a task, an error would be tried again in vain, and only a text of it would
-come back. So every engine runs its tasks by `tried`, wherever that is, and gets the
-result, or the error as it was raised, by `brought_back`.
+An error that a task raises would make Spark try again in vain, and only its text would
+come back. So every engine runs its tasks by `outcome_of`, on any machine, and gets the
+result, or the error as it was raised, by `result_of`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windrow.ingest.model.staged import Staged
 
 
 class ErrorData(msgspec.Struct, frozen=True):
-    """An error as data. `notes`: what a stack trace shows beside it."""
+    """An error as data. `notes`: those that a stack trace shows with it."""
 
     kind: str
     what: str
@@ -32,8 +32,10 @@ class ErrorData(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: WindrowError) -> ErrorData:
-        """The error as it is; one of a kind that a transform or a format made for
-        itself, as the nearest of windrow's own.
+        """Returns the error as data.
+
+        One of a class that a transform or a format made for itself becomes the nearest
+        of windrow's own classes.
         """
         kind = next(
             kind.__name__
@@ -53,7 +55,7 @@ class ErrorData(msgspec.Struct, frozen=True):
         )
 
     def error(self) -> WindrowError:
-        """The error again."""
+        """Makes the error again."""
         kind: type[WindrowError] = getattr(errors, self.kind)
         error = kind(self.what, self.stage, self.do, self.topic, self.partition, self.offset)
         for note in self.notes:
@@ -66,10 +68,11 @@ class _Outcome(msgspec.Struct, frozen=True):
     failure: ErrorData | None = None
 
 
-def tried(task: Callable[[Split], Staged], split: Split) -> str:
-    """One try: what came of it, as text.
+def outcome_of(task: Callable[[Split], Staged], split: Split) -> str:
+    """Runs one try, and returns its outcome as text.
 
-    What ends the process itself (an interrupt, a kill) isn't caught: it is the engine's to answer.
+    It doesn't catch the end of the process itself (an interrupt, a kill): the engine
+    handles that.
     """
     try:
         return to_json(_Outcome(staged=task(split)))
@@ -80,8 +83,9 @@ def tried(task: Callable[[Split], Staged], split: Split) -> str:
 
 
 def as_error(failed: BaseException, split: Split) -> WindrowError:
-    """What a try at a split ended with, as an error of windrow's own: one that nobody
-    foresaw is a bug, and its text is never told.
+    """Turns the error of a try at a split into one of windrow's own.
+
+    An unforeseen one is a bug, and its text is never shown.
     """
     if isinstance(failed, WindrowError):
         return failed
@@ -97,12 +101,12 @@ def as_error(failed: BaseException, split: Split) -> WindrowError:
     return BugError.of(failed, "stage", split.topic, split.partition, split.start)
 
 
-def brought_back(outcome: str) -> Staged:
-    """The result of a try.
+def result_of(outcome: str) -> Staged:
+    """Returns the result of a try.
 
     Raises:
-        WindrowError: the task's own error, as it was raised; a BugError for one that
-            nobody foresaw.
+        WindrowError: the task's own error, as it was raised; a BugError for an
+            unforeseen one.
     """
     ended = from_json(outcome, _Outcome)
     if ended.staged is None:
@@ -112,7 +116,9 @@ def brought_back(outcome: str) -> Staged:
 
 
 def is_panic(error: BaseException) -> bool:
-    """A panic of Rust code: no Exception, each library has a class of its own for it,
-    and they share this name alone.
+    """Returns whether an error is a panic of Rust code.
+
+    It is no Exception, and each library has a class of its own for it; they share only
+    this name.
     """
     return (type(error).__module__, type(error).__name__) == ("pyo3_runtime", "PanicException")

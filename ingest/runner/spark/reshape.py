@@ -1,11 +1,12 @@
 """A window's rows as one DataFrame, through a user's function, and back into splits.
 
-read       each split's rows, which are kept, and read once
-(`ingest.runner.spark.checkpoint`) function   called on the driver, which sees columns
-and no rows; what it gives is held against the columns that are wanted place      each
-row's topic, partition and offset say its split; the rows of a split come together, in
-the order of its log stage      one Spark task for some splits; only the attempts whose
-results Spark returns are committed
+read       each split's rows are read once and kept (`ingest.runner.spark.checkpoint`)
+function   is called on the driver, which sees columns and no rows; the columns of its
+           result must be those of the table
+place      topic, partition and offset of each row say its split; the rows of a split are
+           brought together, in the order of its log
+stage      one Spark task for some splits; only the attempts whose results Spark returns are
+           committed
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.engine import Reshaping, Stages
 from windrow.ingest.runner.spark.checkpoint import (
-    as_spark_has_it,
+    columns_made_for,
     counted_rows,
-    functions_of,
-    kept,
-    losses_told,
-    read_of,
-    refuse_lost,
+    refuse_lost_rows,
+    row_loss_as_error,
+    rows_kept,
     session_of_its_own,
+    spark_columns,
+    split_results,
 )
-from windrow.ingest.runner.spark.outcome import brought_back, tried
+from windrow.ingest.runner.spark.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.spark import (
     DO_AGAIN,
     RESULT,
     SparkJob,
     dumped,
+    error_name,
     is_gone,
-    named,
     rows_of,
     working,
 )
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _NOWHERE = -1
-"""In the place of a split's index, of rows that name none of the window's messages."""
+"""The index of rows that name none of the window's messages."""
 
 _DO = "No row was committed. Fix the function, then run the window again."
 
@@ -70,14 +71,18 @@ def reshaped(
     tasks: int,
     sent: Callable[[SparkJob], Any],
 ) -> list[Staged]:
-    """See `ports.engine.ReshapingEngine.reshape`.
+    """Reads, changes and stages the rows; see `ports.engine.ReshapingEngine.reshape`.
 
-    `tasks`: so many stage at most; `sent`: what workers get in the place of a job.
+    `tasks`: the most tasks that stage; `sent`: makes the object that workers get for a
+    job.
     """
-    wanted = as_spark_has_it(work.wanted)
-    with session_of_its_own(spark) as session, kept(session, work, splits, tasks, sent) as read:
-        brought, tries = read_of(read, len(splits))
-        with losses_told(), functions_of(session):
+    wanted = spark_columns(work.wanted)
+    with (
+        session_of_its_own(spark) as session,
+        rows_kept(session, work, splits, tasks, sent) as read,
+    ):
+        brought, tries = split_results(read, len(splits))
+        with row_loss_as_error(), columns_made_for(session):
             counted = counted_rows(read, tries)
             result = _called(work.function, _rows(counted, work))
             _refuse_other_columns(work.function, result, wanted)
@@ -97,35 +102,36 @@ def reshaped(
 
 
 def _rows(counted: DataFrame, work: Reshaping) -> DataFrame:
-    """Those that the function sees."""
+    """Returns the rows that the function sees."""
     return counted.where(f"not {DELETED}").drop(DELETED) if work.keyed else counted
 
 
 def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
-    """What the function gives.
+    """Calls the function, and returns its DataFrame.
 
     Raises:
-        SpecError: it can't be loaded, it fails, or it gives no DataFrame.
-        UnreachableError: it looked at rows, and Spark has them no longer, or is itself gone.
+        SpecError: the function can't be loaded, it fails, or it gives no DataFrame.
+        UnreachableError: the function looked at rows that Spark has lost, or Spark
+            itself is gone.
     """
     from pyspark import cloudpickle  # as above
     from pyspark.sql import DataFrame
 
     function = function_now(reference)
-    if reference.is_file:  # what Spark takes along of it, for a UDF, can be imported nowhere
+    if reference.is_file:  # workers can't import it, so Spark pickles it by value for a UDF
         cloudpickle.register_pickle_by_value(sys.modules[function.__module__])  # type: ignore[no-untyped-call]  # Spark's own
     try:
         result = function(rows)
         if isinstance(result, DataFrame):
-            result.schema  # a server looks at it only when it is asked for this  # noqa: B018
+            result.schema  # a server checks the plan only when asked for this  # noqa: B018
     except WindrowError:
         raise
     except Exception as failed:  # it is the user's code; its text may quote a value
-        refuse_lost(failed)
+        refuse_lost_rows(failed)
         if is_gone(failed):
             what = (
                 f"Spark was gone while the function {reference} of transform.spark was called"
-                f" ({named(failed)})"
+                f" ({error_name(failed)})"
             )
             raise UnreachableError(what, "stage", DO_AGAIN) from failed
         frames = traceback.extract_tb(failed.__traceback__)
@@ -135,9 +141,9 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
             if frame.filename != __file__
             and not {"pyspark", "py4j"} & {*Path(frame.filename).parts}
         ]
-        # a server says what is wrong only once all is told
+        # a server finds the mistake only behind the user's last line
         at = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""
-        what = f"The function {reference} of transform.spark fails: {named(failed)}{at}"
+        what = f"The function {reference} of transform.spark fails: {error_name(failed)}{at}"
         raise SpecError(what, "spec", _DO) from failed
     if not isinstance(result, DataFrame):
         raise SpecError(
@@ -152,20 +158,20 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
 def _refuse_other_columns(
     reference: FunctionReference, result: DataFrame, wanted: StructType
 ) -> None:
-    there: dict[str, str] = {f.name: f.dataType.simpleString() for f in result.schema}
+    given: dict[str, str] = {f.name: f.dataType.simpleString() for f in result.schema}
     names = {f.name: f.dataType.simpleString() for f in wanted}
-    wrong = [f"{name}: missing" for name in names if name not in there]
+    wrong = [f"{name}: missing" for name in names if name not in given]
     wrong += [
-        f"{name}: {kind}, and there is no such column"
-        for name, kind in there.items()
+        f"{name}: {kind}, and the table has no such column"
+        for name, kind in given.items()
         if name not in names
     ]
     wrong += [
-        f"{name}: {there[name]}, and it is {kind}"
+        f"{name}: {given[name]}, and the table's is {kind}"
         for name, kind in names.items()
-        if there.get(name, kind) != kind
+        if given.get(name, kind) != kind
     ]
-    wrong += [f"{name}: there twice" for name in there if result.columns.count(name) > 1]
+    wrong += [f"{name}: there twice" for name in given if result.columns.count(name) > 1]
     if wrong:
         what = (
             f"The function {reference} of transform.spark gives other columns than the table has: "
@@ -182,7 +188,7 @@ def _refuse_other_columns(
 
 
 def _struct(result: DataFrame, work: Reshaping) -> DataFrame:
-    """Each row as one column, `row`; of a table with a primary key as a change."""
+    """Makes one column `row` of each row; in a table with a primary key as a change."""
     from pyspark.sql import functions as f  # as above
 
     deleted = [f.lit(False).alias(DELETED)] if work.keyed else []
@@ -190,13 +196,14 @@ def _struct(result: DataFrame, work: Reshaping) -> DataFrame:
 
 
 def _with_deletes(rows: DataFrame, counted: DataFrame, work: Reshaping) -> DataFrame:
-    """The changes that the function gave, and those that it didn't see: of these all is
-    null but the key and their messages' places.
+    """Adds the deletes, which the function didn't see, to the changes that it gave.
+
+    All their columns are null but the key and the metadata of their messages.
     """
     from pyspark.sql import functions as f  # as above
 
     types = {c.name: c.type for c in work.columns}
-    of_table = as_spark_has_it(work.wanted)
+    of_table = spark_columns(work.wanted)
     columns = [
         (
             _column(c.name)
@@ -214,7 +221,7 @@ def _with_deletes(rows: DataFrame, counted: DataFrame, work: Reshaping) -> DataF
 def _placed(
     session: SparkSession, rows: DataFrame, work: Reshaping, splits: Sequence[Split]
 ) -> DataFrame:
-    """Each row (`row`) beside its split's index (`at.index`)."""
+    """Joins each row (`row`) with its split's index (`at.index`)."""
     from pyspark.sql import functions as f  # as above
 
     ranges = [
@@ -240,7 +247,7 @@ def _placed(
 
 
 def _column(name: str, within: str = "") -> Column:
-    """A column by a name that may hold anything."""
+    """Returns a column by a name that may hold any characters."""
     from pyspark.sql import functions as f  # as above
 
     quoted = f"`{name.replace('`', '``')}`"
@@ -248,8 +255,9 @@ def _column(name: str, within: str = "") -> Column:
 
 
 def _in_order(placed: DataFrame, work: Reshaping, tasks: int) -> DataFrame:
-    """The rows of each split together, in the order of its log, beside its index; of
-    one message deletes first.
+    """Brings the rows of each split together, in the order of its log, with its index.
+
+    Of one message the deletes come first.
     """
     from pyspark.sql import functions as f  # as above
 
@@ -271,19 +279,20 @@ def _in_order(placed: DataFrame, work: Reshaping, tasks: int) -> DataFrame:
 def _staged(
     in_order: DataFrame, work: Reshaping, read: Sequence[Staged], sent: Callable[[SparkJob], Any]
 ) -> dict[int, Staged]:
-    """The results of the splits that have rows, by their indices.
+    """Stages the rows, and returns the results of splits that have any, by index.
 
     Raises:
-        WindrowError: the first split's, in their order; before all a row that is of none.
+        WindrowError: the error of the first split that has one; before all others that
+            of a row of no split.
     """
     deleted = [pa.field(DELETED, pa.bool_())] if work.keyed else []
     job = StageJob(dumped(work.stage), tuple(read), pa.schema([*work.wanted, *deleted]), work.place)
-    with losses_told(), _udf_troubles_of(work.function):
+    with row_loss_as_error(), _udf_errors_of(work.function):
         outcomes = sorted(
             (row[0], row[1])
             for row in rows_of(in_order.mapInArrow(sent(job), "index long, outcome string"))
         )
-    found = {at: brought_back(outcome) for at, outcome in outcomes}
+    found = {at: result_of(outcome) for at, outcome in outcomes}
     if len(found) < len(outcomes):
         raise BugError(
             "Spark staged a split's rows in two tasks",
@@ -294,11 +303,14 @@ def _staged(
 
 
 @contextmanager
-def _udf_troubles_of(reference: FunctionReference) -> Iterator[None]:
-    """A user's own code that fails on a worker: windrow's brings its errors back as data.
+def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
+    """Turns errors of a user's own code on a worker into windrow's.
+
+    windrow's own tasks bring their errors back as data.
 
     Raises:
-        SpecError: in its place, with the kind of the error, whose text may quote a value.
+        SpecError: in their place, with the kind of the error: its text may quote a
+            value.
     """
     from pyspark.errors import PythonException  # as above
 
@@ -314,7 +326,7 @@ def _udf_troubles_of(reference: FunctionReference) -> Iterator[None]:
                 str(failed),
                 re.MULTILINE,
             )
-            kind = kinds[-1] if kinds else "no kind of error is told"
+            kind = kinds[-1] if kinds else "an error of an unknown kind"
             what = f"A UDF of the function {reference} of transform.spark fails on a worker: {kind}"
             raise SpecError(what, "stage", _DO) from failed
         what = (
@@ -330,7 +342,7 @@ def _udf_troubles_of(reference: FunctionReference) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class StageJob:
-    """What each Spark task runs that stages splits; picklable.
+    """The job of each Spark task that stages splits; picklable.
 
     `wanted`: the rows' columns; `place`: see `ports.engine.Reshaping`.
     """
@@ -346,11 +358,11 @@ class StageJob:
 
     @property
     def shares(self) -> None:
-        """What it is given has the splits' own indices."""
+        """None: its input has the splits' own indices."""
         return None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Each split's rows come together; one result of each."""
+        """Stages the rows of each split, which come together; yields one result each."""
         with working():
             for index, pieces in groupby(_pieces(batches), key=itemgetter(0)):
                 rows = (self._rows(piece) for _, piece in pieces)
@@ -365,7 +377,7 @@ class StageJob:
 
     def _outcome(self, read: Staged, rows: Iterable[pa.RecordBatch]) -> str:
         task: Stages = pickle.loads(self.task)  # as above  # noqa: S301
-        return tried(lambda _: task(read, rows), read.split)
+        return outcome_of(lambda _: task(read, rows), read.split)
 
     def _rows(self, piece: pa.StructArray) -> pa.RecordBatch:
         arrays = [
@@ -387,11 +399,11 @@ class StageJob:
             )
             raise RefusedError(what, "check", do, topic, partition, offset)
 
-        return tried(refuse, self.read[0].split)
+        return outcome_of(refuse, self.read[0].split)
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.StructArray]]:
-    """Batches of rows cut where the split changes."""
+    """Cuts batches of rows where the split changes."""
     for batch in batches:
         indices = batch.column(0).to_numpy()
         cuts = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), len(indices)]

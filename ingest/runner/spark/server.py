@@ -1,10 +1,9 @@
-"""The Spark Connect server that `windrow spark run` keeps: Spark and its Java are up
-before the first run asks, and stay between runs.
+"""The Spark Connect server that `windrow spark run` keeps.
 
-It is a session like any other, in whose Java Spark's own Connect service listens.
-Clients' tasks run beside each other: on this machine in Python workers that are this
-environment's, and wait for the next client (`ingest.runner.spark.keep_alive`); or on a
-cluster, in those of its workers.
+Spark and its Java are up before the first run asks, and stay between runs. It is a
+session like any other, in whose Java Spark's own Connect service listens. Clients'
+tasks run at the same time: on this machine in Python workers of this environment, which
+wait for the next client (`ingest.runner.spark.keep_alive`); or on a cluster's workers.
 """
 
 from __future__ import annotations
@@ -22,40 +21,42 @@ from windrow.ingest.runner.spark.keep_alive import kept_alive
 from windrow.ingest.runner.spark.local import MASTER, variable_set
 
 SECONDS = 30
-"""How long its Java may take to end."""
+"""Seconds that its Java may take to end."""
 
 _CLEANING = "spark.cleaner.periodicGC.interval"
-"""How often its Java looks for what nobody uses any more: what ended sessions kept on
-disk goes only then.
+"""The property with the interval at which its Java looks for unused data.
+
+Data that ended sessions kept on disk is removed only then.
 """
 
 _SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
 
 class SparkServer:
-    """A server that runs. `address`: what clients are told."""
+    """A server that runs. `address`: the address for clients."""
 
     def __init__(self, host: str, session: Any) -> None:
         """`session`: the one in whose Java it listens."""
         self._session = session
-        self._java = (
-            session.sparkContext._gateway  # noqa: SLF001
-        )  # its process is Java; nothing public leads there
-        self.address = (  # as above
-            f"sc://{host}:{getattr(getattr(session._jvm, _SERVICE), 'MODULE$').localPort()}"  # noqa: SLF001
-        )
+        # its process is Java; nothing public leads there, nor to the service
+        self._java = session.sparkContext._gateway  # noqa: SLF001
+        service = getattr(getattr(session._jvm, _SERVICE), "MODULE$")  # noqa: SLF001
+        self.address = f"sc://{host}:{service.localPort()}"
 
     def running(self) -> bool:
-        """Whether its Java is there."""
+        """Returns whether its Java runs."""
         return self._java.proc.poll() is None
 
     def stop(self) -> None:
-        """End it with its workers. What runs there is cancelled, and its clients are told so."""
+        """Ends it with its workers.
+
+        Jobs that run are cancelled, and their clients get an error.
+        """
         with suppress(Exception):  # its Java may be gone
             self._session.stop()
             self._java.shutdown()
         with suppress(OSError):
-            self._java.proc.stdin.close()  # the last word to Java
+            self._java.proc.stdin.close()  # Java ends by that
         self._java.proc.wait(SECONDS)
 
 
@@ -63,18 +64,20 @@ class SparkServer:
 def spark_server(
     host: str, port: int, token: str | None, more: Mapping[str, str], master: str = MASTER
 ) -> Iterator[SparkServer]:
-    """A server until the end of the block.
+    """Runs a server until the end of the block.
 
     Args:
-        host: where it listens: on this machine only, unless there is a token.
+        host: the address that it listens at: on this machine only, unless there is a
+            token.
         port: 0: any that is free.
-        token: what clients must know; None: that in the environment, if there is one.
+        token: the token that clients must know; None: that in the environment, if there
+            is one.
         more: Spark properties by name, on top of windrow's own.
         master: where its tasks run.
 
     Raises:
         SpecError: it would listen to other machines, and ask nobody for a token; or
-            `more` has what is told otherwise.
+            `more` has a property that another argument sets.
         UnreachableError: the port is taken, or Java or Spark can't start.
     """
     token = token or os.environ.get(TOKEN) or None
@@ -102,10 +105,10 @@ def spark_server(
         )
         raise SpecError(f"{min(refused)} is no property to set by --conf", "spec", do)
     _refuse_taken(host, port)
-    with variable_set(TOKEN, token):  # Java reads it there; on its command line everybody would
+    with variable_set(TOKEN, token):  # Java reads it; on a command line everybody could
         session = _started(master, {_CLEANING: "5min", **more, **settings})
-    # clients' workers have no variables of a session's, and are this one's only if it
-    # has none
+    # Spark shares workers by their variables: clients' have none of a session's own, so
+    # this session must have none
     session.sparkContext.environment.clear()
     server = SparkServer(host, session)
     try:
@@ -129,7 +132,7 @@ def _started(master: str, settings: Mapping[str, str]) -> Any:
 
 
 def _refuse_taken(host: str, port: int) -> None:
-    """Before seconds go into Java."""
+    """Checks that the port is free, before seconds go into Java."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -141,6 +144,6 @@ def _refuse_taken(host: str, port: int) -> None:
             raise UnreachableError(
                 what,
                 "setup",
-                "End the program that does, which may be another server of windrow's, or give"
-                " another --port.",
+                "End the program that listens there, which may be another server of windrow's, or"
+                " give another --port.",
             ) from None

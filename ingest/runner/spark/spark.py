@@ -1,12 +1,12 @@
-"""The direct plan on Spark: Python tasks that take one split after the other
-(`range(n).mapInArrow`), one small result row per split back.
+"""Runs tasks on Spark: Python tasks that take one split after the other.
 
-A large split is a Spark task by itself; small ones share one, for a Spark task costs
-more than reading a thousand messages does. Messages never pass through the JVM. The
-session is the process's own (`ingest.runner.spark.local`) or one on a server that is up
-already (`ingest.runner.spark.connect`). Spark may run a task again (a lost executor, a
-killed worker): every attempt stages under names of its own, and only the attempt whose
-result Spark returns is committed.
+The plan is `range(n).mapInArrow`, which returns one small result row per split. A large
+split is a Spark task by itself; small ones share one, for a Spark task costs more than
+reading a thousand messages does. Messages never pass through the JVM. The session is
+the process's own (`ingest.runner.spark.local`) or one on a server that is up already
+(`ingest.runner.spark.connect`). Spark may run a task again (a lost executor, a killed
+worker): every attempt stages under names of its own, and only the attempt whose result
+Spark returns is committed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from windrow.ingest.errors import BugError, Stage, UnreachableError, WindrowErro
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.engine import Reshaping
-from windrow.ingest.runner.spark.outcome import brought_back, tried
+from windrow.ingest.runner.spark.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.stale_code import end_if_stale, note_loaded
 
 if TYPE_CHECKING:
@@ -39,53 +39,56 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LARGE = 20_000
-"""A split of so many offsets is worth a Spark task."""
+"""Offsets of a split that is worth a Spark task of its own."""
 
 _PER_CORE = 2
-"""Small splits are spread over so many Spark tasks a core, so that none idles while
-another one has several left.
+"""Spark tasks per core that small splits are spread over.
+
+So no core idles while another one has several left.
 """
 
 _CANCEL_SECONDS = 10.0
-"""How long an interrupted run waits for Spark to have heard of it."""
+"""Seconds that an interrupted run waits for Spark to cancel its job."""
 
 _ALONE_SECONDS = 30.0
-"""After so long without a result it is said that no executor is there, if none is."""
+"""Seconds without a result after which a missing executor is reported."""
 
 _LOG = logging.getLogger("windrow.engine")
 
 RESULT = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
-"""Of a split what came of it, by the split's index."""
+"""The columns of a split's outcome, with the split's index."""
 
 
 class SparkJob(Protocol):
-    """What a Spark task runs; picklable.
+    """The code of a Spark task; picklable.
 
-    A task is given numbers, in the first column of its batches, and so it knows its splits.
+    A task gets numbers in the first column of its batches, which say its splits.
     """
 
     @property
     def schema(self) -> pa.Schema:
-        """Of what it gives, whose first two columns are those of `RESULT`, by whatever names."""
+        """The columns of its output.
+
+        The first two are those of `RESULT`, by any names.
+        """
 
     @property
     def shares(self) -> Sequence[Sequence[int]] | None:
-        """The indices of the splits that each number stands for; None: a number is such
-        an index itself.
-        """
+        """The indices of the splits of each number; None: a number is an index."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One Spark task."""
+        """Runs one Spark task."""
 
 
 def own_parallelism(session: SparkSession) -> int:
-    """How many tasks a session of this process's own runs at once."""
+    """Returns the number of tasks that a session of this process's own runs at once."""
     return session.sparkContext.defaultParallelism
 
 
 class SparkEngine:
-    """`ports.engine.Engine` on a Spark session, which is asked for at the first window
-    that has something to read.
+    """`ports.engine.Engine` on a Spark session.
+
+    It asks for the session at the first window that has something to read.
     """
 
     def __init__(
@@ -94,55 +97,55 @@ class SparkEngine:
         parallelism: Callable[[SparkSession], int] = own_parallelism,
         shipped: Callable[[SparkJob], Any] | None = None,
     ) -> None:
-        """An engine on a session.
+        """Makes an engine on a session.
 
         Args:
-            session: gives the session to run on; whoever made it stops it.
-            parallelism: how many tasks it runs at once.
-            shipped: what is sent to the workers instead of the job itself, where they
-                have not what it needs; None: they have.
+            session: returns the session to run on; its maker stops it.
+            parallelism: returns the number of tasks that it runs at once.
+            shipped: makes the object that is sent to workers instead of a job, if they
+                lack windrow; None: they have it.
         """
         self._session = session
         self._parallelism = parallelism
         self._shipped = shipped
 
     def slots(self) -> int:
-        """How many tasks run at once, as far as Spark knows by now: executors may still
-        be coming up.
+        """Returns the number of tasks that run at once, as far as Spark knows by now.
+
+        Executors may still be coming up.
         """
         return self._parallelism(self._session())
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
-        """A plan without splits never reaches Spark."""
+        """Runs the task for each split; a plan without splits never reaches Spark."""
         outcomes = self._collect(task, splits) if splits else {}
-        yield from (brought_back(outcomes[index]) for index in range(len(splits)))
+        yield from (result_of(outcomes[index]) for index in range(len(splits)))
 
     def reshape(self, work: Reshaping, splits: Sequence[Split]) -> Iterator[Staged]:
-        """A plan without splits never reaches Spark."""
+        """Reads, changes and stages rows; a plan without splits never reaches Spark."""
         if not splits:
             return iter(())
-        from windrow.ingest.runner.spark.reshape import (
-            reshaped,
-        )  # only where there is such a function
+        # loaded only for a pipeline with such a function
+        from windrow.ingest.runner.spark.reshape import reshaped
 
-        with spark_troubles_as("setup", "Java or Spark can't start", DO_DOCTOR):
+        with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._session()
             tasks = _PER_CORE * self._parallelism(spark)
         return iter(reshaped(spark, work, splits, tasks, self._sent))
 
     def _sent(self, job: SparkJob) -> Any:
-        """What workers get in the place of a job."""
+        """Returns the object that workers get for a job."""
         return job if self._shipped is None else self._shipped(job)
 
     def _collect(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
         packed = dumped(task)
-        with spark_troubles_as("setup", "Java or Spark can't start", DO_DOCTOR):
+        with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._session()
             job = Job(packed, tuple(splits), shares(splits, _PER_CORE * self._parallelism(spark)))
             frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(
                 self._sent(job), "index long, outcome string"
             )
-        with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
+        with spark_errors_as("stage", "Spark could not finish the tasks", DO_AGAIN):
             return {row["index"]: row["outcome"] for row in rows_of(frame)}
 
 
@@ -161,21 +164,23 @@ _GONE = re.compile(
     r"^RetriesExceeded:|^SparkConnectGrpcException:|INVALID_HANDLE|ExecutorLostFailure|SparkContext"
     r" was shut down"
 )
-"""In errors of Spark's that ends, has ended or was begun anew; of the second kind are
-gRPC's own, which no server has thought of.
+"""Matches errors of a Spark that ends, has ended or was restarted.
+
+`SparkConnectGrpcException` is gRPC's own error, without an answer of a server.
 """
 
 _OTHER_PYTHON = re.compile(
     r"Python in worker has different version: (\d[\d.]*) than that in driver: (\d[\d.]*)"
 )
-"""What Spark's own worker says before it unpickles anything: of another minor version
-it couldn't.
+"""Matches the error of Spark's worker if it has another minor version of Python.
+
+It comes before anything is unpickled, which could fail.
 """
 
 
 @contextmanager
-def spark_troubles_as(stage: Stage, what: str, do: str) -> Iterator[None]:
-    """Spark's own errors as one that says what could not be done.
+def spark_errors_as(stage: Stage, what: str, do: str) -> Iterator[None]:
+    """Turns Spark's own errors into one that says what could not be done.
 
     Raises:
         UnreachableError: in their place.
@@ -185,21 +190,19 @@ def spark_troubles_as(stage: Stage, what: str, do: str) -> Iterator[None]:
 
     try:
         yield
-    except (
-        PySparkException,
-        Py4JError,
-        OSError,
-    ) as failed:  # OSError: no such program, or the Java side is gone
+    # OSError: no such program, or the Java side is gone
+    except (PySparkException, Py4JError, OSError) as failed:
         other = _OTHER_PYTHON.search(str(failed))
         if other is not None:
             python = f"The workers have Python {other[1]}, and the driver has {other[2]}"
             raise UnreachableError(python, "setup", DO_PYTHON) from failed
-        raise UnreachableError(f"{what} ({named(failed)})", stage, do) from failed
+        raise UnreachableError(f"{what} ({error_name(failed)})", stage, do) from failed
 
 
 def is_gone(failed: Exception) -> bool:
-    """Whether it is Spark that has gone, or isn't there yet, and no mistake in what it
-    was asked.
+    """Returns whether Spark has ended, or isn't up yet.
+
+    Otherwise the error is a mistake in the call.
     """
     from py4j.protocol import Py4JNetworkError  # as above
     from pyspark.errors import PySparkException
@@ -212,10 +215,11 @@ def is_gone(failed: Exception) -> bool:
 
 
 def dumped(task: object) -> bytes:
-    """A task as it travels.
+    """Pickles a task.
 
     Raises:
-        WindrowError: a file that it takes along can't be read; BugError where it can't travel.
+        WindrowError: a file that it takes along can't be read; BugError if it can't be
+            pickled.
     """
     from pyspark import cloudpickle  # as above
 
@@ -228,14 +232,13 @@ def dumped(task: object) -> bytes:
 
 
 def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
-    """Which splits, by their indices, each Spark task takes: neighbours in a log
-    together as long as they are small.
+    """Divides splits, by their indices, among Spark tasks.
 
-    Pure.
+    Neighbours in a log go together as long as they are small. Pure.
 
     Args:
         splits: all of a run.
-        least: at least so many tasks, where there are so many splits.
+        least: the least number of tasks, if there are so many splits.
     """
     order = sorted(range(len(splits)), key=lambda index: (splits[index].tp, splits[index].start))
     lengths = [split.stop - split.start for split in splits]
@@ -253,23 +256,23 @@ def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
 
 
 def is_connected(session: SparkSession) -> bool:
-    """Whether it is on a Spark Connect server."""
+    """Returns whether the session is on a Spark Connect server."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
-    """The frame's rows; see `waited_for`."""
+    """Returns the frame's rows; see `waited_for`."""
     return waited_for(frame.sparkSession, frame.collect)
 
 
 def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
-    """What an action on a session gives, from a thread of its own: there the client waits for Spark.
+    """Runs an action on a session in a thread of its own, and returns its result.
 
-    So an interrupt finds this thread free to cancel. (Interrupted in py4j itself, the
-    connection is in the middle of an answer, and the next word to the JVM waits for the
-    job's end.) What is cancelled is this job alone: others may run on the same session,
-    or beside it on one server.
-    """  # noqa: E501
+    So an interrupt finds this thread free to cancel. (If py4j itself is interrupted,
+    the connection is in the middle of an answer, and the next call to the JVM waits for
+    the job's end.) Only this job is cancelled: others may run on the same session, or
+    beside it on one server.
+    """
     from pyspark import InheritableThread  # as above
 
     answer: Future[T] = Future()
@@ -279,9 +282,8 @@ def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
         try:
             spark.addTag(tag)  # of this thread's jobs
             answer.set_result(action())
-        except (
-            BaseException  # noqa: BLE001
-        ) as failed:  # handed over, not swallowed: without an answer the run would wait for ever
+        # handed over, not swallowed: without an answer the run would wait for ever
+        except BaseException as failed:  # noqa: BLE001
             answer.set_exception(failed)
 
     InheritableThread(target=act, daemon=True).start()
@@ -289,41 +291,40 @@ def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
         wait([answer], _ALONE_SECONDS)
         if not answer.done() and _is_alone(spark):
             _LOG.warning(
-                "No executor has come up at %s. The run waits for one, without end: see at the"
-                " master whether workers are there, and have free what an executor asks for"
-                " (spark.executor.memory, spark.executor.cores).",
+                "No executor has come up at %s. The run waits for one, without end: look at the"
+                " master whether it has workers, with the free memory and cores that an executor"
+                " asks for (spark.executor.memory, spark.executor.cores).",
                 spark.sparkContext.master,
             )
         return answer.result()
     finally:
-        if not answer.done():  # Ctrl-C, or who runs us has ended the run
-            with suppress(Exception):  # a server has a log of its own, and nothing to say here
-                spark.sparkContext.setLogLevel("OFF")  # else it has a word about each task
+        if not answer.done():  # Ctrl-C, or the run was ended from outside
+            with suppress(Exception):  # a server has a log of its own
+                spark.sparkContext.setLogLevel("OFF")  # else Spark logs each cancelled task
             with suppress(Exception):  # Spark may be gone as well
                 spark.interruptTag(tag)
             wait([answer], _CANCEL_SECONDS)
 
 
 def _is_alone(spark: SparkSession) -> bool:
-    """Whether a session at a cluster's master has no executor, for which Spark waits
-    without a word that anybody sees.
+    """Returns whether a session at a cluster's master has no executor.
 
-    A local session is its own executor, and what a server has is its own affair.
+    Spark waits for one without a message that anybody sees. A local session is its own
+    executor, and a server's executors are the server's business.
     """
     if is_connected(spark) or str(spark.sparkContext.master).startswith("local"):
         return False
     with suppress(Exception):  # Spark may be gone, which the job's own error says
-        known: Any = (
-            spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001
-        )  # nothing public tells; the driver is in it
+        # nothing public shows it; the driver counts
+        known: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001
         return bool(known.size() <= 1)
     return False
 
 
-def named(failed: Exception) -> str:
-    """The exception's type and Spark's name for the error.
+def error_name(failed: Exception) -> str:
+    """Returns the exception's type and Spark's name for the error.
 
-    Its text may hold a worker's, and that one a message's values.
+    Its text may quote a worker's error, and that one a message's values.
     """
     condition = getattr(failed, "getCondition", lambda: None)()
     return type(failed).__name__ + (f", {condition}" if condition else "")
@@ -331,9 +332,9 @@ def named(failed: Exception) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """What each Spark task runs; picklable.
+    """The job of each Spark task that runs an engine's task; picklable.
 
-    `task` is packed by itself: each try has one of its own.
+    `task` is pickled by itself: each try unpickles one of its own.
     """
 
     task: bytes
@@ -345,16 +346,14 @@ class Job:
         return RESULT
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One Spark task: each of its splits, one after the other."""
+        """Runs one Spark task: each of its splits, one after the other."""
         with working():
             for batch in batches:
                 for index in (
                     index for share in batch.column(0).to_pylist() for index in self.shares[share]
                 ):
-                    outcome = tried(
-                        pickle.loads(self.task),  # noqa: S301
-                        self.splits[index],
-                    )  # our own, of the driver's
+                    # the driver's own bytes
+                    outcome = outcome_of(pickle.loads(self.task), self.splits[index])  # noqa: S301
                     yield pa.RecordBatch.from_pylist(
                         [{"index": index, "outcome": outcome}], schema=RESULT
                     )
@@ -362,7 +361,7 @@ class Job:
 
 @contextmanager
 def working() -> Iterator[None]:
-    """A worker's process while it has a Spark task."""
+    """Prepares a worker's process for a Spark task, and cleans up behind it."""
     gc.set_threshold(_COLLECTED_AFTER)
     end_if_stale()
     with keeping():
@@ -374,7 +373,7 @@ def working() -> Iterator[None]:
 _COLLECTED_AFTER = 50_000
 """New objects until Python's collector looks for cycles among them.
 
-After 700, which is its own choice, it takes a fifth of loading.
+After 700, which is Python's own number, collecting takes a fifth of loading.
 """
 
 _spared = 0
@@ -382,12 +381,13 @@ _spared = 0
 
 
 def _spare_loaded() -> None:
-    """Tell Python's collector that what is loaded stays: PySpark has it look through
-    everything after each task, a tenth of a second.
+    """Tells Python's collector that loaded objects stay.
 
-    Only after a job that loaded something, for what is told once is never looked at again.
+    PySpark has it look through everything after each task, a tenth of a second. Only
+    after a job that loaded something: frozen objects are never looked at again.
     """
-    global _spared  # one a process, as the collector is  # noqa: PLW0603
+    global _spared  # one per process, as the collector is  # noqa: PLW0603
     if len(sys.modules) > _spared:
         _spared = len(sys.modules)
+        """The number of modules when this process last froze its collector's objects."""
         gc.freeze()

@@ -1,10 +1,10 @@
-"""Whether what a Python worker has loaded is still what lies on disk.
+"""Checks whether the code that a Python worker has loaded is still that on disk.
 
 Workers live on between runs, on a server for days, and Python loads a module once: a
-run after an upgrade, or after a module with a schema was corrected, would get rows by the
-old rules. So a worker that has loaded what has changed since ends before its next job,
-and Spark runs the task again in a new one. (A schema in a file of its own is read anew
-by `ingest.schema.load`.)
+run after an upgrade, or after a module with a schema was corrected, would get rows by
+the old rules. So a worker whose loaded files have changed since ends before its next
+job, and Spark runs the task again in a new one. (A schema in a file of its own is read
+anew by `ingest.schema.load`.)
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from pathlib import Path
 from windrow.ingest.native.calling import loaded_sources
 
 _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
-"""Folders whose own time changes when a package in them is installed, removed or
-replaced: their files needn't be looked at.
+"""Folders whose own time changes when a package in them is installed or removed.
+
+So their files needn't be looked at.
 """
 
 _LIBRARY = (*_PACKAGES, sysconfig.get_path("stdlib"))
@@ -28,11 +29,12 @@ _SEEN: dict[str, int | None] = {}
 
 
 def note_loaded() -> None:
-    """Remember the state of all that Python has imported, or that compiled code was made of.
+    """Remembers the time of each file that Python has imported or that was compiled.
 
-    What changed since this process began may not be what was loaded: it is stale.
+    A file that changed since this process began may have been loaded before that: it is
+    stale.
     """
-    # None: made by hand, as schemas of files are
+    # None: modules made by windrow itself, as schemas of files are
     specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
     files = {
         spec.origin
@@ -46,13 +48,14 @@ def note_loaded() -> None:
 
 
 def is_stale() -> bool:
-    """Whether something is not as it was when it was remembered."""
+    """Returns whether a file has changed since it was remembered."""
     return any(changed is None or _changed(file) != changed for file, changed in _SEEN.items())
 
 
 def end_if_stale() -> None:
-    """End this process, as a worker ends that is killed, before it runs a job with what
-    is not there any more.
+    """Ends this process, as if it was killed, if its code is stale.
+
+    To be called before a job.
     """
     if is_stale():
         os._exit(1)

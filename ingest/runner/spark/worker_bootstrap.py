@@ -1,8 +1,8 @@
-"""What a worker on another machine does before its first split: see that it has what
-tasks need, and take up windrow's own code.
+"""Prepares a worker on another machine before its first split.
 
-This module travels by value, for the worker has none of windrow's: nothing of windrow
-may be imported here.
+It checks that the worker has what tasks need, and installs windrow's own code. This
+module travels by value, for the worker has none of windrow's: nothing of windrow may be
+imported here.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 
 
 class Code:
-    """Windrow's own code as a zip (`files`), named by its `digest`, and the `versions`
-    of what must be there: of Python and of packages.
+    """Windrow's own code as a zip (`files`), named by its `digest`.
+
+    `versions`: those of Python and of packages that a worker must have.
     """
 
     def __init__(self, files: bytes, digest: str, versions: Mapping[str, str]) -> None:
         self.files, self.digest, self.versions = files, digest, dict(versions)
 
     def trouble(self) -> tuple[str, str] | None:
-        """Why nothing can be done here, and what to do; None if all is well, and windrow can be imported.
+        """Returns why nothing can run here, and what to do; None if all is well.
 
         A task's worker that has loaded another client's windrow ends itself, and Spark
         runs the task again.
-        """  # noqa: E501
+        """
         host, loaded = socket.gethostname(), sys.modules.get("windrow")
         known = getattr(loaded, "__windrow_digest__", None)
         if known == self.digest:
@@ -91,7 +92,9 @@ _DO_ROOM = "Make room there, or name another folder by XDG_CACHE_HOME in the wor
 
 
 def take_up(code: Code | None) -> None:
-    """Have windrow's code at hand. `code`: None where it is there.
+    """Installs windrow's code, so that it can be imported.
+
+    `code`: None if it is installed.
 
     Raises:
         RuntimeError: this Python isn't as the driver is. (No error of windrow's own:
@@ -107,9 +110,9 @@ class WorkerBootstrap:
     """A job and the code that it needs.
 
     `job`: a pickled callable of batches. `shares`: the indices of the splits that each
-    number of a batch stands for; None: a number is such an index itself. A task that
-    can't begin says so for each of its splits, in the first two columns of `schema`,
-    which is of what the job gives.
+    number of a batch stands for; None: those are the numbers. A task that can't begin
+    says so for each of its splits, in the first two columns of `schema`, which is that
+    of the job's output.
     """
 
     def __init__(
@@ -118,7 +121,7 @@ class WorkerBootstrap:
         self._job, self._shares, self._schema, self._code = job, shares, schema, code
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One Spark task: the job's, or the reason why it can't be done here."""
+        """Runs one Spark task: the job's, or yields the reason why it can't run here."""
         trouble = self._code.trouble()
         if trouble is None:
             yield from pickle.loads(self._job)(batches)  # the driver's own  # noqa: S301
@@ -146,8 +149,10 @@ class WorkerBootstrap:
 
 
 def files_of(package: Path) -> dict[str, bytes]:
-    """Windrow's own code, by its names within a zip: what tasks may load of its
-    package, without Dagster's side and what was compiled.
+    """Returns windrow's own code, by its names within a zip.
+
+    It is all that tasks may load of the package, without Dagster's side and compiled
+    files.
     """
     every = (package / "__init__.py", *(package / "ingest").rglob("*"))
     found = sorted(path for path in every if path.is_file() and "__pycache__" not in path.parts)
@@ -155,7 +160,7 @@ def files_of(package: Path) -> dict[str, bytes]:
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:
-    """What names windrow's own code: the same files give the same."""
+    """Makes the digest that names windrow's own code: the same files give the same."""
     digest = hashlib.sha256()
     for name, content in files.items():
         digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
@@ -163,7 +168,10 @@ def digest_of(files: Mapping[str, bytes]) -> str:
 
 
 def _digest_here() -> str | None:
-    """That of the windrow which this Python has loaded, or would load; None if there is none."""
+    """Returns the digest of the windrow that this Python has loaded, or would load.
+
+    None if there is none.
+    """
     found = importlib.util.find_spec("windrow")
     return (
         None
@@ -173,7 +181,7 @@ def _digest_here() -> str | None:
 
 
 def differences(versions: Mapping[str, str]) -> Iterator[str]:
-    """What differs from the driver's, one short phrase each."""
+    """Yields the differences from the driver's versions, one short phrase each."""
     for name, wanted in versions.items():
         try:
             found = platform.python_version() if name == "python" else version(name)
@@ -185,11 +193,11 @@ def differences(versions: Mapping[str, str]) -> Iterator[str]:
 
 
 def unpacked(code: bytes, digest: str) -> Path:
-    """The folder with windrow's code: one that this user's workers on this machine
-    share, else one of this process's own.
+    """Returns the folder with windrow's code.
 
-    What they share is the user's cache; where that can't be written to, or others may
-    write to it, it is a folder of the user's among the temporary ones.
+    This user's workers on this machine share it, in the user's cache; if that can't be
+    written to, or others may write to it, in a folder of the user's among the temporary
+    ones. Else it is one of this process's own.
 
     Raises:
         OSError: nothing can be written anywhere.
@@ -202,15 +210,14 @@ def unpacked(code: bytes, digest: str) -> Path:
 
 
 def _shared(code: bytes, digest: str, above: Path) -> Path:
-    """The folder of this version in a place for all versions.
+    """Returns the folder of this version in a place for all versions.
 
-    It stays: a worker may use it for as long as it lives.
-
-    Several workers may begin at once: each unpacks beside it, the first one's becomes
-    the folder, and all take that.
+    It stays: a worker may use it for as long as it lives. Several workers may begin at
+    once: each unpacks into a folder of its own, the first one is renamed, and all use
+    that.
 
     Raises:
-        OSError: it can't be kept there, or isn't this user's alone.
+        OSError: the code can't be kept at that place, or it isn't this user's alone.
     """
     above.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = above / digest
@@ -226,7 +233,7 @@ def _shared(code: bytes, digest: str, above: Path) -> Path:
 
 
 def _extracted(code: bytes, folder: Path) -> Path:
-    """The folder with all of it; where there is no room for that, none of it stays."""
+    """Unpacks all of the code into the folder; removes it again if there is no room."""
     try:
         with zipfile.ZipFile(io.BytesIO(code)) as archive:
             archive.extractall(folder)
@@ -237,7 +244,7 @@ def _extracted(code: bytes, folder: Path) -> Path:
 
 
 def _private(folder: Path) -> bool:
-    """Whether it is this user's own, and nobody else may write to it."""
+    """Returns whether a folder is this user's own, and nobody else may write to it."""
     about = folder.lstat()
     return (
         stat.S_ISDIR(about.st_mode)

@@ -156,7 +156,7 @@ def test_another_environment_is_refused(spark_server: str, monkeypatch: pytest.M
     monkeypatch.setattr(connect, "environment", lambda: ours.replace("Python 3.", "Python 4."))
     with (
         closing(ConnectedSpark(spark_server)) as spark,
-        pytest.raises(UnreachableError, match=re.escape(f"runs {ours}, and this is ")),
+        pytest.raises(UnreachableError, match=re.escape(f"runs {ours}, and this client is ")),
     ):
         names(spark)
 

@@ -18,7 +18,7 @@ from pyspark import SparkContext
 from tests.full_disk import files_end_at
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.runner.spark.cluster import code_to_send, is_local, own_code
-from windrow.ingest.runner.spark.outcome import brought_back
+from windrow.ingest.runner.spark.outcome import result_of
 from windrow.ingest.runner.spark.spark import RESULT
 from windrow.ingest.runner.spark.worker_bootstrap import (
     Code,
@@ -217,4 +217,4 @@ def test_a_task_that_can_not_begin_says_so_of_each_split(
     assert batch.schema == schema
     assert batch.column(0).to_pylist() == told
     with pytest.raises(UnreachableError, match="has loaded another windrow than the driver's"):
-        brought_back(batch.column(1)[0].as_py())
+        result_of(batch.column(1)[0].as_py())
