@@ -109,7 +109,7 @@ def test_a_master_that_is_none(kafka: str, tmp_path: Path, schema_registry: Regi
         "run", "--window", HOUR, "--master", "spark:/nobody:7077", *ON_IT, code=3
     )["error"]
     assert failed["message"].startswith("Spark doesn't begin at the master spark:/nobody:7077 (")
-    assert "is this its address to the letter" in str(failed)
+    assert "the address is exactly that in its own log" in str(failed)
     assert user.types("show")["windows"] == []
 
 
