@@ -18,9 +18,9 @@ from windrow.ingest.runner.spark import keep_alive
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.server import spark_server
 
-stirred, stir = queue.Queue(), warmth.stir
-warmth.stir = lambda session: stirred.put(stir(session))
-warmth.kept_warm.__wrapped__.__defaults__ = (0.05,)
+stirred, run_empty_task = queue.Queue(), keep_alive.run_empty_task
+keep_alive.run_empty_task = lambda session: stirred.put(run_empty_task(session))
+keep_alive.kept_alive.__wrapped__.__defaults__ = (0.05,)
 
 def own(batches):
     for _ in batches:
