@@ -1,4 +1,4 @@
-"""Decides whether a window may be committed, by what its table holds. Pure, for every sink."""
+"""Decides whether a window may be committed to a table. Pure, for every kind of sink."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from windrow.ingest.source.enumerator.tiling import same_source
 class TableView(msgspec.Struct, frozen=True):
     """The part of a table's state that decides about one receipt.
 
-    `committed`: the newest generation of the receipt's own window. `before` and `after`: of the
-    adjacent windows. `others`: receipts of other windows, at least of all those that share an
-    offset with this one.
+    `committed`: the newest generation of the receipt's own window. `before`, `after`: those of the
+    adjacent windows. `others`: receipts of other windows, at least of all that share an offset with
+    this one.
     """
 
     table: str
@@ -33,13 +33,13 @@ class TableView(msgspec.Struct, frozen=True):
 
 
 def decide(receipt: Receipt, seen: TableView) -> Committed | None:
-    """Return what the table holds in place of this receipt; None if it is to be committed now.
+    """Returns the receipt that the table has already; None if this one is to be committed.
 
     Raises:
         GridError, OwnerError: the table is another pipeline's; or an adjacent window has another
             boundary.
         RefusedError: the window is committed with another plan, or a generation is missing.
-        OverlapError: a range is committed under another window, which it names.
+        OverlapError: offsets are committed in another window, which it names.
     """
     refuse_other_owner(
         seen.table, seen.owner, TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
@@ -52,20 +52,23 @@ def decide(receipt: Receipt, seen: TableView) -> Committed | None:
 
 
 def is_this(committed: Receipt, sent: Receipt) -> bool:
-    """Whether a committed receipt is the one that was sent, apart from what its sink filled in."""
+    """Returns whether a committed receipt is the one that was sent.
+
+    The sink may have added what it merged.
+    """
     return msgspec.structs.replace(committed, merged=sent.merged) == sent
 
 
 def already_committed(receipt: Receipt, committed: Committed | None) -> Committed | None:
-    """Return what the table holds in place of this receipt; None if it may be committed.
+    """Returns the committed receipt of the window if it counts; None if this one may be committed.
 
     Args:
         receipt: the proposed one.
-        committed: the newest generation of its window that the table holds.
+        committed: the newest generation of its window in the table.
 
     Raises:
-        RefusedError: if the window is there under another plan, or generations were
-            left out; or the attempt whose dead letters are replayed isn't there.
+        RefusedError: the window is committed with another plan, a generation is missing, or the
+            table doesn't have the attempt whose dead letters are replayed.
     """
     key, proposed = receipt.window.key, receipt.generation
     if committed is None:
@@ -111,7 +114,7 @@ def already_committed(receipt: Receipt, committed: Committed | None) -> Committe
 
 
 def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
-    """Refuse a plan that shares an offset with a committed window.
+    """Refuses a plan that shares an offset with a committed window.
 
     Raises:
         OverlapError: names that window and the offsets.
@@ -137,7 +140,7 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
 
 
 def adjacent(receipt: Receipt) -> tuple[Window | None, Window]:
-    """Return the windows before, where the grid has one, and after."""
+    """Returns the window before, if the grid has one, and the window after."""
     window, grid = receipt.window, receipt.grid
     before, after = neighbours(grid, window.start)[0], neighbours(grid, window.end)[1]
     return (
@@ -147,18 +150,17 @@ def adjacent(receipt: Receipt) -> tuple[Window | None, Window]:
 
 
 def refuse_gap(plan: Plan, before: Committed | None, after: Committed | None) -> None:
-    """Refuse a plan whose boundaries aren't those of the committed adjacent windows.
+    """Refuses a plan whose boundaries aren't those of the committed adjacent windows.
 
-    The messages between them would be in no window.
+    The messages between them would be in no window. One ledger never makes such a plan, two do:
 
-    One ledger never makes such a plan. Two do:  1 A freezes a boundary at 60 and stops.
-    2 The ledger is restored from an older backup. 3 B freezes the same label at 90 and
-    commits the window behind it.  4 A wakes and would commit up to 60: nobody would
-    read 60 to 90.
+        1 A freezes a boundary at 60, and is stopped.
+        2 The ledger is restored from an older backup.
+        3 B freezes the same label at 90, and commits the window behind it.
+        4 A wakes, and would commit up to 60: the messages from 60 to 90 would be in no window.
 
-    After a rebase the window behind it starts at another boundary than the one before
-    it ends at: what has another id there has other offsets too, and what is gone has
-    none, so those are not compared.
+    At a rebase one window ends at another boundary than the next one starts at. A topic with
+    another id has other offsets there, and a topic that is gone has none: these aren't compared.
 
     Raises:
         OwnerError: names that window and the offset.
@@ -190,7 +192,7 @@ def _refuse_other_cut(plan: Plan, other: Receipt, stop: Boundary, start: Boundar
 
 
 def _comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:
-    """The topic-partitions that two boundaries under one label must cut at one offset.
+    """The topic-partitions in which two boundaries of one label must have the same offset.
 
     After a rebase only those of topics with the same id in both.
     """

@@ -12,7 +12,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import RowsHeld
 
 MEMORY = "400MB"
-"""Beyond it DuckDB spills to a temporary folder: a window of any size is counted."""
+"""The memory limit. Beyond it DuckDB spills to a temporary folder: any window can be counted."""
 
 _COUNT = """
     SELECT topic, part, sum(rows)::BIGINT, count(*), min(position), max(position)
@@ -23,9 +23,9 @@ _COUNT = """
     )
     GROUP BY ALL ORDER BY ALL
 """
-"""Grouped by offset first: unlike a count of distinct values, a grouping spills.
+"""It groups by offset first: unlike a count of distinct values, a grouping can spill.
 
-A null, which only damage brings, counts as -1.
+A null, which only a damaged table has, counts as -1.
 """
 
 
@@ -35,13 +35,13 @@ def rows_held(
     metadata: Mapping[str, str],
     window: Window,
 ) -> list[RowsHeld]:
-    """One window's rows per topic-partition.
+    """Counts a window's rows per topic-partition.
 
     Args:
         batches: the table's rows, as they are read.
         columns: the metadata columns that each batch has, in these types or narrower ones.
-        metadata: the table's names of them.
-        window: whose rows are counted.
+        metadata: their names in the table.
+        window: the window of the rows.
 
     Raises:
         RefusedError, UnreachableError: as reading the batches does; or they have other columns.
@@ -59,7 +59,8 @@ def rows_held(
     count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
     try:
         with duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
-            connection.execute("SET enable_progress_bar = false")  # it would go to stdout
+            # the bar would be written to stdout
+            connection.execute("SET enable_progress_bar = false")
             rows = pa.RecordBatchReader.from_batches(columns, picked())
             connection.register("coordinates", rows)
             return [RowsHeld(*row) for row in connection.execute(count, [window.key]).fetchall()]

@@ -1,7 +1,7 @@
 """Finds dates and times outside the years 1 to 9999, which ISO 8601 can't write.
 
-A sink that writes text refuses their rows: libraries write them in different ways, and no reader
-takes that for a date. They do occur: dates of Avro and Debezium are plain numbers, and
+A sink that writes text refuses such rows: libraries write these dates in different ways, and no
+reader takes them for dates. They do occur: dates of Avro and Debezium are plain numbers, and
 PostgreSQL's `infinity` arrives as the greatest one.
 """
 
@@ -22,11 +22,11 @@ WHAT = "holds a date or time outside the years 1 to 9999, which has no text"
 _FIRST_DAY, _END_DAY = -719_162, 2_932_897
 _DAY = 86_400
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
-"""So many in a second. Nanoseconds reach no other year."""
+"""The number of units in a second. Nanoseconds reach no year outside."""
 
 
 def without_text(columns: Mapping[str, pa.Array]) -> tuple[Places, str] | None:
-    """The first column with such a date or time at any depth, and its rows, ascending; or None."""
+    """Finds the first column with such a date or time at any depth, and its rows, ascending."""
     return next(
         ((np.unique(rows), name) for name, column in columns.items() if len(rows := _rows(column))),
         None,
@@ -34,7 +34,7 @@ def without_text(columns: Mapping[str, pa.Array]) -> tuple[Places, str] | None:
 
 
 def _rows(column: pa.Array) -> Places:
-    """The rows of a column that have one; a row may come twice."""
+    """Finds the rows of a column that have one; a row may come twice."""
     kind = column.type
     if not _may_hold(kind):
         return np.empty(0, np.int64)

@@ -22,7 +22,7 @@ _PASS = Compiled("windrow.ingest.sinks.joining_pass")
 
 
 def joined(*parts: pa.Array | str) -> pa.Array:
-    """Concatenate texts and columns of text row by row; null where one of the columns is.
+    """Concatenates texts and columns of text row by row; null where one of the columns is.
 
     At least one part is a column, and all columns have one length.
     """
@@ -51,7 +51,7 @@ def joined(*parts: pa.Array | str) -> pa.Array:
 
 
 def instants(micros: npt.NDArray[np.int64], before: str, behind: str) -> pa.Array:
-    """Format instants by ISO 8601 with six digits of a second, each between two ASCII texts.
+    """Formats instants by ISO 8601 with six digits of a second, each between two ASCII texts.
 
     `micros`: microseconds since 1970, of the years 1 to 9999; none is null.
     """
@@ -89,13 +89,13 @@ def octets_of(column: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _row_of(column: pa.Array) -> tuple[tuple[int, int, int], int]:
-    """A column's row of the pass's table, without its length; and its number of bytes."""
+    """A column's row in the table of parts (`joining_pass`), and its number of bytes."""
     ends, data = ends_of(column), column.buffers()[2]
     row = 0 if data is None else data.address, ends.ctypes.data, ends.itemsize
     return row, int(ends[-1]) - int(ends[0])
 
 
 def _present(columns: list[pa.Array]) -> pa.Buffer | None:
-    """The bitmap of the rows in which none is null; None if there is none."""
+    """The bitmap of the rows without a null; None if no column has nulls."""
     with_nulls = [column.is_valid() for column in columns if column.null_count]
     return reduce(pc.and_, with_nulls).buffers()[1] if with_nulls else None

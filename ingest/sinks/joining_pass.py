@@ -25,7 +25,7 @@ _NOTHING = types.void
 
 @compiled(_NOTHING(_TABLE, _INTS, types.int64))
 def join(parts: Any, ends: Ints, out: int) -> None:
-    """Concatenate all parts of each row.
+    """Concatenates all parts of each row.
 
     Args:
         parts: see `DATA`.
@@ -53,7 +53,7 @@ def join(parts: Any, ends: Ints, out: int) -> None:
 
 @part
 def _put_digits(at: int, value: Any, count: int) -> None:
-    """Write the last digits of a number."""
+    """Writes the last digits of a number."""
     for place in range(count - 1, -1, -1):
         put_byte_at(at + place, np.uint8(48 + value % 10))
         value //= 10
@@ -61,7 +61,7 @@ def _put_digits(at: int, value: Any, count: int) -> None:
 
 @compiled(_NOTHING(_READ, types.int64, types.int64))
 def put_instants(micros: Ints, width: int, out: int) -> None:
-    """Format instants by ISO 8601 with six digits of a second: 26 bytes each.
+    """Formats instants by ISO 8601 with six digits of a second: 26 bytes each.
 
     Args:
         micros: microseconds since 1970, of the years 1 to 9999.

@@ -1,11 +1,11 @@
 """Encodes lists, structs and maps as JSON, whole columns at a time.
 
     struct                 an object with all its fields, null ones too
-    map with text keys     an object; where a key is there twice, or can't be a name, as any
-                           other map: a list of {"key": ..., "value": ...}
+    map with text keys     an object; but a list, if a key occurs twice or can't be a name
+    other map              a list of {"key": ..., "value": ...}
     list                   a list
 
-How numbers, texts and instants look is each sink's choice (`JsonEncoder`).
+Each sink chooses how it writes numbers, texts and instants (`JsonEncoder`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NULL, _NOTHING = pa.scalar("null", KIND), pa.scalar(None, KIND)
 
 
 def quoted(column: pa.Array) -> pa.Array:
-    """Texts as JSON strings; null where there is none."""
+    """Encodes texts as JSON strings; a null stays null."""
     plain = joined('"', column, '"')
     if not _may_be_odd(column):
         return plain
@@ -37,7 +37,7 @@ def quoted(column: pa.Array) -> pa.Array:
 
 
 def _may_be_odd(column: pa.Array) -> bool:
-    """Whether a byte of the column has to be escaped: far cheaper than a look at each text."""
+    """Returns whether any byte has to be escaped: far cheaper than a look at each text."""
     octets = octets_of(column)
     return bool((octets < _BLANK).any() or (octets == _QUOTE).any() or (octets == _BACKSLASH).any())
 
@@ -45,19 +45,19 @@ def _may_be_odd(column: pa.Array) -> bool:
 class JsonEncoder(msgspec.Struct, frozen=True):
     """Encodes columns as JSON, in a sink's own way.
 
-    `leaf`: the JSON of plain values, null where there is none; `no_name`: the texts that can't be
-    a name in an object.
+    `leaf`: encodes a column without nested values; a null stays null. `no_name`: marks the texts
+    that can't be a name in an object.
     """
 
     leaf: Callable[[pa.Array], pa.Array]
     no_name: Callable[[pa.Array], pa.Array] | None = None
 
     def texts(self, array: pa.Array) -> pa.Array:
-        """Each value's JSON; `null` where there is none."""
+        """Encodes each value as JSON; a null as `null`."""
         return pc.fill_null(self._texts(array), _NULL)
 
     def _texts(self, array: pa.Array) -> pa.Array:
-        """The same, but a null where there is none."""
+        """Encodes each value as JSON; a null stays null."""
         kind = array.type
         if pa.types.is_struct(kind):
             return self._structs(array)
@@ -103,7 +103,7 @@ class JsonEncoder(msgspec.Struct, frozen=True):
     def _with_odd_keys(
         self, keys: pa.Array, lengths: np.ndarray[Any, np.dtype[np.int64]]
     ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which maps have a key twice, or one that can't be a name: an object would lose it."""
+        """Marks the maps with a key twice or one that can't be a name: an object would lose it."""
         row = np.repeat(np.arange(len(lengths)), lengths)
         codes = keys.dictionary_encode()
         pairs = row * max(len(codes.dictionary), 1) + codes.indices.to_numpy()

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from windrow.ingest.schema.primary_key import PrimaryKey
 
 Rows: TypeAlias = "pa.Schema | Callable[[], pa.Schema]"
-"""The columns of a table's rows without windrow's own; or a function that loads them at the first
+"""The columns of a row without the metadata columns; or a function that loads them at the first
 write.
 """
 
 
 def without_secret(value: str) -> str:
-    """Refuse a place that holds a secret, or none at all."""
+    """Refuses a place that is empty or holds a secret."""
     secret = secret_part(value)
     if secret is not None:
         raise sentence(f"must not hold {secret}: {WAY_OUT}")
@@ -103,7 +103,10 @@ EvolveSetting: TypeAlias = Annotated[
 
 
 def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple[Place, str]]:
-    """Settings of keys that contradict the mode. `goes_with`: more settings that need a key."""
+    """Yields the settings of keys that contradict the mode.
+
+    `goes_with`: more settings that need a primary key.
+    """
     mode, keyed = written.get("mode", "append"), written.get("mode") in {"upsert", "delete-aware"}
     if keyed and written.get("primary_key") is None:
         yield ("mode",), f"{mode} needs primary_key: by which columns rows replace each other"
@@ -138,16 +141,16 @@ class SinkSection(Section):
 
     @property
     def keeps(self) -> bool:
-        """Whether a row keeps the values that a change leaves out (`UNAVAILABLE`)."""
+        """True if a row keeps the values that a change leaves out (`UNAVAILABLE`)."""
         return False
 
     @property
     def in_order(self) -> bool:
-        """Whether windows must be committed in their order."""
+        """True if windows must be committed in their order."""
         return False
 
     def place(self, folder: Path) -> str:
-        """The table's place, for people; `folder`: the spec's."""
+        """The table's place, for messages. `folder`: the spec's."""
         raise NotImplementedError
 
 
@@ -180,7 +183,7 @@ class OnClusterSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """At most one way to name the cluster; the source's has properties of its own."""
+        """Only one setting may name the cluster, and the source's has properties of its own."""
         told = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
         if len(told) > 1:
             yield (
@@ -223,20 +226,21 @@ class SinkKind(Protocol[S_contra]):
 
     @property
     def section(self) -> type[SinkSection]:
-        """The model of its options. It loads nothing heavy: that is for the two methods."""
+        """The model of its options. It imports nothing heavy; the two methods do."""
 
     def make(
         self, section: S_contra, rows: Rows, metadata: Mapping[str, str], folder: Path
     ) -> Sink:
-        """Make the sink that a section describes; opens nothing yet.
+        """Makes the sink that a section describes; opens nothing yet.
 
         Raises:
-            SpecError: no table can be there, or it can't hold such rows or metadata columns.
+            SpecError: no table can be at that place, or none can have such rows or metadata
+                columns.
         """
 
     def dead_letters(self, section: S_contra, folder: Path) -> DeadLetters:
-        """Make the store of its dead letters, which may be another kind's.
+        """Makes the table of its dead letters, which may be of another kind.
 
         Raises:
-            SpecError: they can't be there.
+            SpecError: no table can be at that place.
         """

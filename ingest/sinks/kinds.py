@@ -37,6 +37,6 @@ KafkaOfItsKind = Annotated[SinkSection, OfItsKind("kind", "kafka", {"kafka": KIN
 
 
 def sink_kind(name: str) -> SinkKind[Any]:
-    """Load one kind by its name in `KINDS`."""
+    """Loads one kind by its name in `KINDS`."""
     kind: SinkKind[Any] = kind_at(KINDS[name])
     return kind

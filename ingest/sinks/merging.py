@@ -47,7 +47,7 @@ class Tally(msgspec.Struct):
         tombstones: Tombstones | None = None,
         buried: Tally | None = None,
     ) -> Merged:
-        """Add what earlier generations of the window did.
+        """Adds what earlier generations of the window did.
 
         Args:
             older: the receipt of the last of them.
@@ -61,7 +61,7 @@ class Tally(msgspec.Struct):
         return Merged(*self.onto(done), tombstones, in_table, kept)
 
     def onto(self, done: Changed) -> tuple[int, int, str, str]:
-        """Add up with earlier changes, in the order of the fields of `Changed`."""
+        """Adds up with earlier changes, in the order of the fields of `Changed`."""
         return (
             done.rows_added + self.rows_added,
             done.rows_removed + self.rows_removed,

@@ -1,4 +1,4 @@
-"""A table's owner in the table's own properties, for formats that have such."""
+"""A table's owner in the properties of the table, for formats that have properties."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.owner import TableOwner
 
 FORMAT = "2"
-"""The format of what windrow keeps of its windows in a table and below it."""
+"""The version of windrow's own data in a table and below it."""
 
 _FORMAT = "windrow.form"
 _NAMES = ("windrow.pipeline", "windrow.ledger", "windrow.grid")

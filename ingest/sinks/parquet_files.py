@@ -15,27 +15,27 @@ from windrow.ingest.sinks.place import Place
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 16 << 20
-"""The most rows of a batch, and about the most bytes, by the mean of its row group."""
+"""The limits of a batch: rows, and about as many bytes, by the mean of its row group."""
 
 _BUFFER = 64 << 10
-"""The bytes of a column that are read ahead; without a buffer that is the whole column chunk."""
+"""The bytes of a column that are read ahead. Without a buffer a whole column chunk would be."""
 
 
 def batches_of(
     place: Place, path: str, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one file, or some of its columns.
+    """Reads the rows of one file, or some of its columns.
 
     Raises (when read):
         RefusedError: the file is gone or damaged.
-        UnreachableError: it can't be got at.
+        UnreachableError: it can't be read.
     """
     with explained(path), place.filesystem().open_input_file(path) as source:
         yield from batches_in(source, columns)
 
 
 def batches_in(source: pa.NativeFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Read the file's own columns: those that a table gained later add nothing to a checksum."""
+    """Reads the file's own columns: later ones of the table add nothing to a checksum."""
     with pq.ParquetFile(
         source,
         buffer_size=_BUFFER,
@@ -61,7 +61,9 @@ class FileStats(msgspec.Struct, frozen=True):
 def checked_by_stats(
     path: str, said: FileStats, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Compare the batches of a file with the table's statistics, by which readers skip files.
+    """Passes on the batches of a file, and compares them with the table's statistics.
+
+    Readers skip files by these.
 
     Raises (when read):
         RefusedError: it is another file.
@@ -81,20 +83,20 @@ def checked_by_stats(
 
 
 def _other(path: str, why: str) -> RefusedError:
-    what = f"the file {path} isn't the one that was committed, by what the table says of it: {why}"
+    what = f"the file {path} isn't the one that was committed, by the table's statistics: {why}"
     return RefusedError(
         what,
         "commit",
-        "Was it exchanged for another one, or written over? Restore it from a backup.",
+        "Was it replaced or overwritten? Restore it from a backup.",
     )
 
 
 class ParquetRowWriter:
-    """Rows as the readers of table formats want them, in Parquet (`sinks.staged_file.RowWriter`).
+    """Writes rows in Parquet for the readers of table formats (`sinks.staged_file.RowWriter`).
 
     Args:
         columns: of the file.
-        metadata: what the metadata columns are called.
+        metadata: the names of the metadata columns.
         options: more arguments of Arrow's writer.
     """
 
@@ -104,8 +106,8 @@ class ParquetRowWriter:
         self._writer: pq.ParquetWriter
 
     def begin(self, out: pa.NativeFile) -> None:
-        # Dictionaries of numbers only cost time. Offsets and timestamps nearly rise in
-        # steps: as differences they take next to no room.
+        # Dictionaries of numbers only cost time. Offsets and timestamps rise nearly evenly, so
+        # their differences take next to no room.
         steps = {
             self.metadata[name]: "DELTA_BINARY_PACKED"
             for name in ("offset", "timestamp")
@@ -131,12 +133,15 @@ class ParquetRowWriter:
 
     @property
     def footer(self) -> pq.FileMetaData:
-        """The footer of the file, which is ended."""
+        """The footer of the file, after `end`."""
         return self._footers[0]
 
 
 def end(writer: pq.ParquetWriter) -> None:
-    """Close a writer. If the disk is full, it doesn't try again when it is garbage collected."""
+    """Closes a writer, and keeps it from trying again when it is collected as garbage.
+
+    It would do so if the disk was full.
+    """
     try:
         writer.close()
     finally:
@@ -145,7 +150,7 @@ def end(writer: pq.ParquetWriter) -> None:
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Tell a file that is gone or damaged from one that can't be reached, while it is read."""
+    """Turns the errors of reading a file into windrow's: it is gone, damaged or can't be read."""
     try:
         yield
     except WindrowError:
@@ -156,10 +161,12 @@ def explained(path: str) -> Iterator[None]:
         ArithmeticError,
         LookupError,
         ValueError,
-    ) as error:  # a flipped bit may lead to any
+    ) as error:
+        # a flipped bit may lead to any of these
         raise _lost(path, error) from error
     except OSError as error:
-        if error.errno is None:  # what Parquet itself says of pages and footers
+        # Parquet's own errors of pages and footers have no number
+        if error.errno is None:
             raise _lost(path, error) from error
         raise UnreachableError(
             f"{path}: {error.strerror}", "setup", "Check the table's storage and rights."

@@ -34,7 +34,7 @@ _RENAME = (
 _DRAFTS = "_windrow/drafts"
 
 FILES_LOG = "_windrow/log"
-"""Where a table of `kind: files` has its log, by which other kinds know such a table."""
+"""The folder with the log of a table of `kind: files`, by which other kinds know such a table."""
 
 _NO_ROOM = (
     "database or disk is full",
@@ -57,7 +57,7 @@ _CHECK_S3 = (
 
 
 def waiting_for_storage(uri: str) -> AbstractContextManager[None]:
-    """As `waiting_for`, for an object store: its clients retry for long, and say nothing."""
+    """Announces that an object store is waited for: its clients retry for long without a word."""
     return waiting_for(f"the storage of {without_secrets(uri)}") if is_url(uri) else nullcontext()
 
 
@@ -67,7 +67,7 @@ def to_check(uri: str) -> str:
 
 
 class ListedFile(msgspec.Struct, frozen=True):
-    """A file under the place: its relative path, its size in bytes, when it was last written."""
+    """A file below a place: its relative path, its size in bytes, the time of its last write."""
 
     path: str
     size: int
@@ -75,10 +75,10 @@ class ListedFile(msgspec.Struct, frozen=True):
 
 
 def normalized(uri: str) -> str:
-    """Normalize a table's place: an absolute path where it is local, else the URI. No I/O.
+    """Normalizes a table's place: an absolute path if it is local, else the URI. No I/O.
 
     Raises:
-        SpecError: no table can be there, or the URI may hold a secret, which would go into plans
+        SpecError: no table can be there, or the URI may have a secret, which would get into plans
             and receipts.
     """
     secret = secret_part(uri)
@@ -113,24 +113,24 @@ def normalized(uri: str) -> str:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two normalized places are one; follows the links of local paths."""
+    """Returns whether two normalized places are the same; follows links of local paths."""
     return one == other or (
         not is_url(one) and not is_url(other) and os.path.realpath(one) == os.path.realpath(other)
     )
 
 
 def is_same_table(one: str, other: str) -> bool:
-    """Whether two places hold one table and one table of its dead letters.
+    """Returns whether two places are the same for the table and for its dead letters.
 
-    A link may lead to the table alone, and not to the dead letters' beside it.
+    A link may lead to the table only, and not to the table of its dead letters.
     """
     return is_same(one, other) and is_same(dead_place(one), dead_place(other))
 
 
 def is_full(error: str) -> bool:
-    """Whether the text of an error says that a disk has no room or a quota is used up.
+    """Returns whether an error's text says that a disk has no room or a quota is used up.
 
-    For errors of libraries that keep no number: Rust's, Python's and SQLite's words for it.
+    For errors of libraries without their number, in the words of Rust, Python and SQLite.
     """
     return any(words in error for words in _NO_ROOM)
 
@@ -153,38 +153,43 @@ def millis(moment: datetime) -> int:
 
 
 class Place:
-    """A directory, local or in an object store, by `pyarrow.fs`; opened at the first use.
+    """A folder, local or in an object store, by `pyarrow.fs`; opened at the first use.
 
-    All paths are relative to it. All methods raise SpecError if there can't be such a place, and
-    UnreachableError if it fails.
+    All paths are relative to it. All methods raise SpecError if no such place can exist, and
+    UnreachableError if reading or writing fails.
     """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
 
     def filesystem(self) -> fs.FileSystem:
-        """Arrow's file system with this directory as its root."""
+        """Arrow's file system with this folder as its root."""
         with self._explained(""):
             return fs.SubTreeFileSystem(self._root, self._fs)
 
     def create(self, path: str) -> pa.NativeFile:
-        """Open a new file for writing, and make its folders. Close it, then `finish` it.
+        """Opens a new file for writing, and creates its folders. Close it, then `finish` it.
 
-        Nobody else uses its path. On a disk it has another name until it is finished, so a file
-        under its own name never gets younger. Else a sweep could lose rows:
+        Nobody else uses its path. On a disk it has another name until it is finished, so the time
+        of a file under its own name never changes. Else a sweep could lose rows:
 
-            1 A begins to write, and is stopped for a week.  2 A sweep finds the file old, and notes
-            in the table that it is given up.  3 A wakes, closes the file, and finds it younger than
-            what was given up.  4 The sweep removes it.  5 A commits. Its file isn't there.
+            1 A begins to write, and is stopped for a week.
+            2 A sweep sees that the file is old, and notes in the table that it is given up.
+            3 A wakes, closes the file, and sees that it is younger than the note.
+            4 The sweep removes the file.   5 A commits a file that doesn't exist.
         """
         with self._explained(path):
             return self._open(self._draft(path))
 
     def finish(self, path: str, *, durable: bool = True) -> int:
-        """Give a created and closed file its name; return its size. `durable`: sync it, too.
+        """Gives a created and closed file its name, and returns its size.
+
+        Args:
+            path: the file's.
+            durable: whether to sync it.
 
         Raises:
-            UnreachableError: it is gone: a sweep gave it up.
+            UnreachableError: a sweep has removed it.
         """
         with self._explained(path):
             draft = self._draft(path)
@@ -197,16 +202,16 @@ class Place:
                         " written"
                     )
                     do = (
-                        "Did a sweep take it, with a grace period shorter than this run? Nothing"
+                        "Did a sweep remove it, with a grace period shorter than this run? Nothing"
                         " was committed: run the window again."
                     )
                     raise UnreachableError(what, "stage", do) from None
         return self.fsync(path) if durable else int(self._fs.get_file_info(self._full(path)).size)
 
     def fsync(self, path: str) -> int:
-        """Make a closed file outlive a loss of power, on a disk; return its size in bytes.
+        """Syncs a closed file on a disk, and returns its size in bytes.
 
-        Else a log could survive a crash, and not the files that it names.
+        Else a log could survive a loss of power, but not the files that it names.
         """
         with self._explained(path):
             full = self._full(path)
@@ -216,9 +221,9 @@ class Place:
             return int(self._fs.get_file_info(full).size)
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a small file whose name stands for its content, whole or not at all.
+        """Writes a small file that is named by its content, whole or not at all.
 
-        One that is there and whole stays; a damaged one is replaced.
+        A file with this content stays; a damaged one is replaced.
         """
         with suppress(FileNotFoundError):
             if self.get(path) == content:
@@ -227,7 +232,7 @@ class Place:
             self._write(path, content)
 
     def put_new(self, path: str, content: bytes) -> None:
-        """Put a small file on a local disk under a name that isn't taken; both are synced.
+        """Puts a small file on a local disk under a name that isn't taken, and syncs both.
 
         Raises:
             FileExistsError: the name is taken.
@@ -249,7 +254,8 @@ class Place:
 
     def _write(self, path: str, content: bytes) -> None:
         draft = self._draft(path)
-        if draft != path:  # others may put the same one now
+        if draft != path:
+            # others may put the same file now
             draft = f"{path}.{uuid.uuid4().hex}.tmp"
         with self._open(draft) as out:
             out.write(content)
@@ -260,7 +266,8 @@ class Place:
 
     def _open(self, path: str) -> pa.NativeFile:
         full = self._full(path)
-        if self.is_local:  # a store has no folders
+        # an object store has no folders
+        if self.is_local:
             _make_folders(Path(full).parent)
         return self._fs.open_output_stream(full, compression=None)
 
@@ -268,7 +275,7 @@ class Place:
         """The whole content of a file.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: it doesn't exist.
         """
         with (
             self._explained(path, or_missing=True),
@@ -277,7 +284,7 @@ class Place:
             return bytes(source.read())
 
     def names(self, folder: str) -> set[str]:
-        """The names of the files in a folder; none if it isn't there."""
+        """The names of the files in a folder; none if it doesn't exist."""
         with self._explained(folder):
             if not self.is_local:
                 return {f.base_name for f in self._below(folder, recursive=False)}
@@ -287,7 +294,7 @@ class Place:
         return set()
 
     def folders(self, folder: str) -> set[str]:
-        """The names of the folders in a folder; none if it isn't there."""
+        """The names of the folders in a folder; none if it doesn't exist."""
         selector = fs.FileSelector(self._full(folder), allow_not_found=True)
         with self._explained(folder):
             return {
@@ -313,7 +320,7 @@ class Place:
         }
 
     def remove(self, path: str) -> None:
-        """Delete one file, if it exists."""
+        """Deletes one file, if it exists."""
         with self._explained(path), suppress(FileNotFoundError):
             self._fs.delete_file(self._full(path))
 
@@ -351,17 +358,18 @@ class Place:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on a disk of this machine, or mounted like one."""
+        """True if it is on a disk of this machine, or mounted like one."""
         return isinstance(self._fs, fs.LocalFileSystem)
 
     @contextmanager
     def _explained(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
-        """Turn Arrow's and the system's errors into windrow's.
+        """Turns Arrow's and the system's errors into windrow's.
 
         `or_missing`: leave FileNotFoundError as it is.
         """
         where = f"{without_secrets(self.uri)}/{path}".rstrip("/")
-        assert self._opened  # has a waiting sentence of its own
+        # opens the place here, because that announces its own wait
+        assert self._opened
         try:
             with waiting_for_storage(self.uri):
                 yield
@@ -395,7 +403,7 @@ class Place:
 
 
 def _make_folders(folder: Path) -> None:
-    """Make folders that outlive a loss of power with what is in them."""
+    """Creates folders, and syncs their names, so that they survive a loss of power."""
     if not folder.is_dir():
         _make_folders(folder.parent)
         folder.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """Puts small files under names that can be taken only once, for logs.
 
-On a disk by a hard link, in S3 by a conditional put. "Taken" may be the answer to a put that
-arrived, of which the first answer was lost; so whoever puts reads the log again.
+On a disk by a hard link, in S3 by a conditional put. "Taken" may be the answer to the caller's own
+put, of which a first answer was lost. So after it the caller reads the log again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WAITS = (0.2, 1.0, 3.0)
 _S3 = "s3://"
 _TRIALS = "_windrow/trials"
 _UNKNOWN_CONDITION = {"NotImplemented", "InvalidArgument", "InvalidRequest"}
-"""The answers of stores that don't know the condition."""
+"""The error codes of stores that don't know the condition."""
 
 _NO_PROMISE = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _STORES = (
@@ -40,7 +40,7 @@ class PutIfAbsent(Protocol):
     """Puts files under names that aren't taken."""
 
     def put(self, path: str, content: bytes) -> None:
-        """Put a file, whole and durable.
+        """Puts a file, whole and durable.
 
         Raises:
             FileExistsError: the name is taken; perhaps by this very put, whose answer was lost.
@@ -48,19 +48,19 @@ class PutIfAbsent(Protocol):
         """
 
     def check(self, path: str, content: bytes) -> None:
-        """Put an existing file again, where a store might ignore the condition.
+        """Puts an existing file again, if a store might ignore the condition.
 
         Raises:
-            SpecError: it was put, so any other file would be, too; or putting isn't allowed.
-            UnreachableError: that can't be told.
+            SpecError: it was put, so any other file could be overwritten; or putting isn't allowed.
+            UnreachableError: the store doesn't answer.
         """
 
 
 def put_if_absent(uri: str, place: Place) -> PutIfAbsent:
-    """Choose the way to put by a place's scheme.
+    """Chooses the way to put by a place's scheme.
 
     Raises:
-        SpecError: there is none.
+        SpecError: no name can be taken only once there.
     """
     if uri.startswith(_S3):
         return S3Puts(uri)
@@ -94,12 +94,14 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
 
 
 def retried(uri: str, step: Callable[[], None]) -> None:
-    """Do a step before the first commit below a place, and again after errors that may pass.
+    """Does a step before the first commit below a place, again after errors that may pass.
 
-    `step`: may be done more than once.
+    Args:
+        uri: the place.
+        step: may be done more than once.
 
     Raises:
-        SpecError, UnreachableError: as `refusal` has it.
+        SpecError, UnreachableError: the error of `refusal`.
     """
     for wait in (*WAITS, None):
         try:
@@ -115,17 +117,17 @@ def retried(uri: str, step: Callable[[], None]) -> None:
 
 
 class HardLinks:
-    """On a disk: a synced draft, linked under the name."""
+    """Puts on a disk: a synced draft gets its name by a hard link."""
 
     def __init__(self, place: Place) -> None:
         self.put = place.put_new
 
     def check(self, path: str, content: bytes) -> None:
-        """A link never ignores a taken name."""
+        """Does nothing: a link never ignores a taken name."""
 
 
 class S3Puts:
-    """In S3 and stores with its API: a put that fails if the object exists.
+    """Puts in S3, and stores with its API: a put fails if the object exists.
 
     Raises:
         SpecError: boto3 isn't installed.
@@ -139,14 +141,14 @@ class S3Puts:
         self._bucket, _, self._prefix = uri.removeprefix(_S3).partition("/")
 
     def put(self, path: str, content: bytes) -> None:
-        """Sent once: a retry by the client would be told that its own name is taken."""
+        """Puts an object. It is sent once: a retry of the client could find its own object."""
         with self._explained(path):
             _client().put_object(
                 Bucket=self._bucket, Key=self._key(path), Body=content, IfNoneMatch="*"
             )
 
     def check(self, path: str, content: bytes) -> None:
-        """A store that doesn't know the condition may ignore it."""
+        """Puts an existing object again: a store that doesn't know the condition ignores it."""
 
         def put() -> None:
             with suppress(FileExistsError):
@@ -156,18 +158,20 @@ class S3Puts:
         retried(self._uri, put)
 
     def try_place(self) -> None:
-        """Put a trial file twice, and delete it; raises as `check`."""
+        """Puts a trial file twice, and deletes it; raises as `check`."""
         path = f"{_TRIALS}/{uuid.uuid4().hex}"
 
         def put() -> None:
-            with suppress(FileExistsError):  # an earlier try arrived
+            # an earlier try may have arrived
+            with suppress(FileExistsError):
                 self.put(path, b"")
 
         retried(self._uri, put)
         try:
             self.check(path, b"")
         except BaseException:
-            with suppress(OSError):  # the first trouble is the one to be told
+            # the first error is the one to raise
+            with suppress(OSError):
                 self._delete(path)
             raise
         retried(self._uri, lambda: self._delete(path))
@@ -181,23 +185,22 @@ class S3Puts:
 
     @contextmanager
     def _explained(self, path: str) -> Iterator[None]:
-        """Turn the client's errors into those of the operating system."""
+        """Turns the client's errors into those of the operating system."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             with waiting_for_storage(self._uri):
                 yield
         except ClientError as error:
-            raise self._meant(path, error) from error
-        except BotoCoreError as error:  # names keys and addresses, so only its kind is told
+            raise self._as_os_error(path, error) from error
+        except BotoCoreError as error:
+            # its text names keys and addresses, so only its type is shown
             raise OSError(errno.EIO, type(error).__name__, path) from error
 
-    def _meant(self, path: str, error: ClientError) -> OSError:
-        """The error for an answer other than "done"; 409: another put of the name was under way."""
-        code, status = (
-            error.response["Error"].get("Code", ""),
-            error.response["ResponseMetadata"].get("HTTPStatusCode", 0),
-        )
+    def _as_os_error(self, path: str, error: ClientError) -> OSError:
+        """The error for an answer other than "done"; 409 means that the name was being put."""
+        code = error.response["Error"].get("Code", "")
+        status = error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
         if status == 412:
             return FileExistsError(errno.EEXIST, "taken", path)
         if status in {401, 403}:
@@ -210,13 +213,13 @@ class S3Puts:
 
 
 def has_s3() -> bool:
-    """Whether the extra `s3` is installed."""
+    """Returns whether the extra `s3` is installed."""
     return find_spec("boto3") is not None
 
 
 @cache
 def _client() -> Any:
-    """The process's one client, with the SDK's own search for credentials."""
+    """The process's client, which finds credentials as the SDK does."""
     import boto3
     from botocore.config import Config
 

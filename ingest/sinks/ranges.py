@@ -1,4 +1,4 @@
-"""Sets of offsets, as few ranges as possible."""
+"""Sets of offsets, stored as few ranges."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Ranges:
         self._edges: dict[tuple[str, int], list[int]] = defaultdict(list)
 
     def add(self, more: Iterable[Covered]) -> None:
-        """Add offsets."""
+        """Adds offsets."""
         for one in more:
             edges = self._edges[one.topic_id, one.partition]
             low, high = bisect_left(edges, one.start), bisect_right(edges, one.stop)
             edges[low:high] = [*([] if low % 2 else [one.start]), *([] if high % 2 else [one.stop])]
 
     def meets(self, asked: Iterable[Covered]) -> bool:
-        """Whether any of these offsets is in the set."""
+        """Returns whether any of these offsets is in the set."""
         for one in asked:
             edges = self._edges.get((one.topic_id, one.partition), [])
             after = bisect_right(edges, one.start)

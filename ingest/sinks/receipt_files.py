@@ -1,7 +1,8 @@
-"""Receipts as files below a table, each named by its content; a commit says which one counts.
+"""Receipts as files below a table, each named by its content; a commit names the one that counts.
 
-For stores whose commits hold small facts: the digest of a receipt in the commit, its text beside
-it. A file that no commit names means nothing, and one that is lost can be put back byte by byte.
+For tables whose commits have room for small facts only: the commit has the digest of a receipt, a
+file has its text. A file that no commit names means nothing, and a lost one can be put back byte by
+byte.
 """
 
 from __future__ import annotations
@@ -22,9 +23,7 @@ from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.table_store import StoredReceipt
 
 RECEIPTS = "_windrow/receipts"
-"""Removals of orphan files by other clients enter no folder whose name begins with an
-underscore.
-"""
+"""The folder. Other clients that remove orphan files skip names with an underscore first."""
 
 _DIGITS = 32
 _READERS = 8
@@ -38,18 +37,18 @@ class Folder(Protocol):
 
 
 class NamedReceipt(msgspec.Struct, frozen=True):
-    """What a commit says of a window's receipt: its generation, and the digest of its text."""
+    """A window's receipt as a commit names it: its generation, and the digest of its text."""
 
     generation: int
     digest: str
 
     def path(self, key: str) -> str:
-        """The file's, for the window with this key."""
+        """The path of the file, for the window with this key."""
         return f"{RECEIPTS}/{key.replace(':', '_')}.{self.generation}.{self.digest}.json"
 
 
 def write(folder: Folder, receipt: Receipt) -> NamedReceipt:
-    """Put a receipt's file, before the commit that names it."""
+    """Puts a receipt's file, before the commit that names it."""
     content = to_json(receipt).encode()
     named = NamedReceipt(receipt.generation, _digest(content))
     folder.put(named.path(receipt.window.key), content)
@@ -63,7 +62,7 @@ def read(
 
     Args:
         folder: the table's.
-        named: by window key what its commit says, and the table's version by which it came.
+        named: by the window's key its receipt, and the table's version that brought it.
     """
     if len(named) < _READERS:
         yield from (_read(folder, key, *named[key]) for key in sorted(named))
@@ -88,7 +87,7 @@ def _read(
 def restore(
     folder: Folder, window: Window, named: NamedReceipt, text: str, *, dry_run: bool
 ) -> None:
-    """Put a lost receipt back from its exact text (`sinks.table_store.TableState.restore`)."""
+    """Puts a lost receipt back from its exact text (`sinks.table_store.TableState.restore`)."""
     if _digest(text.encode()) != named.digest:
         what = (
             f"the copy of the receipt of window {window.key} is not the text that its commit named"

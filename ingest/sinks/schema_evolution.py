@@ -26,8 +26,8 @@ class Evolution:
     """The change of a table's columns by which it takes rows with other ones.
 
     `table`: its columns before. `wanted`: those of the rows. `columns`: the table's columns
-    afterwards, of which added ones come last. `changes`: what changes, in words. `problems`: the
-    reasons why the table can't take such rows, column by column.
+    afterwards, the added ones last. `changes`: the changes in words. `problems`: the reasons why
+    the table can't take such rows, column by column.
     """
 
     table: pa.Schema
@@ -50,12 +50,12 @@ class Evolution:
 
     @property
     def widens_table(self) -> bool:
-        """Whether a column gets a type that the table's files don't have."""
+        """True if a column gets a type that the table's files don't have."""
         return any(self.columns.field(f.name).type != f.type for f in self.table)
 
     @property
     def widens_rows(self) -> bool:
-        """Whether the table has a column in a wider type than the rows."""
+        """True if the table has a column in a wider type than the rows."""
         return any(self.columns.field(f.name).type != f.type for f in self.wanted)
 
     @property
@@ -113,16 +113,16 @@ def evolution(
 def new_columns(
     table: pa.Schema, wanted: pa.Schema, where: str, *, by_position: bool = False
 ) -> Evolution:
-    """Work out the columns of a table that takes new nullable columns and no other change.
+    """Works out the columns of a table that takes new nullable columns and no other change.
 
-    Rows may lack nullable columns of the table: they are of an older schema then.
+    Rows of an older schema may lack nullable columns of the table.
 
     Args:
         table: its columns.
         wanted: the columns of the rows.
         where: the table's place.
-        by_position: whether readers go by a column's position, as in CSV, so that none may
-            be added or missing.
+        by_position: whether readers use a column's position, as in CSV, so that none may be added
+            or missing.
 
     Raises:
         SchemaChangedError: names every other difference.
@@ -143,7 +143,7 @@ def new_columns(
 def allowed_changes(
     where: str, evolve: Evolve, evolution_by: Callable[[Evolve], Evolution], advice: str = ""
 ) -> Sequence[str]:
-    """Gives the changes that the first rows of the wanted columns would bring, in words.
+    """Returns the changes that the first rows of the wanted columns would bring, in words.
 
     Args:
         where: the table's place.
@@ -152,7 +152,7 @@ def allowed_changes(
         advice: what else a user may do about a difference.
 
     Raises:
-        SchemaChangedError: naming every difference that no commit may resolve.
+        SchemaChangedError: names every difference that no commit may resolve.
     """
     become = evolution_by(evolve)
     if not become.differences:
@@ -178,7 +178,7 @@ def refuse_unfit_files(where: str, problems: Sequence[str]) -> None:
 
 
 def _refused(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) -> str:
-    """Says why a new column can't be added; nothing if it can."""
+    """Returns the reason why a new column can't be added; "" if it can."""
     if not field.nullable:
         return f"{field.name}: new, but not nullable ({shape(field)})"
     if reason is not None:
@@ -201,8 +201,8 @@ def _common(there: pa.Field, here: pa.Field, evolve: Evolve, shape: Shape) -> pa
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """The type of two that holds the values of both, if there is one.
 
-    Only what keeps every checksum counts (`ingest.schema.checksum`): a number is hashed whatever
-    its width, a decimal by its digits.
+    Every checksum must stay the same (`ingest.schema.checksum`): the hash of a number doesn't
+    depend on its width, and the hash of a decimal is that of its digits.
     """
     if one == other:
         return one

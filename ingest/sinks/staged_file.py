@@ -32,31 +32,30 @@ class RowWriter(Protocol[File_co]):
     """Writes rows into one file, in a sink's format."""
 
     def begin(self, out: pa.NativeFile) -> None:
-        """Write the file's header. Called once, first."""
+        """Writes the file's header. Called once, first."""
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows."""
+        """Appends rows."""
 
     def end(self) -> None:
-        """Write the file's footer; the caller closes the file."""
+        """Writes the file's footer; the caller closes the file."""
 
     def describe(self, path: str, size: int, rows: int) -> File_co:
-        """Describe the file for the commit: small, JSON, safe to lose. Called last."""
+        """Describes the file for the commit: small, JSON, safe to lose. Called last."""
 
 
 class GrowingFile(Generic[File]):
-    """A file that is written by groups of rows, of which one is in memory.
+    """A file that is written in groups of rows, one of which is in memory.
 
-    It is created with its first batch, so a split without rows leaves none.
+    It is created with its first batch, so a split without rows makes none.
 
     Args:
         place: the folder.
         path: the file's path in it, which nobody else uses.
         writer: the format.
-        grouped: whether batches are gathered to groups; else each is written as it
-            comes.
-        durable: whether it has to outlive a loss of power; else its reader must notice
-            whether it is whole.
+        grouped: whether batches are collected to groups; else each is written at once.
+        durable: whether it must survive a loss of power; else its reader must check that it is
+            whole.
     """
 
     def __init__(
@@ -69,22 +68,18 @@ class GrowingFile(Generic[File]):
         durable: bool = True,
     ) -> None:
         self.rows = 0
-        self._place, self._path, self._writer, self._grouped, self._durable = (
-            place,
-            path,
-            writer,
-            grouped,
-            durable,
-        )
+        self._place, self._path, self._writer = place, path, writer
+        self._grouped, self._durable = grouped, durable
         self._out: pa.NativeFile | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append rows, with the same columns each time."""
+        """Appends rows, with the same columns each time."""
         if self._out is None:
             out = self._place.create(self._path)
-            self._writer.begin(out)  # if the disk is full already, there is nothing to end
+            # if this fails because the disk is full, there is nothing to end
+            self._writer.begin(out)
             self._out = out
         self.rows += batch.num_rows
         self._waiting.append(batch)
@@ -98,7 +93,7 @@ class GrowingFile(Generic[File]):
             self._flush()
 
     def close(self) -> File | None:
-        """Finish the file and describe it; None if there were no rows."""
+        """Finishes the file and describes it; None if there were no rows."""
         if self._out is None:
             return None
         self._flush()
@@ -109,7 +104,7 @@ class GrowingFile(Generic[File]):
         )
 
     def abandon(self) -> None:
-        """Close without a result. On a full disk closing fails as writing did."""
+        """Closes the file without a result. On a full disk closing fails as writing did."""
         self._waiting.clear()
         with suppress(OSError, RuntimeError, pa.ArrowException):
             if self._out is not None:
@@ -123,12 +118,12 @@ class GrowingFile(Generic[File]):
 
 
 class FileStager(Generic[File]):
-    """`ports.sink.Stager` on one file.
+    """Stages a split in one file (`ports.sink.Stager`).
 
     Args:
-        uri: where the sink's files lie, for errors.
+        uri: the place of the sink's files, for errors.
         layout: the columns of a staged batch.
-        split: whose rows they are.
+        split: the split of the rows.
         file: the new file.
     """
 
@@ -164,10 +159,10 @@ class FileStager(Generic[File]):
         )
 
     def discard(self) -> None:
-        """Close without a result. The file stays: a sweep takes it."""
+        """Closes the file without a result. It stays: a sweep removes it."""
         self._file.abandon()
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        """Change a staged batch for the file; refuses rows that it can't hold."""
+        """Converts a staged batch for the file; refuses rows that it can't hold."""
         del messages
         return batch

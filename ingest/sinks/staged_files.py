@@ -1,4 +1,4 @@
-"""Staged files: their names, where a store keeps them, and whether they are still whole."""
+"""Staged files: their names, their folders, and the check that they are still whole."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class HasSize(Protocol):
 
     @property
     def path(self) -> str:
-        """Relative to the table's place."""
+        """The path, relative to the table's place."""
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
 
 
 File_co = TypeVar("File_co", bound=HasSize, covariant=True)
@@ -54,13 +54,13 @@ class StagedFiles(Generic[File_co]):
 
     Args:
         uri: the place that they are below.
-        folders: the folders in it that hold files of attempts.
-        file: a file as its stager describes it; a committable is one of them in JSON.
-        place: the same place, where it is opened in another way than by its URI.
-        consumed: a commit copies the rows out, so the files can go right behind it, and a
-            file that is missing fails the copy. Else the files become the table's: they must
-            be seen before a commit names them, and a sweep has to say in the table what it
-            gives up before it removes anything.
+        folders: the folders in it with files of attempts.
+        file: the type of a file's description; a committable is one of them in JSON.
+        place: the same place, if it isn't opened by its URI.
+        consumed: whether a commit copies the rows out. Then the files can be removed right after
+            it, and a missing file fails the copy. Else the files become the table's: they must be
+            checked before a commit names them, and a sweep must note in the table what it gives up
+            before it removes anything.
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class StagedFiles(Generic[File_co]):
 
 
 def refuse_gone(place: Place, files: Iterable[HasSize], swept: int | None) -> None:
-    """Before a commit names them: staged files are there, whole, and not given up.
+    """Refuses staged files that are gone, cut short or given up, before a commit names them.
 
-    A vacuum without its grace period removes staged files too; a commit that names them
-    would make them lost rows.
+    A vacuum without its grace period removes staged files, too: a commit that named them would lose
+    their rows.
 
     Args:
         place: the table's.
-        files: what is to be committed.
-        swept: until which instant staged files are given up, in epoch milliseconds, as
-            the state says that the commit is made on.
+        files: the files to commit.
+        swept: the note of the state that the commit is made on: staged files that were last written
+            until this instant, in epoch milliseconds, are given up.
 
     Raises:
         RefusedError: says how many are gone, cut short or given up.

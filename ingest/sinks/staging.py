@@ -17,9 +17,9 @@ from windrow.ingest.sinks.columns import DEAD_FILE, file_schema
 
 
 class RowLayout(msgspec.Struct, frozen=True):
-    """Rows with their metadata columns, without the window's.
+    """Rows with their metadata columns, except the window's.
 
-    `attempt`: the one that stages them; `beside`: a column that only staged rows have.
+    `attempt`: the one that stages them. `beside`: a column that only staged rows have.
     """
 
     rows: pa.Schema
@@ -37,11 +37,11 @@ class RowLayout(msgspec.Struct, frozen=True):
         return self.rows if self.beside is None else self.rows.append(self.beside)
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
-        """Add the metadata columns, from the rows' messages.
+        """Adds the metadata columns, from the rows' messages.
 
         Raises:
-            BugError: the rows don't have the table's columns, aren't as many as the messages, or
-                hold what the table can't; names no value.
+            BugError: the rows have other columns than the table, their number isn't that of the
+                messages, or the table can't hold a value; quotes none.
         """
         if self.beside is not None and self.beside.name not in rows.schema.names:
             rows = rows.append_column(self.beside, pa.nulls(rows.num_rows, self.beside.type))
@@ -71,7 +71,7 @@ class DeadLetterLayout(msgspec.Struct, frozen=True):
         return dict(DEFAULT)
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
-        """Put messages and reasons together.
+        """Puts messages and reasons together.
 
         Raises:
             BugError: the reasons are not those of the messages.
@@ -89,12 +89,15 @@ Layout = RowLayout | DeadLetterLayout
 
 @contextmanager
 def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[None]:
-    """Turn errors of the disk while a split is staged into a sentence.
+    """Turns errors of the disk into windrow's while a split is staged.
 
-    `done`: what surely didn't happen to the split.
+    Args:
+        place: of the staged files.
+        split: the one that is staged.
+        done: the word for what surely didn't happen to the split.
 
     Raises:
-        UnreachableError: instead of the system's error.
+        UnreachableError: in place of the system's error.
     """
     try:
         yield
@@ -138,12 +141,13 @@ def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
     misfit = _misfit(
         f"column {field.name} is {array.type}; it doesn't fit the table's {field.type}", split
     )
-    # Arrow would round it, to infinity too, and say nothing
+    # Arrow would round it, even to infinity, without an error
     if pa.types.is_floating(array.type) and array.type != pa.float32():
         raise misfit
     try:
         return array.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # the error's own text may quote a value
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # the error's own text may quote a value
         raise misfit from None
 
 

@@ -1,4 +1,4 @@
-"""Checks whether a table can be written at a place, and says who may not write where."""
+"""Checks whether a table can be written at a place, and names the user who may not."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _NETWORK = (
 
 
 def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
-    """Try to write in the nearest existing folder of a local table, by a file without a name.
+    """Refuses a place where a table can't be written.
 
-    A full disk passes: it may have room later. In S3 a file is put twice on condition and deleted,
-    if the extra `s3` is installed; other object stores aren't asked.
+    For a local table it creates a file without a name in the nearest existing folder. A full disk
+    passes, because it may have room later. In S3 it puts a file twice on condition and deletes it,
+    if the extra `s3` is installed. Other object stores aren't checked.
 
     Args:
         uri: the table's place, or that of its warehouse.
         setting: the spec's setting that names the place.
 
     Raises:
-        SpecError: says which user may not write in which folder, and whose it is; or what a store
-            lacks.
+        SpecError: names the user, the folder and its owner; or what a store lacks.
         UnreachableError: a store doesn't answer.
     """
     if uri.startswith("s3://") and has_s3():
@@ -66,21 +66,21 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
 
 
 def refuse_network(path: str, mounts: str = "/proc/mounts") -> None:
-    """Refuse a file on a network file system, where locks don't hold, as far as Linux tells.
+    """Refuses a file on a network file system, where file locks don't work, if Linux says so.
 
     Raises:
         SpecError: names the file system.
     """
     with suppress(OSError):
-        told = [line.split()[1:3] for line in Path(mounts).read_text().splitlines()]
+        mounted = [line.split()[1:3] for line in Path(mounts).read_text().splitlines()]
         above = [
             (len(folder), kind)
-            for folder, kind in told
+            for folder, kind in mounted
             if Path(path).resolve().is_relative_to(folder)
         ]
         kind = max(above, default=(0, ""))[1]
         if kind.startswith(_NETWORK):
-            what = f"{path} lies on a network file system ({kind}), where locks of files don't hold"
+            what = f"{path} is on a network file system ({kind}), where file locks don't work"
             raise SpecError(what, "setup", "Set sink.path to a file on a disk of this machine.")
 
 
@@ -91,5 +91,6 @@ def _owner(folder: Path) -> str:
 def _name(user: int) -> str:
     try:
         return f"user {getpwuid(user).pw_name}"
-    except KeyError:  # a container's user may have no name
+    except KeyError:
+        # a container's user may have no name
         return f"user {user}"

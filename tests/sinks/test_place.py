@@ -100,7 +100,7 @@ def test_a_draft_that_was_swept(tmp_path: Path) -> None:
     (draft,) = place.walk("a")
     place.remove(draft.path)
     with pytest.raises(
-        UnreachableError, match=r"removed while it was being written.*Did a sweep take it"
+        UnreachableError, match=r"removed while it was being written.*Did a sweep remove it"
     ):
         place.finish("a/b")
 

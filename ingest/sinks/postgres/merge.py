@@ -378,9 +378,9 @@ class Merge:
 
     def counted(self, rows_of: str, of: str) -> tuple[int, int]:
         """Counts rows, and sums up their hashes."""
-        rows, hashes = self._one(
-            f"SELECT count(*), coalesce(sum({of}.{{hash}}), 0) FROM {rows_of}"  # noqa: S608
-        )  # no values are in it
+        # no value is in this text
+        counts = f"SELECT count(*), coalesce(sum({of}.{{hash}}), 0) FROM {rows_of}"  # noqa: S608
+        rows, hashes = self._one(counts)
         return int(rows), int(hashes)
 
 

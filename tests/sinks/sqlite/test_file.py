@@ -208,7 +208,7 @@ def test_a_network_file_system(tmp_path: Path, folder: str, kind: str | None) ->
     )
     refuse_network(f"{folder}/local/orders.sqlite", str(mounts))
     if kind is not None:
-        with pytest.raises(SpecError, match=f"lies on a network file system \\({kind}\\)"):
+        with pytest.raises(SpecError, match=f"is on a network file system \\({kind}\\)"):
             refuse_network(f"{folder}/orders.sqlite", str(mounts))
 
 
