@@ -134,7 +134,7 @@ def postgres_url(database: str) -> Iterator[str]:
     """The URL of a ledger in that database; the connection that this process keeps to
     it is closed at the end.
     """
-    from windrow.ingest.ledger import open_ledger
+    from windrow.ingest.ledger.sql import open_ledger
 
     url = database.replace("postgresql://", "postgresql+psycopg://", 1)
     yield url

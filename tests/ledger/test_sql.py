@@ -34,7 +34,7 @@ from tests.forked import forked
 from tests.heard import waits_heard
 from tests.profiles import examples
 from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
-from windrow.ingest.ledger import SqlLedger, open_ledger
+from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 from windrow.ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortable
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.codec import to_json

@@ -103,10 +103,12 @@ def ensure(place: TablePlace, wanted: WantedTable, owner: TableOwner) -> None:
 
 
 def checked(connection: Connection, place: TablePlace, wanted: WantedTable) -> ExistingTable | None:
-    """Looks up the table and compares it with the wanted one; None if it doesn't exist.
+    """Looks up the table, and refuses one that can't be bound; None if it doesn't exist.
+
+    The columns of a bound table aren't compared (`column_changes`).
 
     Raises:
-        SchemaChangedError: names every difference that no commit may resolve.
+        SchemaChangedError: a table of somebody else's has other columns than the wanted ones.
         SpecError: the table can hold no windows, or has rows of somebody else's.
     """
     found = table_at(connection, place)
@@ -115,8 +117,6 @@ def checked(connection: Connection, place: TablePlace, wanted: WantedTable) -> E
     if found is not None and found.target is None:
         refuse_others_rows(connection, place)
         _refuse_misfit(place, found.columns, wanted.schema)
-    elif found is not None and found.target is not None:
-        refuse_other_columns(place, found.target, found.columns, wanted)
     return found
 
 
@@ -135,16 +135,15 @@ def _ensure(
         _put_comment(connection, place, found.target)
 
 
-def refuse_other_columns(
-    place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable
-) -> None:
-    """Compares the columns of a bound table with the wanted ones.
+def column_changes(table: BoundTable, wanted: WantedTable) -> Sequence[str]:
+    """Returns the changes of the columns that the first rows would bring, in words.
 
     Raises:
-        SchemaChangedError: they differ in more than a commit may change, or somebody changed the
-            table.
+        SchemaChangedError: the wanted columns differ in more than a commit may change, or somebody
+            changed the table.
     """
-    keys = key_difference(target.columns, wanted.schema)
+    place, current = table.place, table.target.columns
+    keys = key_difference(current, wanted.schema)
     if keys:
         what = f"the table {place} has another primary key, version or mode: {keys[0]}"
         raise SchemaChangedError(
@@ -153,10 +152,11 @@ def refuse_other_columns(
             "A table never changes these. Set sink back to what it was; or begin a pipeline with"
             " another id and table.",
         )
-    allowed_changes(
-        str(place), wanted.evolve, lambda by: evolution_of(target.columns, wanted.schema, by)
+    changes = allowed_changes(
+        str(place), wanted.evolve, lambda by: evolution_of(current, wanted.schema, by)
     )
-    _refuse_misfit(place, columns, target.columns)
+    _refuse_misfit(place, table.catalog_columns, current)
+    return changes
 
 
 def _refuse_misfit(place: TablePlace, columns: Sequence[CatalogColumn], schema: pa.Schema) -> None:

@@ -39,15 +39,14 @@ from windrow.ingest.sinks.postgres.columns import (
     CatalogColumn,
     KeyedColumns,
     check_rows,
-    evolution_of,
 )
 from windrow.ingest.sinks.postgres.create import (
     WantedTable,
     change_columns,
     checked,
+    column_changes,
     ensure,
     evolution_at_commit,
-    refuse_other_columns,
     refuse_others_rows,
 )
 from windrow.ingest.sinks.postgres.merge import merge
@@ -166,9 +165,7 @@ class PostgresState(BoundTable):
         """None: the server only estimates the number of rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        wanted = self._store.wanted(columns)
-        refuse_other_columns(self.place, self.target, self.catalog_columns, wanted)
-        return evolution_of(self.target.columns, columns, wanted.evolve).changes
+        return column_changes(self, self._store.wanted(columns))
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None

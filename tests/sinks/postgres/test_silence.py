@@ -22,7 +22,7 @@ from tests.sinks.hooks import before_look
 from tests.sinks.postgres.world import place_of, sink_at, staging_of
 from tests.sinks.things import staged_receipt, window
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.ledger import open_ledger
+from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.ports.sink import Done, Unknown
 from windrow.ingest.settings import watched
 from windrow.ingest.sinks.postgres import catalog, server, store

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from hypothesis import strategies as st
 
-from windrow.ingest.ledger import SqlLedger
+from windrow.ingest.ledger.sql import SqlLedger
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import Source, Topics

@@ -31,7 +31,7 @@ from tests.source.enumerator.logs import (
     plan,
     write,
 )
-from windrow.ingest.ledger import SqlLedger, open_ledger
+from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import (

@@ -30,7 +30,7 @@ from tests.source.enumerator.logs import (
     write,
 )
 from windrow.ingest.errors import DataLossError
-from windrow.ingest.ledger import open_ledger
+from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.source.enumerator.splits import refuse_lost
