@@ -80,13 +80,13 @@ class ComposedDecoder:
         wanted = {column.name: column.type for column in self.part.of(whole).columns}
         of_value = {column.name: column.type for column in self.value.columns.columns}
         wrong = [
-            *(f"{name}: the value doesn't give it" for name in wanted.keys() - of_value.keys()),
+            *(f"{name}: the value doesn't have it" for name in wanted.keys() - of_value.keys()),
             *(
-                f"{name}: the value gives it, and should not"
+                f"{name}: the value has it, but it comes from elsewhere"
                 for name in of_value.keys() - wanted.keys()
             ),
             *(
-                f"{name}: the value gives it as {of_value[name]}, by the schema it is {kind}"
+                f"{name}: it is {of_value[name]} in the value, and {kind} in the schema"
                 for name, kind in wanted.items()
                 if of_value.get(name, kind) != kind
             ),
@@ -97,14 +97,14 @@ class ComposedDecoder:
                 if kinds[name] not in {pa.string(), pa.binary()}
             ),
             *(
-                f"{name}: comes from the header {header}, which metadata aliases and default say"
-                " nothing of"
+                f"{name}: comes from the header {header}, for which metadata aliases and default"
+                " can't be used"
                 for name, header in self.headers
                 if name in resolved
             ),
             *(
                 f"{name}: comes from key and value, which must agree, but {kinds[name]} can't be"
-                " compared: fields_include: except_key"
+                " compared: set fields_include: except_key"
                 for name in self.fields
                 if name in wanted and pa.types.is_nested(kinds[name])
             ),
@@ -202,7 +202,7 @@ class _KeyDecoder:
         found = self.decode(_keys_as_values(messages))
         if found.dropped or found.filtered or found.rows.num_rows != found.valid:
             raise BugError(
-                "A key became no row, or several",
+                "The decoder of the keys made no row of a key, or several",
                 "decode",
                 "Nothing was committed. Report a bug in the key's format.",
             )

@@ -45,8 +45,8 @@ KEY_FORMATS = {
 }
 
 
-VALUES = "What the messages are; the other settings of `decode` are the format's."
-KEYS = "What the keys are; the other settings of `decode.key` are the format's."
+VALUES = "The format of the values; the other settings of `decode` are the format's."
+KEYS = "The format of the keys; the other settings of `decode.key` are the format's."
 
 
 class KeySection(Section):
@@ -56,20 +56,21 @@ class KeySection(Section):
     """
 
     by_schema: ClassVar[bool] = False
-    """As in `Part.by_schema`."""
+    """See `Part.by_schema`."""
 
     format: str = Field(description=KEYS)
     fields: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
         description=(
-            "The columns of the schema that come from the key; in a format without names in this"
-            " order."
+            "The columns of the schema that come from the key. A format without names has them in"
+            " this order."
         )
     )
     fields_prefix: Annotated[Text | None, Values("a text")] = Field(
         default=None,
         description=(
-            "What the names under `fields` begin with in the schema and not in the key, so that key"
-            " and value may have a field of one name. Goes with `fields_include: except_key`."
+            "A prefix that the names under `fields` have in the schema and not in the key, so that"
+            " key and value may have a field of the same name. Goes with"
+            " `fields_include: except_key`."
         ),
     )
 
@@ -148,7 +149,7 @@ class FormatSection(Section):
     """
 
     by_schema: ClassVar[bool] = False
-    """As in `Part.by_schema`."""
+    """See `Part.by_schema`."""
 
     format: str = Field(description=VALUES)
     schema_: SchemaReference | None = Field(
@@ -207,7 +208,7 @@ class FormatSection(Section):
         """Finds settings of key, headers and schema that don't go together.
 
         Key, value and headers fill columns of one schema. Each column comes from one of
-        them, or from key and value alike.
+        them, or from both key and value.
         """
         key, headers = section_of(written, "key"), section_of(written, "headers")
         for part in ("key", "headers"):

@@ -1,4 +1,4 @@
-"""Options that several formats have, so that they are written and described alike."""
+"""Options that several formats have, so that all write and describe them the same way."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 TimestampForm = Literal["iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]
-"""How timestamps are written.
+"""Form of timestamps.
 
-`iso-8601` needs an offset; `sql` is UTC where there is no offset; the others are
-numbers since 1970.
+`iso-8601` needs an offset; `sql` without an offset is UTC; the others are numbers since
+1970.
 """
 
 DateForm = Literal["iso-8601", "epoch_days"]
-"""How dates are written: as ISO 8601, or as whole days since 1970."""
+"""Form of dates: ISO 8601, or whole days since 1970."""
 
 DecimalForm = Literal["numeric", "base64"]
-"""How decimals are written.
+"""Form of decimals.
 
-`numeric`: by their digits, as a number or a text. `base64`: by the bytes of the
-unscaled integer.
+`numeric`: their digits, as a number or a text. `base64`: the bytes of the unscaled
+integer.
 """
 
 

@@ -87,7 +87,7 @@ def refuse_columns(names: Collection[str], encoding: str, do: str) -> None:
     """Refuses a schema if an encoding has no values for some of its columns.
 
     Raises:
-        SpecError: names each of these columns, if there are any.
+        SpecError: names each of these columns; not raised if `names` is empty.
     """
     if names:
         what = f"The schema can't be used for {encoding}: {', '.join(names)}"

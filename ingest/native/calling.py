@@ -29,8 +29,8 @@ class Compiled:
 
     They are kept in a folder that is named by their sources: so stale code is never
     loaded, and two processes that begin at once write the same, each in one step.
-    Damaged files are made anew. If no such folder can be written to, each process makes
-    them for itself.
+    Damaged files are made again. If no such folder can be written to, each process
+    makes them for itself.
     """
 
     def __init__(self, module: str) -> None:
@@ -98,7 +98,7 @@ class Compiled:
 
 
 def loaded_sources() -> set[str]:
-    """Files of the compiled code in this process, even if it hasn't imported them."""
+    """Source files of the compiled code in this process, imported by it or not."""
     return set(_SOURCES)
 
 

@@ -87,7 +87,7 @@ class Parameter(msgspec.Struct, frozen=True):
 class EntryPoint(msgspec.Struct, frozen=True):
     """A function in the object file.
 
-    `symbol`: its name there; `gives`: whether it returns a number.
+    `symbol`: its name in the file; `gives`: whether it returns a number.
     """
 
     symbol: str
@@ -102,7 +102,7 @@ class Image(msgspec.Struct, frozen=True):
     entries: dict[str, EntryPoint]
 
     def packed(self) -> bytes:
-        """Bytes to keep, with a digest that tells a file that was cut off."""
+        """Bytes to keep, with a digest by which a file that was cut off is recognised."""
         data = msgspec.msgpack.encode(self)
         return hashlib.sha256(data).digest() + data
 

@@ -203,7 +203,7 @@ def _taken_apart(data: Any, at: Any, word: Any) -> None:
 put_word = _taken_apart if CHECKED else _stored
 """Writes eight bytes at an index.
 
-The caller makes sure that there is room for all eight.
+The caller makes sure that the memory has room for all eight.
 """
 
 

@@ -35,7 +35,7 @@ def folders(source: Path) -> Iterator[Path]:
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     except RuntimeError:
-        return  # there is no home
+        return  # the user has no home
     ours = (home / "windrow", home / "windrow" / "compiled", home / "windrow" / "compiled" / name)
     if _writable(*ours) and all(map(_private, ours)) and not _anybodys(home):
         yield ours[-1]
@@ -72,7 +72,7 @@ def fingerprint(source: Path) -> str:
 
 @cache
 def _processor() -> list[str]:
-    """What Linux says of the first processor that describes its abilities.
+    """The first processor of Linux's list that describes its abilities, as sorted lines.
 
     numba checks its own cache against the processor, too.
     """

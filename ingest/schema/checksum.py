@@ -108,7 +108,7 @@ def _key(name: str) -> np.uint64:
 
 
 def _sums_of_cells(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Hashes:
-    """For each row, the sum of its columns' cells."""
+    """The sum of the cells of each row."""
     sums = np.zeros(rows, np.uint64)
     for name, column in zip(names, columns, strict=True):
         if column.null_count < rows:
@@ -117,7 +117,7 @@ def _sums_of_cells(names: Sequence[str], columns: Sequence[pa.Array], rows: int)
 
 
 def _present(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """0 for each null, else 1; empty if there is no null."""
+    """0 for each null, else 1; empty without a null."""
     return (
         column.is_valid().cast(pa.uint8()).to_numpy()
         if column.null_count
@@ -126,7 +126,7 @@ def _present(column: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _hashes(column: pa.Array) -> Hashes:
-    """Hash of each value; anything where there is a null.
+    """Hash of each value; the hash of a null may be anything.
 
     The array may be the column's own memory.
     """

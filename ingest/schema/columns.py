@@ -46,7 +46,7 @@ from windrow.ingest.schema.dtypes import (
 _EPOCH, _ZONE = b"epoch", b"zone"
 
 Finer = Literal["truncate", "dead"]
-"""What becomes of timestamps finer than a microsecond.
+"""Treatment of timestamps finer than a microsecond.
 
 They are cut to the microsecond before, and counted; or their messages are dead letters.
 """
@@ -77,8 +77,8 @@ class Column:
 class AsWritten(NamedTuple):
     """Columns as a writer's schema has them.
 
-    `columns`: those with a field in that schema, by its name there, and those without a
-    default. `defaults`: the values of the others.
+    `columns`: those with a field in that schema, by its name in the schema, and those
+    without a default. `defaults`: the values of the others.
     """
 
     columns: Columns

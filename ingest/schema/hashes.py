@@ -49,7 +49,7 @@ def _mix(x):
 def add_cells(sums, hashes, key, present):
     """Adds a column's cells to the sums of the rows.
 
-    `present`: 0 for each null; empty if there is no null.
+    `present`: 0 for each null; empty without a null.
     """
     for i in range(len(sums)):
         if len(present) == 0 or present[i]:

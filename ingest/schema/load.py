@@ -46,7 +46,7 @@ class CodeReference:
     """Kind of the code for Python, for errors."""
 
     do: ClassVar[str]
-    """How to write such a reference, for errors."""
+    """Hint how to write such a reference, for errors."""
 
     reference: str
     folder: Path
@@ -118,7 +118,7 @@ class FunctionReference(CodeReference):
 def load_model(model: ModelReference) -> type[Any]:
     """Loads a model.
 
-    A file is read anew at each call, so that a corrected schema counts; a module is
+    A file is read again at each call, so that a corrected schema counts; a module is
     imported once, as by Python.
 
     Raises:
@@ -182,11 +182,11 @@ def model_now(model: ModelReference) -> tuple[str, type[Any]]:
 
 
 def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[type[Any]], T]) -> T:
-    """What `build` makes of the model, cached for this thread.
+    """Result of `build` for the model, cached for this thread.
 
     It is built once for equal recipes, and again when the model's text changed. Workers
-    live on between runs: without the first, each split would build it anew; without the
-    second, a corrected schema wouldn't count.
+    live on between runs: without the first, each split would build it again; without
+    the second, a corrected schema wouldn't count.
 
     Raises:
         SpecError: as `load_model`.
@@ -237,7 +237,7 @@ def source_digest(code: CodeReference) -> str:
 
 
 def _named(code: CodeReference) -> Any:
-    """The object that the reference names; a file is loaded anew.
+    """The object that the reference names; a file is loaded at each call.
 
     Raises:
         SpecError: it doesn't exist, or its import failed.

@@ -54,7 +54,7 @@ def for_rows(messages: pa.RecordBatch, index: pa.Int64Array) -> pa.RecordBatch:
 def in_calendar(stamps: pa.Array) -> pa.Array:
     """Mask of timestamps (ms) that a datetime and a table hold: the years 1 to 9999.
 
-    Kafka takes any 64-bit timestamp. Null where there is none.
+    Kafka takes any 64-bit timestamp. The mask is null where the timestamp is.
     """
     millis = stamps.cast(pa.int64())
     return pc.and_(pc.greater_equal(millis, _FIRST_MS), pc.less_equal(millis, _LAST_MS))

@@ -42,7 +42,7 @@ def mistakes(metadata: Mapping[str, str]) -> Iterator[str]:
     Unknown names, missing ones, columns without a name or with equal names.
     """
     yield from (
-        f"metadata {name}: there is no such name; there are {', '.join(TYPES)}"
+        f"metadata {name}: no metadata column has this name; the names are {', '.join(TYPES)}"
         for name in metadata
         if name not in TYPES
     )
@@ -55,7 +55,7 @@ def mistakes(metadata: Mapping[str, str]) -> Iterator[str]:
     for name, column in metadata.items():
         if not column or not column.isprintable():
             yield (
-                f"metadata {name}: {column!r} is not a name: it is empty or holds control"
+                f"metadata {name}: {column!r} is not a name: it is empty or contains control"
                 " characters"
             )
         other = seen.setdefault(column.casefold(), name)
@@ -86,9 +86,7 @@ def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
             "Give the field of the schema another alias, or the metadata column another name under"
             " metadata."
         )
-        raise SpecError(
-            "the metadata columns can't be as they are: " + "; ".join(wrong), "spec", do
-        )
+        raise SpecError("The metadata columns can't be used: " + "; ".join(wrong), "spec", do)
 
 
 def names_beyond_spark(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:

@@ -41,8 +41,8 @@ class Part:
         resolved = [c.name for c in found.columns if c.aliases or c.default is not None]
         if resolved and not self.by_schema:
             what = (
-                f"The schema's metadata says aliases or a default of {', '.join(resolved)}, which"
-                " this format can't go by"
+                f"The schema's metadata gives aliases or a default for {', '.join(resolved)}, which"
+                " this format can't use"
             )
             do = (
                 "They are for formats with a writer's schema, of Avro and Protobuf: make the column"
@@ -58,7 +58,7 @@ class Part:
         missing = [name for name in (*(self.only or ()), *self.without) if name not in by_name]
         if missing:
             what = (
-                f"{self.place} names {', '.join(missing)}, which the schema hasn't: it has"
+                f"{self.place} names {', '.join(missing)}, which the schema doesn't have: it has"
                 f" {', '.join(by_name)}"
             )
             raise SpecError(
@@ -72,7 +72,7 @@ class Part:
         if not names:
             what = (
                 f"{self.place}: no column of the schema is left for it: all of them come from"
-                " somewhere else"
+                " elsewhere"
             )
             raise SpecError(what, "spec", "Add a column to the schema; nothing was read.")
         columns = tuple(replace(by_name[n], name=n.removeprefix(self.prefix)) for n in names)

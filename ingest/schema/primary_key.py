@@ -74,7 +74,7 @@ class PrimaryKey:
         wrong = "; ".join(self._mistakes(rows))
         if wrong:
             raise SpecError(
-                f"sink.primary_key can't be as it is: {wrong}",
+                f"sink.primary_key can't be used: {wrong}",
                 "spec",
                 "Fix the schema, or sink; nothing was read.",
             )
@@ -84,23 +84,23 @@ class PrimaryKey:
 
         for name in self.columns:
             if name not in rows.names:
-                yield f"{name}: the schema hasn't this column, it has {', '.join(rows.names)}"
+                yield f"{name}: the schema doesn't have this column, it has {', '.join(rows.names)}"
                 continue
             if rows.field(name).nullable:
-                yield f"{name}: a column of the key is never null, but the schema lets it be"
+                yield f"{name}: a column of the key is never null, but in the schema it is nullable"
             if not _is_exact(rows.field(name).type):
                 yield (
-                    f"{name}: {rows.field(name).type} is no type for a key: use texts, bytes,"
+                    f"{name}: {rows.field(name).type} is not a type for a key: use texts, bytes,"
                     " booleans, whole numbers, decimals or dates"
                 )
         if self.version is not None and self.version not in rows.names:
             yield (
-                f"version {self.version}: the schema hasn't this column, it has"
+                f"version {self.version}: the schema doesn't have this column, it has"
                 f" {', '.join(rows.names)}"
             )
         elif self.version is not None and not _is_ordered(rows.field(self.version).type):
             yield (
-                f"version {self.version}: {rows.field(self.version).type} is no type for it: use"
+                f"version {self.version}: {rows.field(self.version).type} is not a type for it: use"
                 " whole numbers, decimals or dates"
             )
         own = (BUCKET, DELETED, UNAVAILABLE.name)

@@ -73,7 +73,7 @@ class _Rule:
 
 
 class _Recorder:
-    """Stands in for a frame, and records the expressions that a built-in check selects."""
+    """Takes the place of a frame, and records the expressions that a check selects."""
 
     def __init__(self) -> None:
         self.selected: list[Any] = []
@@ -91,8 +91,8 @@ def _expression(rule: _Rule, empty: pl.DataFrame) -> pl.Expr | None:
 
     Args:
         rule: the check, which pandera has bound to polars.
-        empty: the columns without rows. An aggregation gives a row even for none, so it
-            can be told apart.
+        empty: the columns without rows. An aggregation gives a row even for none, which
+            shows that it is one.
     """
     # after import_pandera only
     from pandera.api.function_dispatch import Dispatcher

@@ -73,7 +73,7 @@ def chosen(decoded: Decoded, kept: npt.NDArray[np.bool_]) -> Decoded:
 
 
 def matching_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:
-    """For each item of some lists, the item at the same place of another list.
+    """Items of other lists, each at the place of an item of these lists.
 
     Null where the other list is null or empty. Otherwise both lists have the same
     length.

@@ -1,4 +1,4 @@
-"""What a message says besides its rows: which table changed, and how."""
+"""Metadata of a change message: which table changed, and how."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Included:
             try:
                 pc.match_substring_regex(pa.array([""]), pattern)
             except pa.ArrowInvalid as error:
-                what = f"decode.{name}_include is no regular expression that RE2 takes: {error}"
+                what = f"decode.{name}_include is not a regular expression of RE2: {error}"
                 raise SpecError(
                     what,
                     "spec",
-                    "Write it without references back and looks around; nothing was read.",
+                    "Write it without backreferences and lookarounds; nothing was read.",
                 ) from error
 
 
@@ -124,7 +124,7 @@ class ChangeMetadata:
         return found, self._changes(found.rows)
 
     def _marks(self, found: Decoded, messages: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which messages are marks of the tool itself.
+        """Mask of messages that are marks of the tool itself.
 
         Only messages that name no change are looked at.
         """
@@ -160,7 +160,7 @@ class ChangeMetadata:
                     zero_copy_only=False
                 )
         what = (
-            "Expected a row of the table that the topic is called after; decode.table_include says"
+            "Expected a row of the table that the topic is named after; decode.table_include says"
             " which tables' rows are wanted"
         )
         return found.refused(
@@ -226,12 +226,12 @@ class ChangeMetadata:
             Refusal(
                 unknown,
                 "unknown_change",
-                f"Expected a change that {self._envelope.tool} has ({known}) - at {at}",
+                f"Expected a change of {self._envelope.tool} ({known}) - at {at}",
             ),
             Refusal(
                 all_rows,
                 "truncate",
-                f"Expected the change of a row, got all rows' removal - at {at}",
+                f"Expected the change of a row, got the removal of all rows - at {at}",
             ),
         ]
 
@@ -239,7 +239,7 @@ class ChangeMetadata:
 def is_called_after(topic: str, table: str) -> bool:
     """Returns whether the last part of a topic's name is a table's name.
 
-    A tool may have replaced characters there that a topic's name can't have.
+    A tool may have replaced characters of it that a topic's name can't have.
     """
     name, of_table = (
         re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (topic, table)

@@ -104,9 +104,9 @@ def _may_have_form(kind: pa.DataType) -> bool:
 
 @lru_cache(_KEPT)
 def reading_by(schema: str | None, reading: Reading) -> Reading:
-    """How messages with this schema, a JSON text, are read.
+    """Rules for reading messages with this schema, a JSON text.
 
-    `reading`: how they are read where the schema says nothing.
+    `reading`: the rules where the schema says nothing.
     """
     try:
         stated = _reading_of(json.loads(schema or "null"), reading)
@@ -116,7 +116,7 @@ def reading_by(schema: str | None, reading: Reading) -> Reading:
 
 
 def _reading_of(schema: object, reading: Reading) -> Reading:
-    """How a value with this schema is read, and all values inside."""
+    """Rules for reading a value with this schema, and all values inside."""
     if not isinstance(schema, dict):
         return reading
     own = _reading_by_name(schema, reading)
@@ -144,7 +144,7 @@ def _fields(schemas: list[object], reading: Reading) -> Iterator[tuple[str, Read
 
 
 def _reading_by_name(schema: dict[str, Any], reading: Reading) -> Reading:
-    """How a value itself is read, by its schema's type and name.
+    """Rules for reading a value itself, by its schema's type and name.
 
     Bytes are base64; a text or a number has its digits.
     """

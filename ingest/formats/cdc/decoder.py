@@ -33,7 +33,7 @@ class ChangeDecoder:
     - `inner`: the encoding of the envelope; `root`: the path of the envelope in it.
     - `on_null`: what becomes of a message without a value.
     - `part`: the columns of the model that the messages hold; `beside`: those of them
-      that the envelope has itself, each with its path there.
+      that the envelope has itself, each with its path in the envelope.
     - `included`: the tables whose rows are wanted.
     - `primary_key`: the columns by which rows are deleted from the table; None if the
       table is append-only: then a deletion is a row, too, as it was before.
@@ -137,7 +137,7 @@ class ChangeDecoder:
 
     @property
     def _unavailable(self) -> Unavailable | None:
-        """What becomes of values that a change left alone.
+        """Treatment of values that a change left alone.
 
         None if the tool doesn't mark them.
         """

@@ -14,7 +14,7 @@ FieldPath = tuple[str, ...]
 
 
 class ChangeKind(IntEnum):
-    """What a message says about a table."""
+    """Kind of a change message."""
 
     WRITTEN = 0
     """A row exists now: it was inserted or updated, or a snapshot has read it."""

@@ -74,7 +74,7 @@ class TableOptions(Section):
     @property
     def included(self) -> Included:
         """The options as a decoder takes them."""
-        # Arrow is loaded where there is something to decode
+        # loads Arrow, which only decoding needs
         from windrow.ingest.formats.cdc.change_metadata import Included
 
         return Included(self.database_include, self.table_include)
@@ -163,7 +163,7 @@ class DebeziumTableOptions(TableOptions):
     """
 
     table_include: Annotated[
-        Pattern, LeftOut("the table that the topic is called after, and others are dead letters")
+        Pattern, LeftOut("the table that the topic is named after, and others are dead letters")
     ] = Field(
         default=None,
         description=(

@@ -132,7 +132,7 @@ class RowImage:
     def _within_bounds(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
         """Refuses messages whose rows would take much more memory than they have bytes.
 
-        What is beside the rows is repeated for each row.
+        Key, headers and columns of the envelope are repeated for each row.
         """
         rows, index = (
             pc.list_value_length(picked(found.rows, self.path)).to_numpy(zero_copy_only=False),
@@ -150,7 +150,7 @@ class RowImage:
                 Refusal(
                     large,
                     "too_large",
-                    "Expected fewer rows beside so long a key, headers or envelope",
+                    "Expected fewer rows with so long a key, headers or envelope",
                 )
             ],
         )

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from windrow.ingest.schema.dtypes import map_type
 
 Unavailable = Literal["keep", "dead", "null"]
-"""What becomes of such a value: the row keeps its own, a dead letter, or null."""
+"""Treatment of such a value: the row keeps its own, a dead letter, or null."""
 
 NOT_SENT = (
     "Expected a value, got Debezium's mark for one that the change left alone (decode.unavailable)"

@@ -30,26 +30,24 @@ Character = Annotated[Written | None, OrNone, AfterValidator(_character), _NONE]
 
 
 class CsvOptions(TimestampOptions):
-    """Options of keys and values alike."""
+    """Options of both keys and values."""
 
     delimiter: Annotated[Written, AfterValidator(_character), Values("a character")] = Field(
-        default=",", description='What stands between fields; a tab is written `"\\t"`.'
+        default=",", description='The character between fields; a tab is written `"\\t"`.'
     )
     quote: Character = Field(
         default='"',
         description=(
-            "What a field begins and ends with that holds delimiters or line breaks; doubled it"
-            " stands for itself. `none`: it is a character like any other."
+            "The character before and behind a field that contains delimiters or line breaks;"
+            " doubled, it means itself. `none`: no character has this meaning."
         ),
     )
-    escape: Character = Field(default=None, description="Behind it a character stands for itself.")
+    escape: Character = Field(default=None, description="The character behind it means itself.")
     null_literal: Annotated[
         Written | None, OrNone, Values("a text, `none`"), LeftOut("none: no field is null")
     ] = Field(
         default=None,
-        description=(
-            'The field, without quotes, that stands for null; an empty one is written `""`.'
-        ),
+        description=('The field, without quotes, that means null; an empty one is written `""`.'),
     )
 
     @classmethod
@@ -69,12 +67,12 @@ class CsvOptions(TimestampOptions):
         ):
             yield (
                 ("null_literal",),
-                "holds a delimiter or a line break, so no field would ever be that",
+                "contains a delimiter or a line break, so no field could ever be this",
             )
         elif isinstance(null, str) and null[:1] in {
             c for c, name in seen.items() if name == "quote"
         } - {""}:
-            yield ("null_literal",), "begins with a quote, and what stands in quotes is never null"
+            yield ("null_literal",), "begins with a quote, and a field in quotes is never null"
 
     def encoding(self, _folder: Path, _setting: str) -> CsvEncoding:
         from windrow.ingest.formats.csv.decoder import CsvEncoding

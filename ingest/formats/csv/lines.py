@@ -7,7 +7,7 @@
               not beginning with a quote
 
 The standard library's `csv`, where it is strict, takes all lines of this grammar, with
-the same fields. There are two exceptions: an empty line, which is one empty field here,
+the same fields. The exceptions are an empty line, which is one empty field here,
 and fields beyond the library's limit of 131,072 characters. The library also takes any
 number of line breaks at the end, and most that are escaped outside quotes. And it makes
 up a line break behind an escape that ends the line.
@@ -26,7 +26,7 @@ from windrow.ingest.formats.shared.refusal import RefusedValueError
 class Dialect:
     """Characters with a meaning, one each, and the bare field that is null.
 
-    None: there is no such character, or no field is null.
+    None: no character has this meaning, or no field is null.
     """
 
     delimiter: str = ","
@@ -107,13 +107,13 @@ class Lines:
         if self._quoted is not None and text.startswith(str(self._quote), at):
             closed = self._quoted.match(text, at)
             what = (
-                "a quote that nothing closes"
+                "a quote that is never closed"
                 if closed is None
-                else "something else than a delimiter behind a closing quote"
+                else "something other than a delimiter behind a closing quote"
             )
         return RefusedValueError(
             "not_csv",
-            f"CSV is malformed: {what} in the field that begins there (character {at})",
+            f"CSV is malformed: {what} in the field that begins at character {at}",
             "",
         )
 

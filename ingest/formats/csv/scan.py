@@ -54,7 +54,7 @@ _BOM = np.frombuffer(b"\xef\xbb\xbf", np.uint8)
 
 @inlined
 def without_line_end(data, at, end):
-    """End of the line's last field, before the line break if there is one."""
+    """End of the line's last field: before the line break, if the line has one."""
     if end > at and byte(data, end - 1) == _LF:
         end -= 1
         if end > at and byte(data, end - 1) == _CR:
@@ -203,9 +203,9 @@ def scan(
 ):
     """Takes the lines between `begins` and `ends` that are certainly rows.
 
-    `taken` says which lines these are. `delimiter`, `quote`, `escape`: bytes; -1: there
-    is none. `null`: the bare field that is null, if `has_null`. `fields`: see
-    `decoder.py`.
+    `taken` says which lines these are. `delimiter`, `quote`, `escape`: bytes; -1: no
+    byte has this meaning. `null`: the bare field that is null, if `has_null`. `fields`:
+    see `decoder.py`.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, fields_at, state_at, tape_at = (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class JsonOptions(ReadingOptions, ConnectOptions):
-    """Options of keys and values alike."""
+    """Options of both keys and values."""
 
     unknown: Literal["ignore", "dead"] = Field(
         default="ignore",

@@ -61,11 +61,11 @@ OBJECTS, REQUIRED_SEEN, SPARE = range(4, 7)
 
 - `OBJECTS`: objects and arrays opened so far, so that each has a number of its own.
 - `REQUIRED_SEEN`: required columns that the message has had.
-- `SPARE`: where in `names` there is room for one name more.
+- `SPARE`: index in `names` of the room for one name more.
 
-Behind the counters are the frames, from `FRAMES` on, one for each object or array that
-is open. Behind these, from `ITEMS` on, is the number of items of each space, first now,
-then as it was before the message. The items of space 0 are the rows.
+Behind the counters are the frames, from `FRAMES` on, one for each open object or array.
+Behind these, from `ITEMS` on, is the number of items of each space, first now, then as
+it was before the message. The items of space 0 are the rows.
 """
 FRAMES, FRAME = 8, 8
 """Place in the state where the frames begin, and numbers of each."""
@@ -151,7 +151,7 @@ def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "trunc
 
 
 def _as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
-    """How the values of each node are read, which is noted in the nodes, too."""
+    """Readings of the values of each node, which are also noted in the nodes."""
     readings = [reading] * len(nodes)
     for node in nodes:
         for child in node.children:

@@ -109,7 +109,7 @@ def read_message(data, at, end, names, room, others, tables, state, tape, keys):
     - `at` is behind an opening bracket, a closing one, or a value;
     - `frame` is the innermost object or array that is open; the outermost one is at
       `FRAMES`;
-    - `empty` is True right behind an opening bracket: only there no comma is before a
+    - `empty` is True right behind an opening bracket: only then no comma is before a
       member;
     - entries and counts of items are those of everything that was read before `at`.
     """

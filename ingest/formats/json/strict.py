@@ -178,7 +178,7 @@ class Strict:
     def _duplicate(self, document: Any) -> RefusedValueError:
         """Refuses the first object that has a key twice.
 
-        Its path is told as far as the schema has the names: any other name is data.
+        Its path contains the schema's names only: any other name is data.
         """
         holder, key = self._repeated[0]
         name = f" `{key}`" if key in self._names else ""
@@ -233,7 +233,7 @@ def _constant(_: str) -> NoReturn:
 
 
 def _depth(text: str) -> int:
-    """How deep objects and arrays lie in one another.
+    """Depth of objects and arrays in one another.
 
     If that is at most `MAX_DEPTH` anyway, an upper bound. Never recursive.
     """

@@ -11,7 +11,7 @@ may be lost: what of a timestamp is finer than a microsecond (`Truncation`).
 An integer comes as an int if its literal is short, else as a `LongInteger`. A number
 with a fraction or an exponent comes as its literal in bytes, a type that no other JSON
 value has. A message may hold millions of numbers, so each is of the smallest type that
-tells it apart.
+identifies it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def integer(literal: str) -> int | LongInteger:
 
 @dataclass(frozen=True)
 class Reading:
-    """How values are read, at any depth.
+    """Rules for reading values, at any depth.
 
     - `timestamps`, `zone`: for columns whose model doesn't say it itself.
     - `lenient`: whether values of other types are taken.
@@ -62,7 +62,7 @@ class Reading:
       None: the column's.
     - `stated`: whether the message's own schema gives the form, whatever the model
       says; `fields`, `items`: how values inside are read by it. Without such a schema
-      they are read alike.
+      all are read by the same rules.
     """
 
     timestamps: TimestampForm = "iso-8601"
@@ -93,11 +93,11 @@ class Reading:
         return own if self.stated else None if zone is not None else epoch or own
 
     def field(self, name: str) -> Reading:
-        """How a field of an object is read; a map's values are its field `value`."""
+        """Rules for a field of an object; a map's values are its field `value`."""
         return dict(self.fields).get(name) or replace(self, fields=(), items=None)
 
     def item(self) -> Reading:
-        """How an item of a list is read, or an entry of a map."""
+        """Rules for an item of a list, or an entry of a map."""
         return self.items or replace(self, fields=())
 
 

@@ -18,7 +18,7 @@ from windrow.ingest.schema.load import ModelReference, model_now
 from windrow.ingest.schema.part import WHOLE, Part
 
 COLUMN = "value"
-"""Name of the column if there is no schema."""
+"""Name of the column without a schema."""
 
 _TYPES = {"string": (pa.string(), "String"), "raw": (pa.binary(), "Binary")}
 
@@ -67,9 +67,8 @@ class PlainDecoder:
     def _mistakes(self, columns: Columns) -> Iterator[str]:
         kind, name = _TYPES[self.format]
         if len(columns.columns) != 1:
-            yield (
-                f"a message is one column, but it has {', '.join(c.name for c in columns.columns)}"
-            )
+            names = ", ".join(column.name for column in columns.columns)
+            yield f"a message is one column, but the schema has {names}"
         elif columns.columns[0].type != kind:
             yield f"{columns.columns[0].name} is {columns.columns[0].type}, and must be {name}"
         elif self.on_null == "keep" and not columns.columns[0].nullable:

@@ -27,7 +27,7 @@ def together(
     `Decoded` promises: if only one part has rows, these are taken as they are, without
     sorting.
 
-    `key`: the columns of the primary key in deletes; None if there can't be deletes.
+    `key`: the columns of the primary key in deletes; None if nothing can be deleted.
     """
     with_rows = [part for part in parts if part.rows.num_rows] or [nothing(schema)]
     parts = [nothing(schema), *parts]

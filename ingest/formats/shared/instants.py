@@ -134,7 +134,7 @@ def epoch(data, at, end, power, truncates):
 def fraction_end(data, at, end):
     """Reads the digits of a fraction of a second.
 
-    Returns the index behind them, or -1 if there are none; the microseconds; and
+    Returns the index behind them, or -1 without any digit; the microseconds; and
     whether the digits are finer.
     """
     begin, micros, unit, cut = at, 0, 100_000, False

@@ -1,11 +1,11 @@
 """Columns as a compiled pass sees them: a tree of nodes.
 
-There is one node for each column, field, item, key and value.
+Each column, field, item, key and value has a node.
 
-What is in a list or a map has as many values as there are items, not rows. So each list
-and each map opens a *space* of its own, and every node lies in one space. All nodes of
-a space have equally many values, as Arrow wants it of a list's children. Space 0 has
-the rows.
+A node in a list or a map has as many values as the list or map has items, not rows. So
+each list and each map opens a *space* of its own, and every node lies in one space. All
+nodes of a space have equally many values, as Arrow wants it of a list's children. Space
+0 has the rows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Node:
 
     @property
     def kind(self) -> int:
-        """How the pass reads it."""
+        """Kind of the node: by it the pass chooses how to read a value."""
         if self.days:
             return INTEGER
         if self.type in _SCALARS:

@@ -181,8 +181,8 @@ def rounds_alike(size):
 def wide_double(digits, power):
     """Makes a double of the digits' product with 128 bits of the power of five.
 
-    Returns the same as `double`. May assume that there is a table entry for the power,
-    and that digits is not 0. A subnormal or infinite result is not certain.
+    Returns the same as `double`. May assume that the table has the power, and that
+    digits is not 0. A subnormal or infinite result is not certain.
     """
     shift = leading_zeros(digits)
     digits <<= shift
@@ -280,7 +280,7 @@ def with_digit(first, second, tens, n, digit):
     """Adds a digit to a decimal that is being read.
 
     Returns the first 19 digits as a number, those behind them, 10 to the number of
-    these, and how many digits there are, without leading zeros.
+    these, and the count of all digits, without leading zeros.
     """
     if n < MOST_DIGITS:
         first = first * _U(10) + _U(digit)

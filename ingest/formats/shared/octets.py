@@ -1,7 +1,7 @@
 """Bytes of messages, as numbers and as characters.
 
 Eight at a time where that is possible. Compiled. Positions are indexes of the batch's
-bytes; an index of -1 says: there is none.
+bytes; an index of -1 says: not found, or not valid.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def single(data, at):
 
 @inlined
 def first_special(word):
-    """Number of bytes of a word before the first special one; 8 if there is none.
+    """Number of bytes of a word before the first special one; 8 without a special one.
 
     Special are quotes, backslashes, control characters, and bytes of characters beyond
     ASCII. The borrow of a subtraction marks them (H. S. Warren, Hacker's Delight, 6-1).

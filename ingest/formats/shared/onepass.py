@@ -135,7 +135,7 @@ class OnePass(ABC):
 def room_for_keys(length: int) -> int:
     """Places in a table for the keys in so many bytes.
 
-    A power of two, and at least as many as there are bytes.
+    A power of two, and at least as large as the number of bytes.
     """
     room = 64
     while room < length:

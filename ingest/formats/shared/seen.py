@@ -41,7 +41,7 @@ def is_first(own, message, mask, keys):
 def hash_of(data, at, n, end, number):
     """Hash of n bytes from `at` on, and of the number of the map that has the key.
 
-    `end`: memory may be read up to there.
+    `end`: memory may be read up to this index.
     """
     h = _U(n) ^ _U(number) * HASH_STEP
     while n > 0:

@@ -210,10 +210,11 @@ def test_reasons_say_where() -> None:
     )
     assert details["delete without a before-image"] == "Expected a value, got none - at $.before"
     assert (
-        details["unknown operation"]
-        == "Expected a change that Debezium has (c, r, u, d, t, m) - at $.op"
+        details["unknown operation"] == "Expected a change of Debezium (c, r, u, d, t, m) - at $.op"
     )
-    assert details["truncate"] == "Expected the change of a row, got all rows' removal - at $.op"
+    assert (
+        details["truncate"] == "Expected the change of a row, got the removal of all rows - at $.op"
+    )
     assert (
         details["row that is a text, as MongoDB's"]
         == "Expected a row, got a text, as events of MongoDB have it: have ExtractNewDocumentState"
@@ -221,7 +222,7 @@ def test_reasons_say_where() -> None:
     )
     assert (
         details["a row of another table"]
-        == "Expected a row of the table that the topic is called after; decode.table_include says"
+        == "Expected a row of the table that the topic is named after; decode.table_include says"
         " which tables' rows are wanted - at $.source.table"
     )
     assert details["source's time as a text"] == "Expected int, got str - at $.source.ts_ms"

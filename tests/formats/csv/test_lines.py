@@ -106,19 +106,19 @@ def written(fields: list[str], dialect: Dialect) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('a,"b', "a quote that nothing closes in the field that begins there (character 2)"),
+        ('a,"b', "a quote that is never closed in the field that begins at character 2"),
         (
             'a,"b"c',
             (
-                "something else than a delimiter behind a closing quote in the field that begins"
-                " there (character 2)"
+                "something other than a delimiter behind a closing quote in the field that begins"
+                " at character 2"
             ),
         ),
         (
             "a\nb",
             (
-                "a line break, or an escape with nothing behind it in the field that begins there"
-                " (character 0)"
+                "a line break, or an escape with nothing behind it in the field that begins"
+                " at character 0"
             ),
         ),
     ],

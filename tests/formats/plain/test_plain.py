@@ -74,7 +74,7 @@ def test_what_becomes_of_a_tombstone(
 @pytest.mark.parametrize(
     ("kind", "model", "on_null", "said"),
     [
-        ("string", "Two", "dead", "a message is one column, but it has line, more"),
+        ("string", "Two", "dead", "a message is one column, but the schema has line, more"),
         ("string", "Bytes", "dead", "body is binary, and must be String"),
         ("raw", "Line", "dead", "line is string, and must be Binary"),
         ("raw", "Bytes", "keep", "body must be nullable for on_null: keep"),

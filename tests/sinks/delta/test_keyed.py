@@ -109,11 +109,11 @@ def test_the_key_is_for_ever(tmp_path: Path, other: PrimaryKey) -> None:
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        (PrimaryKey(("id", "nothing")), "nothing: the schema hasn't this column"),
+        (PrimaryKey(("id", "nothing")), "nothing: the schema doesn't have this column"),
         (PrimaryKey(("revision",)), "revision: a column of the key is never null"),
-        (PrimaryKey(("tags",)), "tags: map<string, int64> is no type for a key"),
-        (PrimaryKey(("id",), version="shop"), "version shop: string is no type for it"),
-        (PrimaryKey(("id",), version="none"), "version none: the schema hasn't this column"),
+        (PrimaryKey(("tags",)), "tags: map<string, int64> is not a type for a key"),
+        (PrimaryKey(("id",), version="shop"), "version shop: string is not a type for it"),
+        (PrimaryKey(("id",), version="none"), "version none: the schema doesn't have this column"),
     ],
 )
 def test_a_key_must_fit_the_columns(key: PrimaryKey, said: str) -> None:
