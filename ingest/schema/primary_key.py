@@ -112,7 +112,7 @@ class PrimaryKey:
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
-    import pyarrow as pa  # as above
+    import pyarrow as pa  # only where a table is checked
 
     return any(
         test(kind)
@@ -126,7 +126,7 @@ def _is_ordered(kind: pa.DataType) -> bool:
 
 
 def _is_exact(kind: pa.DataType) -> bool:
-    import pyarrow as pa  # as above
+    import pyarrow as pa  # only where a table is checked
 
     return _is_ordered(kind) or any(
         test(kind) for test in (pa.types.is_string, pa.types.is_binary, pa.types.is_boolean)

@@ -142,7 +142,7 @@ def read_message(data, at, end, names, room, others, tables, state, tape, keys):
         if at < 0:
             return False
         c = byte(data, at)
-        empty = c | 32 == _OPEN_OBJECT  # or the bracket of an array
+        empty = c | 32 == _OPEN_OBJECT  # `[` with this bit is `{`
         if empty:
             if frame == _LAST_FRAME or not open_frame(
                 c, at, child, state[frame + ITEM], frame + FRAME, tables, state, tape
