@@ -1,4 +1,4 @@
-"""The commit of a Kafka table: the commit loop of all tables, once for each transaction.
+"""The commit of a Kafka table: one pass through the commit loop for each transaction.
 
     part      a few splits, under the part's transactional id: their messages, and a record of each
     receipt   under the table's transactional id, last; with `atomic_window` all messages of the

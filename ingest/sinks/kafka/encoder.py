@@ -1,4 +1,4 @@
-"""The message of a row: its key, value, headers and time.
+"""Makes a message of each row: its key, value, headers and time.
 
 Runs on executors, on whole batches; picklable.
 """

@@ -81,10 +81,10 @@ class _SerializerSection(Section):
     format: Literal["json", "avro-confluent", "protobuf-confluent", "string", "raw"] = Field(
         default="json",
         description=(
-            "How it is written: an object with a member for each column (`json`), a record or a"
-            " message with a field for each, behind the id of its schema in a registry"
-            " (`avro-confluent`, `protobuf-confluent`), one column's text (`string`), or one"
-            " column's bytes (`raw`)."
+            "How it is written: as an object with a member for each column (`json`), as a record or"
+            " a Protobuf message with a field for each, after the id of its schema in a registry"
+            " (`avro-confluent`, `protobuf-confluent`), as the text of one column (`string`), or as"
+            " the bytes of one column (`raw`)."
         ),
     )
     record_name: Annotated[
@@ -94,8 +94,8 @@ class _SerializerSection(Section):
     ] = Field(
         default=None,
         description=(
-            "With a registry: what the record, or Protobuf's message, is called in its schema, as"
-            " in `shop.Order`."
+            "With a registry: the full name of the record, or of Protobuf's message, in its schema,"
+            " as in `shop.Order`."
         ),
     )
     subject_name_strategy: Annotated[
@@ -105,15 +105,15 @@ class _SerializerSection(Section):
     ] = Field(
         default=None,
         description=(
-            "With a registry: under which subject the schema is: TOPIC-value (of a key TOPIC-key),"
-            " RECORD, or TOPIC-RECORD."
+            "With a registry: the subject of the schema: TOPIC-value (of a key TOPIC-key), RECORD,"
+            " or TOPIC-RECORD."
         ),
     )
     auto_register: Annotated[bool | None, Values("`true`, `false`"), LeftOut("`true`")] = Field(
         default=None,
         description=(
-            "With a registry: whether the schema is registered where the registry doesn't have it."
-            " If not, a window is refused as long as somebody else hasn't."
+            "With a registry: whether the schema is registered if the registry doesn't have it. If"
+            " `false`, a window is refused until somebody else has registered it."
         ),
     )
 
@@ -141,7 +141,7 @@ class MessageKeySection(_SerializerSection):
     """A message's key."""
 
     columns: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
-        description="Which columns it has."
+        description="The columns that are written."
     )
 
 
@@ -152,18 +152,18 @@ class MessageValueSection(_SerializerSection):
         Annotated[tuple[Text, ...], Field(min_length=1)] | None,
         Values("a list of columns"),
         LeftOut("all of the row's own"),
-    ] = Field(default=None, description="Which columns it has.")
+    ] = Field(default=None, description="The columns that are written.")
 
 
 class KafkaSection(OnClusterSection):
-    """A topic, or several, and beside them a control topic with the receipts."""
+    """A topic, or several, with a control topic for the receipts."""
 
     kind: Literal["kafka"]
     topic: Annotated[TopicName | None, Values("a name"), LeftOut("none, as goes with `topics`")] = (
         Field(
             default=None,
             description=(
-                "Where all messages go. It must be there: only you know how many partitions it"
+                "The topic of all messages. It must exist: only you know how many partitions it"
                 " should have."
             ),
         )
@@ -175,8 +175,7 @@ class KafkaSection(OnClusterSection):
     ] = Field(
         default=None,
         description=(
-            "Where messages go, in the place of `topic`: `topic_column` says which of these a row"
-            " goes to."
+            "The topics of messages, instead of `topic`: `topic_column` names the one of each row."
         ),
     )
     topic_column: Annotated[
@@ -184,16 +183,16 @@ class KafkaSection(OnClusterSection):
     ] = Field(
         default=None,
         description=(
-            "The column that names a row's topic. A message for a topic that isn't in `topics` is"
-            " a dead letter."
+            "The column that names a row's topic. A row whose topic isn't in `topics` is a dead"
+            " letter."
         ),
     )
     control_topic: Annotated[TopicName | None, Values("a name"), LeftOut("`<topic>.windrow`")] = (
         Field(
             default=None,
             description=(
-                "The compacted topic with the receipts; made if it isn't there, if that may be."
-                " Must be said with `topics`."
+                "The compacted topic with the receipts. It is created if it doesn't exist and the"
+                " client may create it. Must be set with `topics`."
             ),
         )
     )
@@ -217,9 +216,10 @@ class KafkaSection(OnClusterSection):
     mode: Literal["append", "upsert"] = Field(
         default="append",
         description=(
-            "What a message is to one with the same key: another one (`append`), or what replaces"
-            " it (`upsert`). Then a delete is a message without a value, and whoever keeps the last"
-            " message of each key has the table. Goes with `atomic_window`."
+            "Whether a message is one more (`append`), or replaces the earlier messages with the"
+            " same key (`upsert`). With `upsert` a delete is a message without a value, and a"
+            " reader that keeps the last message of each key has the table; it needs"
+            " `atomic_window`."
         ),
     )
     primary_key: KeyColumns = None
@@ -233,7 +233,7 @@ class KafkaSection(OnClusterSection):
     timestamp: Annotated[Text, Values("`message`, `published`, a column")] = Field(
         default="message",
         description=(
-            "A message's time: that of the message it came from, the moment of publishing, or a"
+            "A message's time: that of the message its row came from, the time of publishing, or a"
             " column's."
         ),
     )
@@ -241,10 +241,11 @@ class KafkaSection(OnClusterSection):
         Field(
             default="default",
             description=(
-                "Which partition a message goes to: by its key as Java's clients do, any without"
-                " one (`default`); the same, and there must be a `key` (`key-hash`); one for each"
-                " split (`fixed`); one after the other (`round-robin`); the one it was read from,"
-                " modulo their number (`source`); what `partition_function` says (`function`)."
+                "How a message's partition is chosen: by its key as Java's clients do, and any"
+                " partition without a key (`default`); the same, and `key` must be set"
+                " (`key-hash`); one partition for each split (`fixed`); one after the other"
+                " (`round-robin`); the partition that the row was read from, modulo the number of"
+                " partitions (`source`); by `partition_function` (`function`)."
             ),
         )
     )
@@ -254,17 +255,17 @@ class KafkaSection(OnClusterSection):
     ] = Field(
         default=None,
         description=(
-            "Called with the keys, the rows and how many partitions their topic has; gives back the"
-            " partition of each row."
+            "Called with the keys, the rows and the number of partitions of their topic; returns"
+            " the partition of each row."
         ),
     )
     delivery_guarantee: Literal["none", "at-least-once", "exactly-once"] = Field(
         default="exactly-once",
         description=(
-            "What is done for each message of a window: it is published once, by transactions"
-            " (`exactly-once`); confirmed by all replicas before the receipt is written, so that"
-            " what a run that died had published comes again (`at-least-once`); sent, and not asked"
-            " after (`none`)."
+            "How each message of a window is published: once, by transactions (`exactly-once`);"
+            " confirmed by all replicas before the receipt is written, so that messages of a run"
+            " that died are published again by the next one (`at-least-once`); sent, without"
+            " looking at the answer (`none`)."
         ),
     )
     acks: Annotated[
@@ -275,37 +276,37 @@ class KafkaSection(OnClusterSection):
     ] = Field(
         default=None,
         description=(
-            "Who confirms a message, where `delivery_guarantee` is `none`: nobody, the leader, all"
-            " replicas."
+            "Which brokers confirm a message, with `delivery_guarantee: none`: none, the leader, or"
+            " all replicas."
         ),
     )
     atomic_window: bool = Field(
         default=False,
         description=(
             "Publishes a window in one transaction, so that readers see all of it or nothing."
-            " Without it, readers see it split by split, and a long window isn't bound by"
-            " `transaction_timeout`."
+            " Without it readers see it split by split, and `transaction_timeout` doesn't limit a"
+            " long window."
         ),
     )
     transactional_id_prefix: Annotated[
         Text, AfterValidator(_prefix), Values("1 to 60 of `a-z A-Z 0-9 . _ -`")
     ] = Field(
         default="windrow.sink",
-        description="How transactional ids begin, which rights may be granted by.",
+        description="How transactional ids begin; rights can be granted by this prefix.",
     )
     lanes: Annotated[Count, Field(le=10_000)] = Field(
         default=64,
         description=(
-            "Windows share this many sets of transactional ids: Kafka keeps each id in memory for a"
-            " week."
+            "The number of sets of transactional ids that windows share: Kafka keeps each id in"
+            " memory for a week."
         ),
     )
     transaction_timeout: Annotated[Duration, AfterValidator(_timeout), Values("`1s` to `15m`")] = (
         Field(
             default=timedelta(minutes=5),
             description=(
-                "How long one transaction may take, and how long readers wait behind one whose run"
-                " died."
+                "How long one transaction may take, and how long readers wait behind the open"
+                " transaction of a run that died."
             ),
         )
     )

@@ -1,4 +1,4 @@
-"""The partition of its topic that each message goes to."""
+"""Partitioners: how the partition of each message is chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics of a Kafka table: their descriptions, and the checks that they can be written.
+"""The topics of a Kafka table: questions about them, and checks that they can be written.
 
 The control topic is made here, too.
 """

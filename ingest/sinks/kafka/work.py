@@ -1,4 +1,4 @@
-"""A staged window that is to be published, and what refuses it by the control topic's state."""
+"""A staged window that is to be published, and the checks that may refuse it."""
 
 from __future__ import annotations
 

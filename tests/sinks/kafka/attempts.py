@@ -1,4 +1,4 @@
-"""One run of a window in a process of its own, which may be killed or stopped."""
+"""Runs of a window in processes of their own, which may be killed or stopped."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ DONE, ALREADY, OTHER = 0, 1, 2
 def started(
     place: str, number: int, name: str, crash: str = "", twin: str | None = None
 ) -> BaseProcess:
-    """The attempt, begun.
+    """Starts an attempt at a window.
 
-    `crash`: WINDROW_CRASH; `twin`: a broken sink in the place of the real one.
+    `crash`: the value of WINDROW_CRASH; `twin`: a broken sink to run instead of the real one.
     """
     process = SERVER.Process(target=_child, args=(place, number, name, crash, twin))
     process.start()
@@ -28,7 +28,7 @@ def started(
 
 
 def ended(process: BaseProcess) -> int | None:
-    """Its exit code, negative for a signal."""
+    """Waits for the end of an attempt; its exit code, negative for a signal."""
     process.join(60)
     return process.exitcode
 

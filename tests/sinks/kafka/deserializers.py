@@ -1,4 +1,4 @@
-"""What consumers make of a topic's messages, by Confluent's own deserializers, or by json."""
+"""Reads messages as consumers do: by Confluent's own deserializers, or by json."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_t
 KEY, VALUE = MessageField.KEY, MessageField.VALUE
 
 Read = Callable[[bytes | None, str], Any]
-"""(a key or a value, which of both it is) -> its members by name; None for none."""
+"""Takes a key or a value, and which of both it is; returns its members by name."""
 
 
 def deserializer(form: str, client: SchemaRegistryClient, topic: str) -> Read:
-    """That of a format."""
+    """The deserializer of a format."""
     if form == "json":
         return lambda octets, _part: None if octets is None else json.loads(octets)
     if form == "avro-confluent":
@@ -32,8 +32,8 @@ def deserializer(form: str, client: SchemaRegistryClient, topic: str) -> Read:
 
 
 def _protobuf(client: SchemaRegistryClient, subject: str) -> Any:
-    """For the class that is compiled of what the registry has; it asks for no other
-    form of it, which the registry of the tests hasn't.
+    """Compiles the class from the registry's text: the registry of the tests has no other
+    form, for which the deserializer would ask.
     """
     text = client.get_latest_version(subject).schema.schema_str
     assert text is not None

@@ -1,15 +1,15 @@
 """The Kafka sink with a recorder around what it asks of a broker; see `tests.protocols.traces`.
 
-What is asked tells a run's steps:
+The steps of a run:
 
     init      a transactional id is fenced
     glance    the control topic is read as far as it is decided
-    control   it is read to its end; the recorder lets others go on as long as something there is
-              open, which this would wait for
-    send      rows and their records: one step, which nobody sees before the commit. Told when the
-              records are sent, or if rows fail
+    control   it is read to its end; the recorder lets others go on while a transaction is open in
+              it, which this step would wait for
+    send      messages and their records: one step, which nobody sees before the commit. It is
+              recorded when the records are sent, or if a message fails
     end       a commit
-    shown     rows are waited for
+    shown     messages are waited for until readers see them
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from windrow.ingest.sinks.window_table import committed_by_key
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """To one run. `names`: what the model calls transactional ids."""
+    """Records the steps of one run. `names`: the model's names of transactional ids."""
 
     recorder: Recorder
     who: str
     names: Mapping[str, str]
 
     def to(self, sender: MessageProducer, name: str) -> None:
-        """From now on, to a producer."""
+        """Records the steps of a producer from now on."""
         fence, commit, at = sender.fence, sender.commit, self.names.get(name, name)
 
         def fenced(known: str) -> None:
@@ -88,7 +88,7 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 class ListenedTo(PublishTarget, frozen=True, kw_only=True):
-    """Each of its producers is."""
+    """A target whose producers are recorded."""
 
     listening: Listening
 
@@ -99,7 +99,7 @@ class ListenedTo(PublishTarget, frozen=True, kw_only=True):
 
 
 class _ListenedState:
-    """A state: of messages that fail is told, too."""
+    """A state whose failed messages are recorded, too."""
 
     def __init__(self, state: KafkaState) -> None:
         self._state, self._send = state, state.send
@@ -114,7 +114,7 @@ class _ListenedState:
 
 
 class _ListenedControl:
-    """The control topic, as one commit of a window reads it."""
+    """The control topic, whose reads by one commit are recorded."""
 
     def __init__(self, sink: Any, key: str) -> None:
         self._sink, self._key, self.real = sink, key, sink.control
@@ -144,7 +144,7 @@ class _ListenedControl:
         return state
 
     def _is_decided(self) -> bool:
-        """Whether nothing is open in the control topic."""
+        """True if no transaction is open in the control topic."""
         stable, end = self._sink.topics.stable_and_end()[self._sink.options.control, 0]
         return bool(stable == end)
 
@@ -199,11 +199,11 @@ class _Recorded(Recorded):
 
 
 class RecordedKafka(_Recorded, KafkaBoth):
-    """The sink itself."""
+    """The sink itself, recorded."""
 
 
 def recorded(twin: type[KafkaBoth]) -> type[Any]:
-    """A twin of it."""
+    """A broken twin, recorded."""
     return type(twin.__name__, (_Recorded, twin), {})
 
 
@@ -219,9 +219,9 @@ def _what(records: Sequence[Record]) -> str:
 
 
 def record_the_wire(patch: pytest.MonkeyPatch, beside: int = 1) -> None:
-    """From now on, in this process.
+    """Gives each split a transaction of its own, from now on in this process.
 
-    Each split has a transaction of its own; `beside`: how many run at the same time.
+    `beside`: number of transactions at the same time.
     """
     patch.setattr(commit, "PARALLEL", beside)
     patch.setattr(parts, "SMALL", 1)

@@ -28,7 +28,7 @@ from windrow.ingest.sinks.table_store import Answer, Written
 
 
 class _Twin(KafkaBoth):
-    """`store`: what is broken in it. `meanwhile`: the other run gets its turn."""
+    """A sink whose store is broken; `meanwhile` lets the other run act."""
 
     store: type[FencedStore] = FencedStore
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
@@ -47,9 +47,7 @@ class _LooksBefore(FencedStore):
 
 
 class LookBeforeFence(_Twin):
-    """What it looked at before its fence it takes for true behind it: another run may
-    have published in between.
-    """
+    """Looks before it fences: another run may publish in between."""
 
     store = _LooksBefore
 
@@ -72,7 +70,7 @@ class _WithTurn(FencedStore):
 
 
 class RandomId(_Twin):
-    """A transactional id of the attempt's own fences nobody."""
+    """Takes a new transactional id for each attempt, which fences nobody."""
 
     store = _WithTurn
 
@@ -123,7 +121,7 @@ class _Hasty(FencedStore):
 
 
 class RecordFirst(_Twin):
-    """Of a table without transactions: a split's record is written before its messages are."""
+    """Without transactions, writes the record of a split before its messages."""
 
     store = _Hasty
 

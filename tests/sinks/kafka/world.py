@@ -1,5 +1,5 @@
-"""Kafka tables for tests, and how their rows are read: by a consumer that knows nothing
-of windrow, from the first message to the last.
+"""Kafka tables for tests, and a reader of their rows: a consumer that knows nothing of
+windrow reads the topics from the first message to the last.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BETWEEN: CrashPoint = "split.before"
 
 
 class KafkaBoth(WithDeadLetters, KafkaSink):
-    """On real topics."""
+    """A Kafka sink on real topics, with its dead letters."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class KafkaBoth(WithDeadLetters, KafkaSink):
 
 
 def options_of(topic: str, staging: str, **more: Any) -> Options:
-    """A table of one topic, with all that goes with it beside it."""
+    """Options of a table of one topic."""
     return Options((topic,), f"{topic}.windrow", staging, **more)
 
 
 def new_place(bootstrap: str, staging: str, partitions: int = 2, **more: Any) -> str:
-    """A place whose target topic is there, and nothing else."""
+    """Makes a target topic, and returns the place of a table that isn't prepared."""
     return json.dumps(
         {
             "servers": bootstrap,
@@ -61,12 +61,12 @@ def new_place(bootstrap: str, staging: str, partitions: int = 2, **more: Any) ->
 
 
 def sink_at(place: str) -> Any:
-    """The sink at a place, as another process opens it."""
+    """Opens the table at a place, as another process does."""
     return at(place, KafkaBoth)
 
 
 def at(place: str, kind: type[KafkaBoth], **more: Any) -> Any:
-    """The same, or one of its twins, with other options."""
+    """Opens the table at a place as a sink of this kind, with more options."""
     said = json.loads(place)
     return kind(
         Reach(said["servers"]),
@@ -76,7 +76,7 @@ def at(place: str, kind: type[KafkaBoth], **more: Any) -> Any:
 
 
 def pieces(sink: Any) -> list[pa.Table]:
-    """All visible rows: per target partition those of one source partition in one window."""
+    """Reads all visible rows, a piece per target partition, window and source partition."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for topic in sink.options.topics:
         for message in committed(sink.reach.servers, topic):
@@ -87,7 +87,7 @@ def pieces(sink: Any) -> list[pa.Table]:
 
 
 def row_of(sink: Any, message: ck.Message) -> dict[str, Any]:
-    """A message as the row that it was."""
+    """Turns a message into its row."""
     headers, value = dict(message.headers() or ()), LOADS(message.value() or b"{}")
     row = {field.name: back(value[field.name], field.type) for field in sink.schema}
     return row | {
@@ -107,7 +107,7 @@ def _table(sink: Any, rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
-    """Every committed message of a topic, once no transaction is open in it."""
+    """Reads every committed message of a topic, once no transaction is open in it."""
     until_decided(bootstrap, topic)
     consumer = ck.Consumer(
         {
