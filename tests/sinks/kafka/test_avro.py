@@ -1,4 +1,4 @@
-"""Rows as Avro: by the specification, which fastavro judges and windrow's own reader."""
+"""Rows as Avro records, which fastavro and windrow's own reader read back."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def encoded(batch: pa.RecordBatch) -> list[bytes]:
-    """The record of each row."""
+    """Encodes the record of each row."""
     found: list[bytes] = records(
         [(batch[field.name], field.nullable) for field in batch.schema]
     ).to_pylist()
@@ -97,7 +97,7 @@ def encoded(batch: pa.RecordBatch) -> list[bytes]:
 
 
 def plain(value: Any, kind: pa.DataType) -> Any:
-    """A value as fastavro gives it; of floats the text, by which NaN is NaN and -0.0 isn't 0.0."""
+    """A value as fastavro gives it; floats as text, so that NaN equals NaN and -0.0 isn't 0.0."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -113,7 +113,7 @@ def plain(value: Any, kind: pa.DataType) -> Any:
 
 
 def judged(message: bytes, schema: Any, columns: pa.Schema) -> dict[str, Any]:
-    """What fastavro reads of all bytes of a message."""
+    """Reads a message by fastavro, which must use all of its bytes."""
     stream = io.BytesIO(message)
     found = fastavro.schemaless_reader(stream, schema, None)
     assert stream.read() == b""
@@ -205,13 +205,13 @@ def test_the_schema_says_what_columns_are() -> None:
     ],
 )
 def test_what_avro_has_no_words_for(field: pa.Field, says: str) -> None:
-    """Refused by its name, before anything is written."""
+    """The error names the field, before anything is written."""
     with pytest.raises(NoCounterpartError, match=says):
         schema_text(pa.schema([field]), "R")
 
 
 def test_selections_are_texts() -> None:
-    """A column that Arrow keeps as numbers of distinct values is written as these."""
+    """A dictionary-encoded column is written as its values."""
     kinds = pa.array(["a", None, "a"]).dictionary_encode()
     assert records([(kinds, True)]).to_pylist() == [b"\x02\x02a", b"\x00", b"\x02\x02a"]
 
@@ -254,7 +254,7 @@ def test_values_are_as_short_as_can_be() -> None:
 
 
 def test_days_and_instants() -> None:
-    """Of the first and the last year; no batch is too small."""
+    """The first and the last year, and an empty batch."""
     schema = pa.schema(
         [
             pa.field("day", pa.date32(), nullable=False),

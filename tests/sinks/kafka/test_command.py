@@ -35,7 +35,7 @@ class Out:
         self.write()
 
     def write(self, more: str = "lanes: 3") -> None:
-        """The spec, with more options of its sink."""
+        """Writes the spec, with more options of its sink."""
         self.stage.write()
         spec = Path(self.stage.spec)
         sink = SINK.format(servers=self.kafka, topic=self.topic, more=more)
@@ -97,7 +97,7 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
     ],
 )
 def test_less_than_exactly_once(out: Out, more: str, level: str, says: str) -> None:
-    """By the spec: a window is run and verified, and the doctor says what isn't promised."""
+    """A window is run and verified, and the doctor says what isn't guaranteed."""
     out.write(more)
     assert (
         out.stage.json("run", out.stage.spec, "--window", hour(0))["windows"][0]["committed"][
@@ -147,14 +147,14 @@ def test_a_published_message_is_not_replayed(out: Out) -> None:
     ],
 )
 def test_mistakes_are_told_when_the_spec_is_read(out: Out, more: str, says: str) -> None:
-    """With their lines, before anything is asked of the cluster."""
+    """The error names the line, before the cluster is asked for anything."""
     out.write(more)
     assert says in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
 
 
 @pytest.mark.parametrize("more", ["topic: shop.things", "topic: out, control_topic: shop.things"])
 def test_a_loop_is_refused(out: Out, more: str) -> None:
-    """On the source's own cluster, a topic that the pipeline reads is none that it may write to."""
+    """On the source's cluster a pipeline may not write to a topic that it reads."""
     spec = Path(out.stage.spec)
     out.stage.write()
     spec.write_text(
@@ -181,7 +181,7 @@ def test_a_hash_of_keys_needs_a_key(out: Out) -> None:
 
 
 def test_a_function_of_the_users_chooses_partitions(out: Out) -> None:
-    """Its file lies beside the spec; what is wrong with it is told before anything is read."""
+    """Its file is in the spec's folder; a mistake in it is found before anything is read."""
     out.write("partitioner: function, partition_function: where.py:place")
     assert (
         "where.py"
@@ -195,7 +195,7 @@ def test_a_function_of_the_users_chooses_partitions(out: Out) -> None:
 
 
 def test_columns_that_are_not_there(out: Out) -> None:
-    """A header of a column that the rows don't have is told before anything is read."""
+    """A header of a column that rows don't have is refused before anything is read."""
     out.write("headers: {h: nothing}")
     said = out.stage.json("run", out.stage.spec, "--window", hour(0), code=2)
     assert "nothing" in said["error"]["message"]
@@ -240,7 +240,7 @@ def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_only_a_kafka_sink_has_transactions(stage: Stage) -> None:
-    """Any other kind says so."""
+    """Any other kind refuses the command."""
     assert (
         "not written in transactions"
         in stage.json("transactions", "list", stage.spec, code=2)["error"]["message"]
@@ -248,7 +248,7 @@ def test_only_a_kafka_sink_has_transactions(stage: Stage) -> None:
 
 
 def left_open(out: Out, name: str) -> ck.Producer:
-    """A transaction under an id, with a message of the window in it, that nobody ends."""
+    """Begins a transaction with a message of the window in it, which nobody ends."""
     producer = ck.Producer(
         {"bootstrap.servers": out.kafka, "transactional.id": name, "log_level": 0}
     )

@@ -44,7 +44,7 @@ class TestKafkaSink(
     SinkMetadataContract,
     DeadLettersContract,
 ):
-    """Split by split."""
+    """With a transaction per split."""
 
     capabilities = Capabilities(atomic="split", replaces=False)
     more: Mapping[str, Any] = {"partitioner": "source"}
@@ -89,7 +89,7 @@ class TestKafkaSink(
 
 
 class TestKafkaSinkByWindows(CommitContract, KeepContract, SinkAuditContract):
-    """A window in one transaction."""
+    """With a transaction per window."""
 
     capabilities = Capabilities(atomic="window", replaces=False)
     more: Mapping[str, Any] = {"atomic_window": True}

@@ -49,7 +49,7 @@ broker = pytest.mark.broker
 
 
 def report(place: str, numbers: range) -> Report:
-    """What the checker says of all windows."""
+    """Runs the checker on all windows."""
     sink = sink_at(place)
     receipts = [c.receipt for c in sink.receipts()]
     return check(
@@ -174,7 +174,7 @@ def test_what_somebody_else_wrote_is_told_of_its_window_or_passed_over() -> None
 
 
 def test_a_table_whose_binding_is_damaged_is_nobodys() -> None:
-    """It isn't taken for one that nobody has bound yet; one that was read before stays."""
+    """It isn't taken for a new one; an owner that was read before stays."""
     record, value = owner_record(OWNER)
     state = ControlState()
     state.take(record, b"{}", None)
@@ -189,7 +189,7 @@ PUBLISHED = PublishedSplit(window(0).key, 0, "", "t", 0, 0, 1, 1, "", "0" * 16, 
 
 
 def test_a_topic_with_records_and_no_owner_is_nobodys() -> None:
-    """An earlier windrow's control topic is refused: it isn't bound to who comes first."""
+    """An earlier windrow's control topic is refused, and not given to the first pipeline."""
     state = ControlState()
     state.take(*split_record(PUBLISHED), None)
     assert not state.is_new
@@ -198,7 +198,7 @@ def test_a_topic_with_records_and_no_owner_is_nobodys() -> None:
 
 
 def test_a_receipt_that_lacks_a_field_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So `--restore-receipts` writes it anew: one whose plan can be read is no exception."""
+    """`--restore-receipts` writes it anew, also if its plan can be read."""
     records, chunks = records_of("one", monkeypatch)
     text = b"".join(value for _, value in records).replace(b'"counts"', b'"kounts"')
     state = ControlState()
@@ -401,7 +401,7 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(
 def test_more_messages_than_the_clients_queue_takes(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reports make room for the next ones; none is missing."""
+    """Delivery reports make room in the queue; no message is missing."""
     monkeypatch.setattr(publish, "QUEUED_MESSAGES", 5)
     sink = sink_at(place)
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
@@ -439,7 +439,7 @@ def test_without_a_guarantee_the_receipt_is_written_regardless(kafka: str, tmp_p
 
 
 def test_the_face_of_a_promise() -> None:
-    """Who promises less may lose less than nothing only where it says so."""
+    """Only a table with a weaker guarantee may lose or repeat messages."""
     none, once = Capabilities(delivery="none"), Capabilities(delivery="at-least-once")
     assert [
         p.allows(lost=lost) for p in (Capabilities(), once, none) for lost in (True, False)

@@ -27,7 +27,7 @@ Refused = Callable[..., str]
 
 @pytest.fixture
 def refused(kafka: str, tmp_path: Path) -> Refused:
-    """What the first run of a table in a topic is told; no control topic is made then."""
+    """Runs a table for the first time and returns why it is refused; no topic is made."""
 
     def told(topic: str, **more: Any) -> str:
         sink = KafkaBoth(Reach(kafka), options_of(topic, str(tmp_path), **more), ROWS)
@@ -46,13 +46,13 @@ def refused(kafka: str, tmp_path: Path) -> Refused:
 def test_a_topic_of_which_more_copies_must_answer_than_there_are(
     kafka: str, refused: Refused
 ) -> None:
-    """Else the first transaction waits until it is given up."""
+    """Otherwise the first transaction would wait until its timeout."""
     topic = create_topic(kafka, config={"min.insync.replicas": "2"})
     assert f"{topic} has 1 replicas and min.insync.replicas 2" in refused(topic)
 
 
 def test_transactions_longer_than_the_cluster_has_them(kafka: str, refused: Refused) -> None:
-    """With the name of the setting on both sides."""
+    """The error names windrow's setting and Kafka's."""
     told = refused(create_topic(kafka), timeout=timedelta(hours=1))
     assert (
         "sink.transaction_timeout is longer than the cluster's transaction.max.timeout.ms,"
@@ -64,7 +64,7 @@ def test_transactions_longer_than_the_cluster_has_them(kafka: str, refused: Refu
 def test_a_control_topic_that_would_lose_receipts(
     kafka: str, refused: Refused, config: dict[str, str]
 ) -> None:
-    """One that somebody made, with Kafka's own settings, or whose receipts would expire."""
+    """A topic that somebody made with Kafka's defaults, or whose receipts would expire."""
     topic = create_topic(kafka)
     create_topic(kafka, name=f"{topic}.windrow", config=config)
     assert "must be compact, or receipts are lost" in refused(topic)
@@ -81,7 +81,7 @@ def test_brokers_that_let_late_messages_in(
     verifies: Mapping[str, str],
     why: str,
 ) -> None:
-    """Those that know no verification of transactions, and those whose is switched off."""
+    """Brokers without verification of transactions, or with it switched off."""
     said = {"transaction.max.timeout.ms": "900000", **verifies}
     monkeypatch.setattr(
         topics,

@@ -14,7 +14,7 @@ from windrow.ingest.sinks.kafka.sink import KafkaSink
 
 
 def sink(folder: Path, headers: dict[str, str]) -> KafkaSink:
-    """A table on a cluster that isn't asked."""
+    """Makes a table, which doesn't connect to its cluster."""
     options = Options(("out",), "out.windrow", str(folder), headers=headers)
     return KafkaSink(Reach("127.0.0.1:1"), options, ROWS)
 
@@ -29,5 +29,5 @@ def test_a_header_named_like_a_metadata_column_is_refused(tmp_path: Path, name: 
 
 
 def test_a_header_may_have_a_metadata_columns_value(tmp_path: Path) -> None:
-    """Only names count."""
+    """Only the names of headers must differ."""
     assert sink(tmp_path, {"read-from": DEFAULT["topic"]}).encoder.headers["read-from"]

@@ -35,7 +35,7 @@ KILLS = 6
 
 
 def report(place: str, numbers: range) -> Report:
-    """What the checker says of all windows."""
+    """Runs the checker on all windows."""
     sink = sink_at(place)
     receipts = [c.receipt for c in sink.receipts()]
     return check(
@@ -102,7 +102,7 @@ def test_a_zombie_changes_nothing(place: str, point: str) -> None:
 @pytest.mark.long
 @pytest.mark.sampled(1, of=4)
 def test_kills_at_random_delays(part: int, dice: random.Random, place: str) -> None:
-    """Runs that are killed at any moment, each followed by another: every message once."""
+    """After each run that is killed at any moment comes another: every message is there once."""
     for number in range(KILLS):
         process = started(place, number, "first")
         process.join(0.3 + dice.random() * 1.2)
@@ -155,12 +155,12 @@ def raced(place: str, sink: Any) -> Report:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("twin", ["LookBeforeFence", "RandomId"])
 def test_the_checker_catches_the_twin_in_a_race(place: str, twin: str) -> None:
-    """Both runs' messages are in the topic, and the checker says so."""
+    """The checker reports the messages of both runs."""
     assert len(raced(place, TWINS[twin](place)).duplicated) >= 18
 
 
 def test_the_checker_catches_a_publication_without_a_record(place: str) -> None:
-    """A run that was killed behind its publication, and its retry: messages are there twice."""
+    """A run is killed after its messages are visible; its retry publishes them again."""
     assert ended(started(place, 0, "first", "split.after:kill", "NoRecord")) == -signal.SIGKILL
     assert ended(started(place, 0, "retry", "", "NoRecord")) == DONE
     assert len(report(place, range(1)).duplicated) == 18

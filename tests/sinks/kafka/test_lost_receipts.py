@@ -45,14 +45,14 @@ def table(kafka: str, tmp_path: Path) -> Any:
 
 
 def deleted(kafka: str, topic: str) -> None:
-    """All records of a topic are gone, as after a while with another cleanup.policy."""
+    """Deletes all records of a topic, as another cleanup.policy does after a while."""
     configure(kafka, topic, "cleanup.policy", "delete")
     delete_records(kafka, topic, 0, high_watermark(kafka, topic))
     configure(kafka, topic, "cleanup.policy", "compact")
 
 
 def again(sink: Any) -> Any:
-    """The table, as another process opens it."""
+    """Opens the table as another process does."""
     return KafkaBoth(sink.reach, sink.options, sink.schema, sink.metadata)
 
 
@@ -106,7 +106,7 @@ def test_a_control_topic_that_is_gone_is_made_anew(kafka: str, tmp_path: Path, t
 def test_a_receipt_is_not_put_back_for_rows_that_are_gone(
     kafka: str, tmp_path: Path, table: Any
 ) -> None:
-    """Else a window would pass for whole whose messages were cut off with its receipt."""
+    """Otherwise a window whose messages are gone would look complete."""
     ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
     ledger.record(was.receipt, table.receipt_text(was.receipt))
     deleted(kafka, table.options.control)
@@ -124,7 +124,7 @@ def test_a_receipt_is_not_put_back_for_rows_that_are_gone(
 
 
 class OneLog:
-    """What is asked of a cluster about the control topic, answered by hand."""
+    """Answers the questions about a control topic without a cluster."""
 
     def __init__(self, seen: LogSeen) -> None:
         self.seen = seen

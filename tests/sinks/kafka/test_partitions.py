@@ -1,4 +1,4 @@
-"""Into which partition a message goes: by its key as in Java, and by a function of the user's."""
+"""The partition of a message: by its key as in Java, or by a user's function."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_function_sees_the_rows_of_each_topic(tmp_path: Path) -> None:
 
 
 def test_a_function_travels_to_a_worker_without_its_file(tmp_path: Path) -> None:
-    """As the file was when the job was sent: all tasks of a run go by one text."""
+    """It is pickled with the file's text, so that all tasks of a run use the same text."""
     asked = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 5}, "one")
     sent = pickle.dumps(asked)
     (tmp_path / "where.py").unlink()
@@ -126,7 +126,7 @@ def test_what_is_no_partition_refuses_the_window(
     ],
 )
 def test_a_function_that_is_not_there(tmp_path: Path, reference: str, says: str) -> None:
-    """It is told what is missing, and how a function is named."""
+    """The error says what is missing, and how a function is named."""
     function(tmp_path, BY_LENGTH)
     asked = PartitionFunction(FunctionReference(reference, tmp_path), {"out": 2}, "out")
     with pytest.raises(SpecError, match=says) as refused:
@@ -157,7 +157,7 @@ def murmur2(data: bytes) -> int:
 
 
 def test_the_oracle_has_javas_numbers() -> None:
-    """Those of `UtilsTest.testMurmur2` in Kafka's own tests."""
+    """The numbers of `UtilsTest.testMurmur2` in Kafka's own tests."""
     known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
     assert {key: murmur2(key) - (murmur2(key) >> 31 << 32) for key in known} == known
 
@@ -180,7 +180,7 @@ def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
 @pytest.mark.broker
 @pytest.mark.slow
 def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path, way: str) -> None:
-    """`key-hash`: each key's partition is Java's, and messages whose key is null lie in one."""
+    """With `key-hash` a key's partition is Java's; messages whose key is null go to one."""
     topic = create_topic(kafka, 7)
     keys = [b"foobar", b"", *(b"key-%d" % n * (n % 5) for n in range(40)), *([None] * 8)]
     sink = table(kafka, tmp_path, topic, partitioner="key-hash")
@@ -193,7 +193,7 @@ def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path, way: str) -> N
 @pytest.mark.broker
 @pytest.mark.slow
 def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path, way: str) -> None:
-    """To the topic's own partitions, as many as it has, whichever way they are sent."""
+    """The function gets the topic's number of partitions, with each way of sending."""
     topic = create_topic(kafka, 4)
     sink = table(
         kafka, tmp_path, topic, partitioner="function", function=function(tmp_path, BY_LENGTH)

@@ -1,4 +1,4 @@
-"""How a window's splits are cut into transactions."""
+"""Parts of a window: which splits share a transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def plan(*splits: tuple[int, int, int]) -> Any:
 
 
 def test_small_splits_share_a_transaction() -> None:
-    """As many as stay small together; all splits of one topic-partition lie in one."""
+    """Parts stay below a limit; all splits of a topic-partition are in one part."""
     assert chains(plan((0, 0, 10), (1, 0, 10), (1, 10, 20))) == [[(0, 1, 2)]]
     half = SMALL * 2 // 3
     assert chains(plan((0, 0, half), (1, 0, half), (2, 0, 5))) == [[(0,)], [(1, 2)]]
@@ -28,7 +28,7 @@ def test_large_ones_follow_each_other() -> None:
 
 
 def test_each_split_is_in_one_transaction() -> None:
-    """However many there are, none is left out and none is there twice."""
+    """No split is left out, and none is in two parts."""
     splits = [(p, at, at + 30_000) for p in range(7) for at in range(0, 30_000 * (p + 1), 30_000)]
     numbers = [n for chain in chains(plan(*splits)) for part in chain for n in part]
     assert sorted(numbers) == list(range(len(splits)))

@@ -128,12 +128,12 @@ ROWS = st.fixed_dictionaries(VALUES).map(
 
 @cache
 def every() -> Any:
-    """The class of messages of `Every`, as its schema says."""
+    """Compiles the class of messages of `Every` from its schema."""
     return protobuf_class(schema_text(SCHEMA, "any.Every"))
 
 
 def encoded(batch: pa.RecordBatch) -> list[bytes]:
-    """The message of each row."""
+    """Encodes the message of each row."""
     found: list[bytes] = records(
         [(batch[field.name], field.nullable) for field in batch.schema]
     ).to_pylist()
@@ -141,14 +141,14 @@ def encoded(batch: pa.RecordBatch) -> list[bytes]:
 
 
 def fill(message: Any, row: Mapping[str, Any], kind: Any) -> None:
-    """A row's values into an empty message, by Protobuf's own library."""
+    """Puts a row's values into an empty message, by Protobuf's own library."""
     for field in kind:
         if row[field.name] is not None:
             put(message, field.name, row[field.name], field.type)
 
 
 def put(message: Any, name: str, value: Any, kind: Any) -> None:
-    """A value into a field."""
+    """Puts a value into a field."""
     part = getattr(message, name)
     if pa.types.is_map(kind):
         for key, of in value:
@@ -170,7 +170,7 @@ def put(message: Any, name: str, value: Any, kind: Any) -> None:
 
 
 def fill_message(message: Any, value: Any, kind: Any) -> None:
-    """A struct, or an instant, into an empty message."""
+    """Puts a struct, or an instant, into an empty message."""
     if pa.types.is_struct(kind):
         fill(message, value, kind)
     else:
@@ -178,7 +178,7 @@ def fill_message(message: Any, value: Any, kind: Any) -> None:
 
 
 def stamp(message: Any, at: datetime) -> None:
-    """An instant into a Timestamp."""
+    """Puts an instant into a Timestamp."""
     message.seconds, message.nanos = (
         pa.scalar(at).cast(pa.int64()).as_py() // 1_000_000,
         at.microsecond * 1000,
@@ -326,13 +326,13 @@ NESTED = pa.list_(pa.list_(pa.int64()))
     ],
 )
 def test_what_protobuf_has_no_words_for(fields: list[pa.Field], says: str) -> None:
-    """Refused by its column, before anything is written."""
+    """The error names the column, before anything is written."""
     with pytest.raises(NoCounterpartError, match=says):
         schema_text(pa.schema(fields), "R")
 
 
 def test_a_package_that_would_hide_googles() -> None:
-    """The instants' type could not be found from within it."""
+    """Google's type of instants couldn't be found from within such a package."""
     with pytest.raises(NoCounterpartError, match="hides Google's own types"):
         schema_text(pa.schema([pa.field("id", pa.int64())]), "my.google.R")
 

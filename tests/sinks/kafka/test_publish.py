@@ -246,7 +246,7 @@ def test_a_staged_file_that_lost_bytes_publishes_nothing(
 
 
 def test_a_staged_file_whose_lengths_are_gone_is_refused(tmp_path: Path) -> None:
-    """Offsets that fall, as a page of zeros leaves them, never reach a pass that trusts them."""
+    """Descending offsets, as a page of zeros makes them, never reach compiled code."""
     offsets = pa.array([0, 4, 0, 6], pa.int32()).buffers()[1]
     column = pa.Array.from_buffers(pa.binary(), 3, [None, offsets, pa.py_buffer(b"abcdef")])
     with (
@@ -259,7 +259,7 @@ def test_a_staged_file_whose_lengths_are_gone_is_refused(tmp_path: Path) -> None
 
 
 def test_a_young_staged_file_is_nobodys_to_sweep(tmp_path: Path) -> None:
-    """Only files that were last written before the cutoff are an attempt's that is over."""
+    """Only files last written before the cutoff are removed."""
     (tmp_path / FOLDER).mkdir()
     for name, seconds in (("old", 1_000), ("young", 2_000)):
         (tmp_path / FOLDER / name).touch()
@@ -295,7 +295,7 @@ def test_a_split_that_fails_lets_no_other_begin(
 def test_a_receipt_in_several_chunks(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long it is, it comes back to the byte, and another process reads it too."""
+    """It is read back to the byte, by another process, too."""
     monkeypatch.setattr(control, "CHUNK_BYTES", 700)
     place = new_place(kafka, str(tmp_path / "staging"))
     sink = sink_at(place)

@@ -34,7 +34,7 @@ def serializer(
     register: bool = True,
     written: RegisteredFormat = "avro-confluent",
 ) -> RegistrySerializer:
-    """A value of one column."""
+    """A serializer of one column."""
     return RegistrySerializer(
         written, ("id",), "shop.Thing", Subjects(strategy, ("shop.Thing",)), register=register
     )
@@ -163,7 +163,7 @@ def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
 
 
 def test_nothing_is_encoded_without_an_id() -> None:
-    """A message without a schema's id would be one that nobody can read."""
+    """Nobody could read a message without the id of its schema."""
     with pytest.raises(BugError):
         serializer().encoded(BATCH)
     with pytest.raises(BugError):
@@ -174,7 +174,7 @@ def test_nothing_is_encoded_without_an_id() -> None:
     ("written", "name"), [("avro-confluent", "Avro"), ("protobuf-confluent", "Protobuf")]
 )
 def test_a_column_that_has_no_counterpart(written: RegisteredFormat, name: str) -> None:
-    """It is told with the part of the message that has it."""
+    """The error says whether the key or the value has it."""
     with pytest.raises(SpecError, match=f"value can't be written as {name}: id is uint64"):
         serializer(written=written).schema_of(pa.schema([pa.field("id", pa.uint64())]))
 

@@ -91,7 +91,7 @@ def test_every_type_comes_back(cut: int) -> None:
     )
 )
 def test_an_instant_is_the_calendars(moments: list[int | None]) -> None:
-    """Of all years that have one, as NumPy has it."""
+    """Instants of all years are written as NumPy writes them."""
     column = pa.array(moments, pa.timestamp("us"))
     wanted = [None if moment is None else str(np.datetime64(moment, "us")) for moment in moments]
     assert [json.loads(text)["t"] for text in objects({"t": column}).to_pylist()] == wanted
@@ -103,7 +103,7 @@ def test_an_instant_is_the_calendars(moments: list[int | None]) -> None:
 
 
 def test_what_is_not_a_number_is_a_text() -> None:
-    """JSON has no NaN: it is a text, and comes back."""
+    """NaN is written as a text, because JSON has none, and read back."""
     (text,) = objects({"f": pa.array([float("nan")])}).to_pylist()
     assert text == '{"f":"NaN"}'
     assert str(back(LOADS(text)["f"], pa.float64())) == "nan"

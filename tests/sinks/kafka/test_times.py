@@ -74,7 +74,7 @@ def test_a_time_that_no_message_can_have_is_refused(
 
 
 def test_any_later_time_is_the_message_s() -> None:
-    """To the millisecond; a row without one has the moment at which it is published."""
+    """Times are cut to milliseconds; a row without one gets the time of publishing."""
     made = MessageEncoder(PlainSerializer("string", ("v",)), time="at")
     assert made.encoded(rows(LATER), messages(SPLIT))["time"].to_pylist() == [
         1,

@@ -39,7 +39,7 @@ __all__ = ["recorder"]
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]
 
 TRIES = 4
-"""So often a run of the model begins again."""
+"""Number of times that a run of the model begins again."""
 
 
 @pytest.fixture
@@ -52,19 +52,19 @@ def place(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def opened(place: str, recorder: Recorder, who: str, kind: type[Any] = RecordedKafka) -> Any:
-    """A run's sink."""
+    """Opens a run's sink, recorded."""
     return at(place, kind).listened_to(recorder, who)
 
 
 def run(place: str, recorder: Recorder, who: str, crash: str = "") -> None:
-    """A run of window 0 in a process of its own."""
+    """Runs window 0 in a process of its own."""
     os.environ["WINDROW_CRASH"] = crash
     record_the_wire(pytest.MonkeyPatch())
     commits(opened(place, recorder, who))
 
 
 def sent_by(by: str, sink: Any, patch: pytest.MonkeyPatch) -> Any:
-    """A run's sink in this process, whose client can send whole batches, or can't."""
+    """Makes a run's sink in this process send whole batches, or use librdkafka."""
     if by == "librdkafka":
         patch.setattr(sinks, "reachable", lambda _: False)
     assert sink.target().whole_batches is (by == "whole batches")
@@ -86,7 +86,7 @@ def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Even
 
 
 def refused(recorder: Recorder) -> Sequence[Event]:
-    """What of the trace the model can't follow."""
+    """Returns the steps of the trace that the model can't follow."""
     return traces.refused(FencedIds(), patient("one window twice"), recorder.trace())
 
 
@@ -111,7 +111,7 @@ def test_one_run_is_followed(
 def test_splits_at_the_same_time_are_followed(
     place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look behind one's fence waits until the other is decided, if that has written already."""
+    """A look after a fence waits until the other transaction is decided, if it has written."""
     monkeypatch.setattr(commit, "PARALLEL", 2)
     assert isinstance(commits(opened(place, recorder, "A")), Done)
     follows(recorder)
@@ -252,7 +252,7 @@ def lose_answers(patch: pytest.MonkeyPatch, number: int, *, arrives: bool, again
 def test_batches_that_arent_taken_are_followed(
     place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the second split aren't: all that isn't published is begun again, by librdkafka."""
+    """Batches of the second split are refused: all that isn't published is sent by librdkafka."""
     sent, answers = WireTransaction.sent, count()
 
     def refusing(transaction: WireTransaction) -> list[BatchPlace]:
@@ -277,14 +277,14 @@ def test_batches_that_arent_taken_are_followed(
 
 
 def test_a_look_before_the_fence_is_not_followed(place: str, recorder: Recorder) -> None:
-    """Where the model fences, it looks."""
+    """The model fences first, and this twin looks first."""
     commits(opened(place, recorder, "A", recorded(LookBeforeFence)))
     first, *_ = refused(recorder)
     assert (first.who, first.name, first.at) == ("A", "control", None)
 
 
 def test_an_id_of_ones_own_is_not_followed(place: str, recorder: Recorder) -> None:
-    """The model fences the id that all attempts share."""
+    """The model fences an id that all attempts share."""
     commits(opened(place, recorder, "A", recorded(RandomId)))
     first, *_ = refused(recorder)
     assert first.name == "init"
@@ -299,7 +299,7 @@ def test_rows_without_their_record_are_not_followed(place: str, recorder: Record
 
 
 def test_a_receipt_before_its_rows_is_not_followed(place: str, recorder: Recorder) -> None:
-    """The model waits until readers see them."""
+    """The model waits until readers see the rows."""
     sink = opened(place, recorder, "A")
     sink.topics.wait_until_seen = lambda _: None
     commits(sink)

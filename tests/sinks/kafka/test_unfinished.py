@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
 def abort(sink: Any, *, force: bool = False) -> Any:
-    """`transactions abort` of window 0, without the time that is watched."""
+    """Runs `transactions abort` for window 0, without its waiting time."""
     return end_transactions(
         sink.transactions(), "orders", [plan(sink, 0)], force=force, sleep=lambda _: None
     )
@@ -99,7 +99,7 @@ def test_another_programs_transaction_is_told_and_left(kafka: str, place: str) -
 
 
 def test_without_transactions_there_are_none_to_tell(kafka: str, tmp_path: Path) -> None:
-    """A table that is written at least once says so."""
+    """A table that is written at least once refuses the command."""
     with pytest.raises(SpecError, match="without transactions"):
         sink_at(
             new_place(kafka, str(tmp_path / "staging"), delivery="at-least-once")

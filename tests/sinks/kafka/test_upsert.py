@@ -1,4 +1,4 @@
-"""A topic whose messages replace each other by their key: who folds it has the table."""
+"""A topic whose messages replace each other by key: its last messages are the table."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def world(
 
 
 def rows(stage: Stage) -> dict[int, Any]:
-    """What the Delta table holds, by the key."""
+    """The rows of the Delta table by key."""
     held = DeltaTable(str(stage.folder / "lake" / "table")).to_pyarrow_table().to_pylist()
     return {row["id"]: {name: row[name] for name in ("id", "size", "name")} for row in held}
 
@@ -159,7 +159,7 @@ def test_other_messages_than_were_published_are_found(
 
 
 def noting_another(write: Any) -> Any:
-    """A broken twin: what is noted of a batch is another number."""
+    """A broken twin, which records a wrong checksum of a batch."""
 
     def twin(form: Any, rows: pa.Table) -> None:
         write(form, rows)
@@ -208,7 +208,7 @@ def test_a_changelog_should_be_compacted(stage: Stage, kafka: str, policy: str, 
 
 
 def test_a_delete_has_a_key_and_no_value() -> None:
-    """Its key is written as that of any other message; a value is none, however it is written."""
+    """It has a key as any other message, and no value."""
     batch = pa.record_batch(
         {"id": [1, 2], "size": pa.array([5, None], pa.int64()), DELETED: [False, True]}
     )
@@ -246,7 +246,7 @@ def test_a_delete_has_a_key_and_no_value() -> None:
     ],
 )
 def test_mistakes_are_told_when_the_spec_is_read(stage: Stage, more: str, says: str) -> None:
-    """What would let messages of one key lie in two places, or out of their order, is refused."""
+    """Settings that could put a key's messages in two partitions, or out of order, are refused."""
     spec = Path(stage.spec)
     stage.write()
     spec.write_text(
