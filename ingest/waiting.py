@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SECONDS = 2.0
-"""How long a wait may be silent."""
+"""The time that a wait may be silent."""
 
 _LOG = logging.getLogger("windrow.waiting")
 

@@ -19,7 +19,7 @@ from windrow.ingest.formats.shared.buffers import as_text, last_values
 from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
-from windrow.ingest.ports.schemas import Foreseen, SchemaRegistry, Tell, UsesSchemas
+from windrow.ingest.ports.schemas import OnSchema, PreparedDecoder, SchemaRegistry, UsesSchemas
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, model_now
 from windrow.ingest.schema.messages import MESSAGES
@@ -121,7 +121,7 @@ class ComposedDecoder:
         return whole
 
     def open(self) -> Decode:
-        return self.open_telling(lambda _schema, _asked: None)
+        return self.open_reporting(lambda _schema, _asked: None)
 
     def asking(self, registry: SchemaRegistry) -> Decoder:
         key, value = (
@@ -130,15 +130,15 @@ class ComposedDecoder:
         )
         return self if value is None else replace(self, key=key, value=value)
 
-    def foreseen(self, topics: Sequence[str]) -> Foreseen:
+    def prepared(self, topics: Sequence[str]) -> PreparedDecoder:
         both: dict[str, object] = {"key": self.key, "value": self.value}
         parts = {
-            name: part.foreseen(topics)
+            name: part.prepared(topics)
             for name, part in both.items()
             if isinstance(part, UsesSchemas)
         }
         decoders: dict[str, Any] = {name: found.decoder for name, found in parts.items()}
-        return Foreseen(
+        return PreparedDecoder(
             replace(self, **decoders),
             [schema for found in parts.values() for schema in found.schemas],
         )
@@ -161,17 +161,19 @@ class ComposedDecoder:
             of_value,
         )
 
-    def open_telling(self, tell: Tell) -> Decode:
+    def open_reporting(self, on_schema: OnSchema) -> Decode:
         schema = self.columns.arrow_schema
         of_value = self.value.columns.arrow_schema.names
-        key = None if self.key is None else _KeyDecoder(_open_part(self.key, tell), self.fields)
+        key = (
+            None if self.key is None else _KeyDecoder(_open_part(self.key, on_schema), self.fields)
+        )
         return _BatchComposer(
-            schema, _open_part(self.value, tell), of_value, key, self.headers, self.primary_key
+            schema, _open_part(self.value, on_schema), of_value, key, self.headers, self.primary_key
         ).decode
 
 
-def _open_part(part: Decoder, tell: Tell) -> Decode:
-    return part.open_telling(tell) if isinstance(part, UsesSchemas) else part.open()
+def _open_part(part: Decoder, on_schema: OnSchema) -> Decode:
+    return part.open_reporting(on_schema) if isinstance(part, UsesSchemas) else part.open()
 
 
 def _schema_ids(part: Decoder, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
@@ -378,7 +380,7 @@ def _all_of(count: int) -> Decoded:
 def _merged_deletes(tombstones: Deletes | None, of_value: Deletes | None) -> Deletes | None:
     if tombstones is None or of_value is None:
         return of_value if tombstones is None else tombstones
-    return tombstones.with_those(of_value)
+    return tombstones.merged(of_value)
 
 
 def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:

@@ -64,10 +64,12 @@ def make_decoder(
     value = section.decoder(folder)
     if primary_key:
         # loads Arrow, which only decoding needs
-        from windrow.ingest.ports.decoder import TellsDeletes
+        from windrow.ingest.ports.decoder import DecodesDeletes
 
         mine = tuple(name for name in primary_key if name not in section.part.without)
-        value = value.with_deletes(mine, keeps=keeps) if isinstance(value, TellsDeletes) else value
+        value = (
+            value.with_deletes(mine, keeps=keeps) if isinstance(value, DecodesDeletes) else value
+        )
     if section.schema_ is None or (section.key is None and not section.headers):
         return value
     from windrow.ingest.formats.composed import ComposedDecoder  # loads Arrow, too

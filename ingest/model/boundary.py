@@ -11,7 +11,7 @@ import msgspec
 from windrow.ingest.model.label import Label, label_text, require_label
 
 How = Literal["settled", "end", "open", "clamped", "log_start", "position", "batch", "removed"]
-"""How the offset of a mark was determined.
+"""The way in which the offset of a mark was determined.
 
 - settled: by the settled rule (`ingest.source.enumerator.settled_rule`).
 - end: the last stable offset, because no message lies at or after the label.

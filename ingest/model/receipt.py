@@ -55,7 +55,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Merged(Changed, frozen=True):
-    """What the commits of all generations of a window did to a table with a primary key.
+    """The effect of a window's commits on a table with a primary key.
 
     Summed over all windows, rows added less rows removed are the rows of the table, and
     so are their checksums (of all columns but the bucket's).

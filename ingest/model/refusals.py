@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 KINDS_MAX = 10
-"""How many kinds are kept for a stage of one split; the rest counts as `OTHERS`."""
+"""The most kinds that are kept for a stage of one split; the rest counts as `OTHERS`."""
 
 KINDS_SHOWN = 5
-"""How many kinds an error's sentence names."""
+"""The most kinds that an error's sentence names."""
 
 OFFSETS_MAX = 3
-"""How many offsets of dead letters are kept for each stage."""
+"""The most offsets of dead letters that are kept for each stage."""
 
 OTHERS = "other reasons"
 

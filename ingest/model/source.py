@@ -23,7 +23,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 OnLoss = Literal["fail", "skip"]
 OnRemoved = Literal["fail", "drop"]
 Reset = Literal["fail", "earliest", "latest"]
-"""What to do without an answer: fail, or start at the log's start or its stable end."""
+"""The reaction to a missing answer: an error, the log's start, or its stable end."""
 
 # --------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ REASONS = pa.schema(
         pa.field("schema_id", pa.string()),
     ]
 )
-"""The columns that are staged beside the refused messages.
+"""The columns that are staged together with the refused messages.
 
 They are the stage that refused the message, a short reason to count by, a detail
 without payload, and the registry's id of the schema that the message named; null if its
@@ -67,7 +67,10 @@ class DeadLetters(Protocol):
         """
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
-        """Returns what stages dead letters: `REASONS` beside the messages."""
+        """Returns the factory of stagers for dead letters.
+
+        Their rows have the columns `REASONS`.
+        """
 
     def commit(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
         """Makes an attempt's dead letters durable. Idempotent.

@@ -57,7 +57,7 @@ class Deletes:
         """These deletes with other numbers for the messages."""
         return replace(self, index=numbers.take(self.index))
 
-    def with_those(self, other: Deletes) -> Deletes:
+    def merged(self, other: Deletes) -> Deletes:
         """The deletes of both, in the order of the messages.
 
         Of one message these deletes come before the other ones.
@@ -94,7 +94,7 @@ class Decoded:
     - It is fine and becomes no row: `filtered`.
 
     `rows` has the Arrow schema of the columns that the decoder or transform declares.
-    `deletes` is None if nobody asked for them (`TellsDeletes`), because the table has
+    `deletes` is None if nobody asked for them (`DecodesDeletes`), because the table has
     no primary key. `unavailable` lists for each row the columns that its message left
     unchanged, and that are null for this reason: the table keeps its values of these
     columns. It is None if no row has any, or nobody asked. `cut`: the messages
@@ -211,7 +211,7 @@ A batch has at most some 65,536 messages.
 
 
 @runtime_checkable
-class TellsDeletes(Protocol):
+class DecodesDeletes(Protocol):
     """A decoder whose messages can say themselves that a row is deleted: change events."""
 
     def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> Decoder:

@@ -33,13 +33,13 @@ class SchemaRegistry(Protocol):
         """The schema with an id; None if the registry doesn't have it."""
 
 
-Tell = Callable[[WriterSchema, bool], None]
-"""Takes a schema that messages are decoded by, and whether the registry was asked for it."""
+OnSchema = Callable[[WriterSchema, bool], None]
+"""Called with a schema that messages are decoded by, and whether the registry was asked."""
 
 
 @dataclass(frozen=True)
-class Foreseen:
-    """A decoder for some topics and the schemas that their messages may name.
+class PreparedDecoder:
+    """A decoder for some topics, and the schemas that their messages may name.
 
     Both are known before any message is read.
     """
@@ -55,8 +55,8 @@ class UsesSchemas(Protocol):
     def asking(self, registry: SchemaRegistry) -> Decoder:
         """This decoder with the registry that has its schemas."""
 
-    def foreseen(self, topics: Sequence[str]) -> Foreseen:
-        """What the registry says about the messages of some topics before any is read.
+    def prepared(self, topics: Sequence[str]) -> PreparedDecoder:
+        """This decoder, prepared for some topics by what the registry says about them.
 
         Raises:
             WindrowError: as the registry.
@@ -77,10 +77,10 @@ class UsesSchemas(Protocol):
                 is that of the key's schema, else that of the value's.
         """
 
-    def open_telling(self, tell: Tell) -> Decode:
+    def open_reporting(self, on_schema: OnSchema) -> Decode:
         """Returns a function that decodes, as `Decoder.open` does.
 
-        Each schema that is used is passed to `tell`, once. Unlike that of
+        Each schema that is used is passed to `on_schema`, once. Unlike that of
         `Decoder.open`, the function may raise: it asks the registry for schemas that it
         wasn't given.
 

@@ -24,7 +24,7 @@ Delivered = Literal["none", "at-least-once", "exactly-once"]
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What a kind of sink promises. A run refuses settings that need more.
+    """The promises of a kind of sink. A run refuses settings that need more.
 
     `atomic`: a window becomes visible as a whole, or split by split, or table by table;
     the receipt comes last. `replaces`: another generation can replace a committed
@@ -71,10 +71,10 @@ class Stager(Protocol):
 
 
 @runtime_checkable
-class Choosy(Protocol):
+class CheckingStager(Protocol):
     """A stager that can check if the table can hold some rows before it takes them."""
 
-    def ready(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
+    def check(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
         """Checks rows, and returns a function that takes them.
 
         It takes them as `add` would, and refuses none.
@@ -285,7 +285,7 @@ class Warns(Protocol):
     """A sink that can warn about a place that is writable, and still wrong for its table."""
 
     def warnings(self) -> list[str]:
-        """One sentence for each thing that will go wrong later, with what to do.
+        """One sentence for each problem that will appear later, with what to do.
 
         Raises:
             UnreachableError: the place can't be reached.

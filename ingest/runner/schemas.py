@@ -43,13 +43,13 @@ def with_writer_schemas(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipe
     if not isinstance(decoder, UsesSchemas):
         return pipeline
     kept = pipeline.ledger.schemas(pipeline.spec.id)
-    foreseen = decoder.foreseen(topics)
-    _keep(pipeline, foreseen.schemas)
-    by_id = {schema.id: schema for schema in (*foreseen.schemas, *kept)}
+    prepared = decoder.prepared(topics)
+    _keep(pipeline, prepared.schemas)
+    by_id = {schema.id: schema for schema in (*prepared.schemas, *kept)}
     for attempt in attempts:
         if attempt.found is not None:
             _refuse_others(by_id.values(), attempt.found.receipt.splits)
-    ready = foreseen.decoder.with_schemas(list(_small_enough(by_id.values())))
+    ready = prepared.decoder.with_schemas(list(_small_enough(by_id.values())))
     return replace(pipeline, decoder=lambda: ready)
 
 
@@ -65,7 +65,7 @@ def decoder_for(pipeline: Pipeline, topics: Sequence[str]) -> Decoder:
     decoder = pipeline.decoder()
     if not isinstance(decoder, UsesSchemas) or not topics:
         return decoder
-    return decoder.foreseen(topics).decoder.with_schemas(
+    return decoder.prepared(topics).decoder.with_schemas(
         list(_small_enough(pipeline.ledger.schemas(pipeline.spec.id)))
     )
 

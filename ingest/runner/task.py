@@ -73,7 +73,7 @@ class SplitTask:
         began = time.time()
         schemas = _Schemas()
         decode = (
-            self.decoder.open_telling(schemas.tell)
+            self.decoder.open_reporting(schemas.add)
             if isinstance(self.decoder, UsesSchemas)
             else self.decoder.open()
         )
@@ -188,7 +188,7 @@ class _Schemas:
     used: set[tuple[str, str]] = field(default_factory=set)
     asked: list[WriterSchema] = field(default_factory=list)
 
-    def tell(self, schema: WriterSchema, asked: bool) -> None:
+    def add(self, schema: WriterSchema, asked: bool) -> None:
         self.used.add((schema.id, schema.digest))
         if asked:
             self.asked.append(schema)

@@ -136,9 +136,9 @@ class FileStager(Generic[File]):
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
         if rows.num_rows or messages.num_rows:
-            self.ready(rows, messages)()
+            self.check(rows, messages)()
 
-    def ready(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
+    def check(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
         batch = self._layout.batch(rows, messages, self._split)
         in_file = self._in_file(batch, messages)
 

@@ -1,1 +1,1 @@
-"""Where windows lie in topics (`enumerator`), and how their splits are read (`reader`)."""
+"""Plans windows (`enumerator`), and reads their splits (`reader`)."""

@@ -87,7 +87,7 @@ class MemoryBroker:
         self._lock = threading.RLock()
 
     def at(self, isolation: Isolation) -> MemoryBroker:
-        """The same cluster at another isolation level, with the same logs."""
+        """This cluster at another isolation level, with the same logs."""
         view = copy.copy(self)  # topics, groups and the lock are shared
         view._isolation = isolation  # of this class  # noqa: SLF001
         return view

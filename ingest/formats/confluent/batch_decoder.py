@@ -27,7 +27,7 @@ from windrow.ingest.formats.confluent.records import (
 from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decoded
-from windrow.ingest.ports.schemas import Tell
+from windrow.ingest.ports.schemas import OnSchema
 from windrow.ingest.schema.columns import Columns
 
 KEPT_DECODERS = 32
@@ -89,19 +89,19 @@ class BatchDecoders:
 class FramedBatchDecoder:
     """Decodes batches of one split.
 
-    - `_schemas`: the schemas that are known, by id; `_told`: the ids of those that `tell`
+    - `_schemas`: the schemas that are known, by id; `_reported`: the ids of those that `on_schema`
       was called with.
     - `_unknown`: the ids that the registry doesn't know.
     """
 
     def __init__(
-        self, decoder: ConfluentDecoder, batch_decoders: BatchDecoders, tell: Tell
+        self, decoder: ConfluentDecoder, batch_decoders: BatchDecoders, on_schema: OnSchema
     ) -> None:
         self._decoder = decoder
         self._batch_decoders = batch_decoders
-        self._tell = tell
+        self._on_schema = on_schema
         self._schemas = {schema.id: schema for schema in decoder.known}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._unknown: set[str] = set()
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
@@ -230,11 +230,11 @@ class FramedBatchDecoder:
                 self._note_unknown(id_, messages.slice(int(places[0]), 1))
                 return None
             self._schemas[id_] = schema
-            self._told.add(id_)
-            self._tell(schema, True)
-        if id_ not in self._told:
-            self._told.add(id_)
-            self._tell(self._schemas[id_], False)
+            self._reported.add(id_)
+            self._on_schema(schema, True)
+        if id_ not in self._reported:
+            self._reported.add(id_)
+            self._on_schema(self._schemas[id_], False)
         return self._schemas[id_]
 
     def _note_unknown(self, id_: str, message: pa.RecordBatch) -> None:

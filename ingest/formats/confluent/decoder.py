@@ -20,7 +20,7 @@ from windrow.ingest.formats.confluent.records import (
 from windrow.ingest.formats.row_decoder import OnNull
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decode
-from windrow.ingest.ports.schemas import Foreseen, SchemaRegistry, Tell
+from windrow.ingest.ports.schemas import OnSchema, PreparedDecoder, SchemaRegistry
 from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
@@ -89,7 +89,7 @@ class ConfluentDecoder:
     - `on_null`: what a message without a value becomes.
     - `unknown_id`: "fail" refuses the window if the registry doesn't know an id, "dead"
       only the message.
-    - `records`: the names of the records that are rows; empty: the subjects tell.
+    - `records`: the names of the records that are rows; empty: the subjects say them.
     - `other_records`: what messages of other records become.
     - `written_with`: the columns that have something of the schema itself.
     - `registry`: the registry to ask for schemas; `known`: schemas that needn't be asked
@@ -142,21 +142,21 @@ class ConfluentDecoder:
         """Returns this decoder with the registry that has its schemas."""
         return replace(self, registry=registry)
 
-    def foreseen(self, topics: Sequence[str]) -> Foreseen:
+    def prepared(self, topics: Sequence[str]) -> PreparedDecoder:
         """Asks for the newest versions of the topics' subjects, and finds their record."""
         if self.payloads.kind is None:
-            return Foreseen(self, [])
+            return PreparedDecoder(self, [])
         subjects = dict.fromkeys(subject for topic in topics for subject in self.subjects.of(topic))
         versions = {subject: self.asked.of_subject(subject, MOST_VERSIONS) for subject in subjects}
         schemas = [schema for of_subject in versions.values() for schema in of_subject]
         if self.records:
-            return Foreseen(self, schemas)
+            return PreparedDecoder(self, schemas)
         setting = "decode.records" if self.subjects.part == "value" else "decode.key.records"
         records = {
             subject: [names for one in of_subject for names in self._records(one)]
             for subject, of_subject in versions.items()
         }
-        return Foreseen(replace(self, records=record_of_subjects(records, setting)), schemas)
+        return PreparedDecoder(replace(self, records=record_of_subjects(records, setting)), schemas)
 
     def _records(self, schema: WriterSchema) -> list[frozenset[str]]:
         """Returns the names of a schema's records.
@@ -178,9 +178,9 @@ class ConfluentDecoder:
 
     def open(self) -> Decode:
         """Opens the decoder. A thread keeps its batch decoders until the model's file changes."""
-        return self.open_telling(lambda _schema, _asked: None)
+        return self.open_reporting(lambda _schema, _asked: None)
 
-    def open_telling(self, tell: Tell) -> Decode:
+    def open_reporting(self, on_schema: OnSchema) -> Decode:
         # compiled code is loaded where it is used
         from windrow.ingest.formats.confluent.batch_decoder import (
             BatchDecoders,
@@ -196,7 +196,7 @@ class ConfluentDecoder:
             ),
         )
         self.payloads.check(batch_decoders.columns)
-        return FramedBatchDecoder(self, batch_decoders, tell).decode
+        return FramedBatchDecoder(self, batch_decoders, on_schema).decode
 
     @property
     def asked(self) -> SchemaRegistry:

@@ -105,9 +105,9 @@ class PostgresStager:
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
         if rows.num_rows or messages.num_rows:
-            self.ready(rows, messages)()
+            self.check(rows, messages)()
 
-    def ready(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
+    def check(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
         batch = self._made_by.layout.batch(rows, messages, self._split)
         whole = batch.append_column(
             self._made_by.window_column, pa.repeat(self._made_by.window, batch.num_rows)

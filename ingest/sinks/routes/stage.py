@@ -13,7 +13,7 @@ import pyarrow as pa
 from windrow.ingest.errors import UnfitRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staging
-from windrow.ingest.ports.sink import Choosy, Stager, StagerFactory
+from windrow.ingest.ports.sink import CheckingStager, Stager, StagerFactory
 from windrow.ingest.schema.checksum import text
 from windrow.ingest.sinks.routes.parts import TableRows
 from windrow.ingest.sinks.routes.router import Router, spread
@@ -61,10 +61,10 @@ class RoutedStager:
         messages: pa.RecordBatch,
     ) -> Callable[[], None]:
         """Check a table's rows; returns what stages them. `numbers`: their places in the batch."""
-        if not isinstance(stager, Choosy):
+        if not isinstance(stager, CheckingStager):
             return partial(stager.add, rows, messages)
         try:
-            return stager.ready(rows, messages)
+            return stager.check(rows, messages)
         except UnfitRowsError as unfit:
             unfit.rows = numbers[unfit.rows].tolist()
             raise

@@ -126,7 +126,7 @@ def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:
 def fair(
     available: Mapping[TopicPartition, int], limit: int | None, turn: int = 0
 ) -> dict[TopicPartition, int]:
-    """How many offsets a micro-batch takes of each topic-partition: max-min fair. Pure.
+    """The offsets that a micro-batch takes of each topic-partition: max-min fair. Pure.
 
     None gets more than an equal share while others want more. The remainder is given,
     one offset each, to topic-partitions that want more, beginning at a pointer that

@@ -91,11 +91,11 @@ def _other_cluster(
         )
     discovered = discover(broker, source.selection, None, source.on_removed)
     begun = [
-        f"{name} has id {info.topic_id} there: it begins at {_named(start)}."
+        f"{name} has id {info.topic_id} in the new cluster: it begins at {_named(start)}."
         for name, info in discovered.topics.items()
     ]
     gone = [
-        f"{t.topic} is not read there, and is left out."
+        f"{t.topic} is not read in the new cluster, and is left out."
         for t in newest.topics
         if t.topic not in discovered.topics
     ]

@@ -20,7 +20,7 @@ OnError = Callable[[KafkaError], None]
 """Called with errors of the connection, while the client is polled."""
 
 WAIT_SECONDS = 0.1
-"""How long a poll waits for a first message.
+"""The time that a poll waits for a first message.
 
 To wait for all wanted messages would be a stall at the end of the log.
 """

@@ -90,7 +90,7 @@ def test_what_is_told_of_schemas() -> None:
     """Each that was used, once; and whether it had to be asked for."""
     one, two = avro(*TEXTS[:2])
     told: list[tuple[WriterSchema, bool]] = []
-    decode = decoder(*TEXTS[:3], known=(one,)).open_telling(
+    decode = decoder(*TEXTS[:3], known=(one,)).open_reporting(
         lambda schema, asked: told.append((schema, asked))
     )
     for _ in range(2):
@@ -253,5 +253,5 @@ def test_which_subjects_are_asked_for(subjects: Subjects, wanted: list[str]) -> 
         records=("x.R",),
         registry=registry,
     )
-    named.foreseen(["a", "b"])
+    named.prepared(["a", "b"])
     assert registry.asked == wanted

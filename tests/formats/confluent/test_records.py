@@ -165,10 +165,10 @@ def test_the_record_of_the_topics_subject(schemas: tuple[Any, ...]) -> None:
         with pytest.raises(
             SpecError, match=r"Subject t-value .* has several records: OrderCreated, UserDeleted"
         ) as refused:
-            made.foreseen(["t"])
+            made.prepared(["t"])
         assert "decode.records: [NAME]" in refused.value.do
         return
-    expecting: Any = made.foreseen(["t"]).decoder
+    expecting: Any = made.prepared(["t"]).decoder
     stray = WriterSchema("9", "AVRO", json.dumps(CANCELLED))
     found = decoded(
         expecting.with_schemas([stray]), framed(2, varint(1) + text("a")), framed(9, OTHER)
@@ -187,7 +187,7 @@ def test_a_topic_without_a_subject() -> None:
                 AvroPayloads(),
                 subjects,
                 registry=FixedRegistry(),
-            ).foreseen(["t"])
+            ).prepared(["t"])
         assert f"{setting}: [NAME]" in refused.value.do
 
 
@@ -251,7 +251,7 @@ def test_protobuf_messages() -> None:
     assert dead(found) == [(1, "schema", "other_record"), (2, "schema", "other_record")]
     assert found.dead_detail[1].as_py().endswith("got shop.Created.Line")
     with pytest.raises(SpecError, match="has several records: Created, Deleted"):
-        ConfluentDecoder(made.model, ProtobufPayloads(), Subjects(), registry=registry).foreseen(
+        ConfluentDecoder(made.model, ProtobufPayloads(), Subjects(), registry=registry).prepared(
             ["t"]
         )
 

@@ -92,7 +92,7 @@ def test_another_cluster_must_be_told_where_to_begin(newest: Boundary) -> None:
         ("anew", 0, "position"),
         ("kept", 1, "position"),
     ]
-    assert "gone is not read there" in found.changes[-1]
+    assert "gone is not read in the new cluster" in found.changes[-1]
 
 
 def test_where_nothing_has_changed_there_is_nothing_to_rebase(
@@ -128,10 +128,11 @@ def test_another_clusters_topics_are_told(newest: Boundary) -> None:
     assert found.changes == (
         "The cluster is other now, and boundary batch-000000004 is of cluster memory.",
         *(
-            f'{name} has id {ids[name]} there: it begins at the position {{"type":"earliest"}}.'
+            f"{name} has id {ids[name]} in the new cluster: it begins at the position"
+            ' {"type":"earliest"}.'
             for name in ("anew", "kept")
         ),
-        "gone is not read there, and is left out.",
+        "gone is not read in the new cluster, and is left out.",
     )
 
 
