@@ -1,4 +1,4 @@
-"""The columns of a Delta table: which types it holds, and how they change. Pure."""
+"""The columns of a Delta table: their types, and how they change. Pure."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 
 
 def _storable(kind: pa.DataType, *, in_map: bool = False) -> bool:
-    """Timestamps without a zone need a feature of the protocol, which deltalake 1.6 forgets
-    when it makes a table that has them in a map.
+    """Returns whether a Delta table can hold the type.
+
+    Timestamps without a zone need a feature of the protocol, which deltalake 1.6 doesn't
+    set for a new table that has them in a map.
     """
     if pa.types.is_timestamp(kind):
         return kind.unit == "us" and (kind.tz == "UTC" or (kind.tz is None and not in_map))
@@ -58,12 +60,12 @@ _NESTED = (pa.types.is_struct, pa.types.is_map, pa.types.is_list)
 
 
 def evolution_of(table: Schema, wanted: pa.Schema, evolve: Evolve) -> Evolution:
-    """Works out how a table takes files with the wanted columns."""
+    """Change of the table's columns by which files with the wanted columns fit it."""
     return evolution(pa.schema(table), pa.schema(Schema.from_arrow(wanted)), evolve, _shape)
 
 
 def schema_after(table: Schema, become: Evolution) -> Schema:
-    """The table's columns after the change; those that stay keep their metadata."""
+    """The table's columns after the change; unchanged columns keep their metadata."""
     had = {field.name: field for field in table.fields}
     fields = []
     for column in become.columns:
@@ -79,12 +81,12 @@ def schema_after(table: Schema, become: Evolution) -> Schema:
 
 
 def has_local_times(schema: Schema) -> bool:
-    """Whether a column, at any depth, is a timestamp without a zone, which needs a feature."""
+    """Returns whether a column, at any depth, is a timestamp without a zone."""
     return '"timestamp_ntz"' in schema.to_json()
 
 
 def in_files(columns: pa.Schema, partition: str) -> pa.Schema:
-    """The columns of a table's files: all but the partition column, whose value the log has."""
+    """Columns of a table's files: all but the partition column, which is in the log alone."""
     return pa.schema([field for field in columns if field.name != partition])
 
 

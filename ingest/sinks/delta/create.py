@@ -1,8 +1,8 @@
-"""Makes a table once; later compares its columns with those of the rows to come.
+"""Creates a table once; later compares its columns with those of the rows to come.
 
-Columns that it lacks are brought by the first commit of rows that have them (`evolved`), on the
-snapshot that this commit looked at: a run that never comes to its commit leaves the table as it
-was, and of two that bring the same column the second one finds it there.
+The first commit of rows with a new column adds the column (`evolved`), on the snapshot that this
+commit has looked at. So a run that never commits leaves the table as it was, and of two runs that
+add the same column the second one finds it in the table.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from windrow.ingest.sinks.write_check import refuse_unwritable
 
 
 def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evolve) -> Evolution:
-    """Works out what becomes of the table's columns so that staged files fit it at the commit.
+    """Change of the table's columns by which staged files fit it at the commit.
 
-    It may be another table than when they were staged; one that has gained columns meanwhile takes
+    The table may have changed since they were staged. A table that has got more columns accepts
     files without them.
 
     Args:
-        uri: the table's place.
-        table: it, as it was looked at.
-        columns: the table's as the files need them; None if there are no files.
-        evolve: what may become of them.
+        uri: the table's path or URI.
+        table: the snapshot that was looked at.
+        columns: the table's columns as the files need them; None if there are no files.
+        evolve: the changes that are allowed.
 
     Raises:
         SchemaChangedError: a staged column can't be one of the table's.
     """
-    there = table.schema()
-    become = evolution_of(there, pa.schema(there) if columns is None else columns, evolve)
+    own = table.schema()
+    become = evolution_of(own, pa.schema(own) if columns is None else columns, evolve)
     refuse_unfit_files(uri, become.problems)
     return become
 
@@ -49,10 +49,10 @@ def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evol
 def column_changes(
     uri: str, table: DeltaTable, columns: pa.Schema, evolve: Evolve
 ) -> Sequence[str]:
-    """Gives the changes that the first rows of these columns would bring, in words.
+    """Changes of the columns that the first rows with these columns would make, in words.
 
     Raises:
-        SchemaChangedError: every difference that no commit may resolve, column by column.
+        SchemaChangedError: differences that no commit may resolve, all of them.
     """
 
     def by(setting: Evolve) -> Evolution:
@@ -81,8 +81,8 @@ def ensure(
     """Creates the table, or gives an existing one the feature that its columns need.
 
     Raises:
-        SpecError: a table of files lies there, or this user may not write there.
-        UnreachableError: it can't be made.
+        SpecError: a table of kind files is at this place, or this user may not write there.
+        UnreachableError: the table can't be created.
     """
     left = list(waits)
     while True:
@@ -111,7 +111,7 @@ def _missing(
     owner: TableOwner,
     shape: tables.Shape,
 ) -> Callable[[], None] | None:
-    """The next step; None if a commit may do the rest, or another pipeline owns the table."""
+    """The next change to make; None if there is none, or another pipeline owns the table."""
     if table is None:
         _refuse_files(place, uri)
         return lambda: _create(uri, columns, owner, shape)
@@ -126,10 +126,10 @@ def _missing(
 
 
 def _refuse_files(place: Place, uri: str) -> None:
-    """Refuses a place with a table of kind files, whose data a sweep would take.
+    """Refuses a place with a table of kind files, whose data a sweep would remove.
 
     Raises:
-        SpecError: there is one.
+        SpecError: such a table is there.
     """
     if any(place.walk(FILES_LOG)):
         what = f"at {uri} lies a table of another kind"
@@ -151,7 +151,7 @@ def _create(uri: str, columns: pa.Schema, owner: TableOwner, shape: tables.Shape
 
 
 def _allow_local_times(table: DeltaTable) -> None:
-    """Adds the feature that timestamps without a zone need; a commit of rows can't add it."""
+    """Adds the feature for timestamps without a zone, which a commit of rows can't add."""
     table.alter.add_feature(
         TableFeatures.TimestampWithoutTimezone,
         allow_protocol_versions_increase=True,

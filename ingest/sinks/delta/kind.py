@@ -70,7 +70,7 @@ class DeltaSection(SinkSection):
 
     @property
     def keeps(self) -> bool:
-        """Not where versions decide: a change between two of them may still come."""
+        """True unless versions decide, since a change between two versions may come later."""
         return self.primary_key is not None and self.version is None
 
     def place(self, folder: Path) -> str:
@@ -97,7 +97,7 @@ class _Delta:
 
 
 def dead_letters_beside(table: str) -> DeadLetters:
-    """Opens the dead letters of the table at a place, in a Delta table of their own."""
+    """Opens the dead letters of the table at a place; they have a Delta table of their own."""
     from windrow.ingest.sinks.dead_letters import DeadLetterTable
     from windrow.ingest.sinks.delta.store import DeltaStore
     from windrow.ingest.sinks.place import dead_place, normalized

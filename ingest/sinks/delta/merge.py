@@ -1,29 +1,30 @@
-"""Merges the changes of a window into a table with a primary key, on the state that was looked at.
+"""Merges the changes of a window into a table with a primary key, on the snapshot looked at.
 
-Each bucket by itself, and of a bucket only the files that hold a row which has to go:
+Each bucket is merged by itself, and of a bucket only the files that lose a row are rewritten:
 
     changes of the window          the last one of each key counts: by version, if there is one,
                                    then by topic, partition and offset
-    tombstones of later windows    a change of one of their keys is too late, and is dropped
+    tombstones of later windows    a change of one of their keys is too late and is dropped
     rows of the bucket             a change replaces the row of its key, unless a later window
                                    wrote the row
 
-Windows are ordered by time, never by when they are committed: topics are cut at offsets, so in one
-topic-partition that is the order of the log. A merge holds the window's changes of one bucket in
-memory, the keys of one of its files, a byte for each of its rows, and a row group.
+Windows are ordered by time, not by when they are committed. Their ranges begin and end at offsets,
+so in one topic-partition this is the order of the log. A merge holds in memory the window's changes
+of one bucket, the keys of one file, a byte for each row of the file, and a row group.
 
-A replacement takes back what its window wrote before. Where that was the newest change of a key,
-and the new attempt has none, the row before isn't in the table any more. So it is refused.
+A replacement removes what its window wrote before. Where that was the newest change of a key, and
+the new attempt has no change of it, the table no longer has the row before it. Such a replacement
+is refused.
 
-A change may leave columns as they were (`UNAVAILABLE`). It gets their values from the change before
-it in the window, or from the row that it replaces; else null. That is right only while windows are
-merged in their order, so these are refused: a change behind a later window's row that kept values
-(by its receipt), a replacement before such a window, and in a replacement or a dead-letter replay
-any change that leaves a column as it was, since the row before it is gone.
+A change may leave columns unchanged (`UNAVAILABLE`). It gets their values from the change before it
+in the window, or from the row that it replaces, else null. That is correct only while windows are
+merged in their order. So these are refused: a change that comes after a later window's row that
+kept values (by its receipt), a replacement of a window before such a one, and in a replacement or a
+dead-letter replay any change that leaves a column unchanged, since the row before it is gone.
 
-A dead-letter replay takes nothing back: its changes are more of the window's own, and lie between
-those that were committed. So they are compared with rows and tombstones of the window itself by
-place: the later message counts.
+A dead-letter replay removes nothing: it adds changes to the window, between those that were
+committed. So its changes are compared with the window's own rows and tombstones by their offsets;
+the later message counts.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ from windrow.ingest.sinks.staged_file import GrowingFile
 from windrow.ingest.sinks.staged_files import staged_path
 
 FEW = 8
-"""A commit leaves fewer files of a bucket than these as they are; else it compacts them."""
+"""A commit compacts a bucket from this number of files on; fewer ones stay as they are."""
 
 Renews = Literal["few", "buckets", "table"]
-"""Which files a commit rewrites: as few as it can; all of each bucket that it changes; all."""
+"""Files that a commit rewrites: as few as it can; all of each bucket that it changes; all."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -74,9 +75,8 @@ Mask = npt.NDArray[np.bool_]
 class Form(MergeColumns, frozen=True):
     """The columns by which a table is merged, and those of its files.
 
-    `in_file`: their columns, the window's among them; the table's own, of which what
-    was staged may lack some. `renews`: the files that are rewritten besides those that
-    lose a row.
+    `in_file`: columns of the files, with the window's column; staged files may lack some.
+    `renews`: the files that are rewritten besides those that lose a row.
     """
 
     in_file: pa.Schema
@@ -105,23 +105,23 @@ def merge(
     later: Sequence[Receipt],
     older: Receipt | None,
 ) -> tuple[Merged, list[Action]]:
-    """Merges staged files; gives the receipt's sums, and the actions of the commit.
+    """Merges staged files; returns the receipt's sums and the actions of the commit.
 
-    New files are written by then, and no commit names them.
+    The new files are written then, and no commit names them yet.
 
     Args:
-        place: where the table lies.
-        table: it, at the version that the commit is made on.
-        form: how its files are made.
-        receipt: of the window.
-        files: what was staged: changes.
+        place: the table's place.
+        table: the snapshot on which the commit is made.
+        form: the form of the table's files.
+        receipt: the window's receipt.
+        files: the staged files, with changes.
         later: the committed receipts of all windows after this one.
         older: the committed receipt of the generation before, if there is one.
 
     Raises:
-        RefusedError: a replacement has nothing to say of keys that are as its window
-            left them; what was kept may have been another value; or a file is damaged.
-        DamagedError: tombstones are.
+        RefusedError: a replacement lacks keys whose newest change was its window's; a
+            kept value may be wrong; or a file is damaged.
+        DamagedError: tombstones are damaged.
         UnreachableError: a file can't be read or written.
     """
     merging = Merging(place, table, form, receipt, files, later, older)
@@ -138,7 +138,7 @@ def merge(
 
 
 class Merging:
-    """One merge, bucket by bucket. Call `merge` with each that is touched, then `close`."""
+    """One merge: call `merge` for each touched bucket, then `close`."""
 
     def __init__(
         self,
@@ -160,38 +160,40 @@ class Merging:
         self._staged = files
         self._dead_replay = receipt.dead_replay is not None
         self.replaces = older is not None and not self._dead_replay
-        self._before = None if older is None else TombstonesOf(place, older)
+        self._older_tombstones = None if older is None else TombstonesOf(place, older)
         self._older = older
         self._tombstones = TombstonesWriter(place, receipt.attempt)
-        self._tally, self._unknown = Tally(), 0
-        self._untold = sum(kept_by(r) for r in later) if self.replaces else 0
+        self._tally, self._missing_keys = Tally(), 0
+        self._lost_values = sum(kept_by(r) for r in later) if self.replaces else 0
 
     @property
     def touched(self) -> set[int]:
         """The buckets that the window changes, or changed in the generation before."""
-        before = frozenset[int]() if self._before is None else self._before.buckets
+        before = (
+            frozenset[int]() if self._older_tombstones is None else self._older_tombstones.buckets
+        )
         return {bucket for file in self._staged for bucket in file.buckets} | before
 
     def merge(self, bucket: int, files: Sequence[DataFile]) -> None:
-        """Merges one bucket. `files`: the table's."""
+        """Merges one bucket; `files` are the table's files in it."""
         changes, keeps = self._changes(bucket)
-        beaten = self._too_late(changes, bucket)
-        gone = [self._judged(file, changes, beaten, keeps) for file in files]
-        changes = self._kept(changes, beaten, keeps)
+        beaten = self._find_too_late(changes, bucket)
+        gone = [self._decide(file, changes, beaten, keeps) for file in files]
+        changes = self._fill_kept(changes, beaten, keeps)
         if self.replaces:
-            self._unknown_tombstones(files, changes, bucket)
+            self._count_missing_tombstones(files, changes, bucket)
         if not self._form.key.marks and self._form.key.version is None:
             self._write_tombstones(bucket, changes, beaten)
-        self._rewrite(bucket, files, gone, self._new(changes, beaten))
+        self._rewrite(bucket, files, gone, self._new_rows(changes, beaten))
 
     def close(self) -> Merged:
-        """The sums of this commit and of the generations before.
+        """Sums of this commit and of the generations before.
 
         Raises:
-            RefusedError: keys would be left as nobody knows.
+            RefusedError: the right value of some keys is unknown.
         """
-        refuse_missing_keys(self._key, self._unknown)
-        refuse_lost_values(self._key, self._untold)
+        refuse_missing_keys(self._key, self._missing_keys)
+        refuse_lost_values(self._key, self._lost_values)
         return self._tally.after(self._older, self._tombstones.close())
 
     def _changes(self, bucket: int) -> tuple[pa.Table, _KeptColumns]:
@@ -204,7 +206,7 @@ class Merging:
         versions = [] if self._form.key.version is None else [self._form.key.version]
         order = [every[name] for name in (*versions, *self._form.place)]
         keys = [every[name] for name in self._form.key.columns]
-        # Of one message's changes the last counts: the sort keeps their order.
+        # Of several changes in one message the last one counts: the sort keeps their order.
         key = [f"{len(order) + i}" for i in range(len(keys))]
         ordered = (
             _frame([*order, *keys])
@@ -215,7 +217,7 @@ class Merging:
         changes = every.take(pa.array(last["row"].to_numpy()))
         names = pc.unique(pc.list_flatten(every[UNAVAILABLE.name])).to_pylist()
         if names and (self.replaces or self._dead_replay):
-            self._untold += int(
+            self._lost_values += int(
                 np.count_nonzero(
                     _mask(pc.greater(pc.list_value_length(every[UNAVAILABLE.name]), 0))
                 )
@@ -223,7 +225,7 @@ class Merging:
         keeps: _KeptColumns = {}
         for name in names:
             known = ordered.with_columns(
-                pl.Series("known", ~_left_as_it_was(every, name)).gather(ordered["row"])
+                pl.Series("known", ~_leaves_unchanged(every, name)).gather(ordered["row"])
             )
             known = known.with_columns(pl.when("known").then("row").alias("from")).with_columns(
                 pl.col("from").forward_fill().over(key)
@@ -233,11 +235,11 @@ class Merging:
             changes = changes.set_column(
                 changes.schema.get_field_index(name), every.schema.field(name), values
             )
-            keeps[name] = _Kept(source.is_null().to_numpy())
+            keeps[name] = _KeptValues(source.is_null().to_numpy())
         return changes, keeps
 
-    def _kept(self, changes: pa.Table, beaten: Mask, keeps: _KeptColumns) -> pa.Table:
-        """Fills in the values that changes keep from the rows that they replace."""
+    def _fill_kept(self, changes: pa.Table, beaten: Mask, keeps: _KeptColumns) -> pa.Table:
+        """Fills in the values that changes take from the rows that they replace."""
         for name, kept in keeps.items():
             kind = self._form.in_file.field(name).type
             values = pa.concat_arrays([_array(changes[name]).cast(kind), *kept.values])
@@ -264,28 +266,35 @@ class Merging:
         ):
             return opened.read_row_groups(groups, use_threads=False)
 
-    def _too_late(self, changes: pa.Table, bucket: int) -> Mask:
-        """Which changes come too late, because a later window deleted the key; or, of
-        a dead-letter replay, a later message of the window itself.
+    def _find_too_late(self, changes: pa.Table, bucket: int) -> Mask:
+        """Mask of the changes that are too late, because the key was deleted later.
+
+        It was deleted by a later window; or, for a dead-letter replay, by a later message
+        of the window itself.
         """
         beaten = np.zeros(changes.num_rows, np.bool_)
         for tombstones in self._later:
             keys = tombstones.keys(bucket)
             if keys is not None:
-                beaten[self._meeting(keys, changes)[1]] = True
+                beaten[self._joined(keys, changes)[1]] = True
         own = self.own_tombstones(bucket)
         if own is not None:
-            deleted, changed = self._meeting(own, changes)
+            deleted, changed = self._joined(own, changes)
             beaten[changed[~self.follows(changes, changed, own, deleted)]] = True
         return beaten
 
     def own_tombstones(self, bucket: int) -> pa.Table | None:
-        """The window's own tombstones, which a dead-letter replay is compared with."""
-        return self._before.keys(bucket) if self._dead_replay and self._before is not None else None
+        """The window's own tombstones, for a dead-letter replay; else None."""
+        return (
+            self._older_tombstones.keys(bucket)
+            if self._dead_replay and self._older_tombstones is not None
+            else None
+        )
 
     def _write_tombstones(self, bucket: int, changes: pa.Table, beaten: Mask) -> None:
-        """Writes the keys that the window deleted; in a dead-letter replay also those of its
-        tombstones that still count.
+        """Writes the keys that the window deleted.
+
+        In a dead-letter replay these include its earlier tombstones, where they still count.
         """
         columns = [*self._form.key.columns, *self._form.place]
         own = self.own_tombstones(bucket)
@@ -296,15 +305,15 @@ class Merging:
         found = [stays.filter(stays[DELETED]).select(columns)]
         if own is not None:
             known = np.zeros(own.num_rows, np.bool_)
-            known[self._meeting(own, stays)[0]] = True
+            known[self._joined(own, stays)[0]] = True
             found.append(own.filter(pa.array(~known)).select(columns))
         kinds = pa.schema([self._form.in_file.field(name) for name in columns])
         self._tombstones.add(bucket, pa.concat_tables([table.cast(kinds) for table in found]))
 
-    def _meeting(
+    def _joined(
         self, rows: pa.Table, changes: pa.Table
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Joins rows and changes by their keys; gives the positions of both."""
+        """Joins rows and changes by their keys; returns the positions of both."""
         left, right = (
             _frame(
                 [
@@ -318,29 +327,29 @@ class Merging:
         met = left.join(right, on=names, how="inner")
         return met["row"].to_numpy().astype(np.int64), met["change"].to_numpy().astype(np.int64)
 
-    def _judged(self, file: DataFile, changes: pa.Table, beaten: Mask, keeps: _KeptColumns) -> Mask:
-        """Which rows of a file go.
+    def _decide(self, file: DataFile, changes: pa.Table, beaten: Mask, keeps: _KeptColumns) -> Mask:
+        """Mask of the rows that a file loses.
 
-        Marks the changes that a row of it beats, and keeps the values that the others take
-        from it.
+        Marks the changes that lose against a row of it, and takes the values that the other
+        changes keep.
         """
         batch = self._columns(
             file,
             [*self._form.judged, *(self._form.place if self._dead_replay else []), *keeps],
         )
-        rows, changed = self._meeting(batch, changes)
-        own = self._own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
+        rows, changed = self._joined(batch, changes)
+        own = self._is_own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
         wins = self.wins(batch, changes, rows, changed)
         beaten[changed[~wins]] = True
         keeping = _mask(
             pc.is_in(batch.column(self._form.window).take(pa.array(rows[~wins])), self._keeping)
         )
-        self._untold += int(np.count_nonzero(keeping))
+        self._lost_values += int(np.count_nonzero(keeping))
         for name, kept in keeps.items():
             kept.take(batch[name], rows[wins], changed[wins])
         gone = np.zeros(batch.num_rows, np.bool_)
         gone[rows[wins]] = True
-        self._unknown += int(np.count_nonzero(own & ~gone))
+        self._missing_keys += int(np.count_nonzero(own & ~gone))
         return gone
 
     def wins(
@@ -350,12 +359,12 @@ class Merging:
         rows: npt.NDArray[np.int64],
         changed: npt.NDArray[np.int64],
     ) -> Mask:
-        """Whether each change replaces the row that it meets."""
+        """Mask of the changes that replace the row with their key."""
         after = _mask(
             pc.less_equal(batch.column(self._form.window).take(pa.array(rows)), self._key)
         )
         if self._dead_replay:
-            after &= ~self._own(batch)[rows] | self.follows(changes, changed, batch, rows)
+            after &= ~self._is_own(batch)[rows] | self.follows(changes, changed, batch, rows)
         version = self._form.key.version
         if version is None:
             return after
@@ -366,8 +375,8 @@ class Merging:
         same = _mask(pc.equal(new, old)) | (_mask(new.is_null()) & _mask(old.is_null()))
         return higher | (same & after)
 
-    def _own(self, batch: pa.Table) -> Mask:
-        """Which rows the window wrote."""
+    def _is_own(self, batch: pa.Table) -> Mask:
+        """Mask of the rows that the window wrote."""
         return _mask(pc.equal(batch.column(self._form.window), self._key))
 
     def follows(
@@ -377,7 +386,7 @@ class Merging:
         old: pa.Table,
         old_at: npt.NDArray[np.int64],
     ) -> Mask:
-        """Whether the message of each of some rows comes after that of another, in one window."""
+        """Mask of the new rows whose message comes after that of the old row, in one window."""
         follows, equal = np.zeros(len(new_at), np.bool_), np.ones(len(new_at), np.bool_)
         for name in self._form.place:
             mine, other = new[name].take(pa.array(new_at)), old[name].take(pa.array(old_at))
@@ -385,27 +394,28 @@ class Merging:
             equal &= _mask(pc.equal(mine, other.cast(mine.type)))
         return follows
 
-    def _unknown_tombstones(
+    def _count_missing_tombstones(
         self, files: Sequence[DataFile], changes: pa.Table, bucket: int
     ) -> None:
-        """Counts the keys that the generation before deleted, and that neither the new attempt
-        nor a later window changes.
+        """Counts keys that the generation before deleted and nothing changes now.
+
+        Neither the new attempt nor a later window changes them.
         """
-        keys = None if self._before is None else self._before.keys(bucket)
+        keys = None if self._older_tombstones is None else self._older_tombstones.keys(bucket)
         if keys is None:
             return
         known = np.zeros(keys.num_rows, np.bool_)
-        known[self._meeting(changes, keys)[1]] = True
+        known[self._joined(changes, keys)[1]] = True
         for tombstones in self._later:
             others = tombstones.keys(bucket)
             if others is not None:
-                known[self._meeting(others, keys)[1]] = True
+                known[self._joined(others, keys)[1]] = True
         for file in files:
-            known[self._meeting(self._columns(file, list(self._form.key.columns)), keys)[1]] = True
-        self._unknown += int(np.count_nonzero(~known))
+            known[self._joined(self._columns(file, list(self._form.key.columns)), keys)[1]] = True
+        self._missing_keys += int(np.count_nonzero(~known))
 
-    def _new(self, changes: pa.Table, beaten: Mask) -> pa.Table:
-        """The rows that the table gains."""
+    def _new_rows(self, changes: pa.Table, beaten: Mask) -> pa.Table:
+        """The rows that the table gets."""
         stays = ~beaten if self._form.key.marks else ~beaten & ~_mask(changes[DELETED])
         rows = changes.filter(pa.array(stays))
         return rows.append_column(
@@ -416,7 +426,7 @@ class Merging:
     def _rewrite(
         self, bucket: int, files: Sequence[DataFile], gone: Sequence[Mask], new: pa.Table
     ) -> None:
-        """Writes one file in the place of those that lose a row, with the new rows."""
+        """Writes one file that replaces those that lose a row, with the new rows."""
         left = [file for file, mask in zip(files, gone, strict=True) if not mask.any()]
         if len(left) == len(files) and not new.num_rows and self._form.renews != "table":
             return
@@ -469,11 +479,11 @@ class Merging:
 
 
 @dataclass
-class _Kept:
-    """The values that changes keep of a column.
+class _KeptValues:
+    """The values of a column that changes keep.
 
-    `unknown`: which changes left it as it was, and no change before them in the window has it.
-    `values`: those of the rows that they replace.
+    `unknown`: mask of the changes that left the column unchanged, with no change before them in
+    the window that has a value. `values`: values of the rows that they replace.
     """
 
     unknown: Mask
@@ -489,11 +499,11 @@ class _Kept:
         self.values.append(_array(column.take(pa.array(rows[unknown]))))
 
 
-_KeptColumns = dict[str, _Kept]
+_KeptColumns = dict[str, _KeptValues]
 
 
-def _left_as_it_was(changes: pa.Table, name: str) -> Mask:
-    """Which changes leave a column as it was."""
+def _leaves_unchanged(changes: pa.Table, name: str) -> Mask:
+    """Mask of the changes that leave a column unchanged."""
     names = _array(changes[UNAVAILABLE.name])
     mask = np.zeros(changes.num_rows, np.bool_)
     mask[
@@ -503,7 +513,7 @@ def _left_as_it_was(changes: pa.Table, name: str) -> Mask:
 
 
 def _frame(columns: Sequence[Any]) -> pl.DataFrame:
-    """Columns by their numbers."""
+    """A data frame of columns, which are named by their numbers."""
     return pl.DataFrame({f"{i}": pl.from_arrow(_array(column)) for i, column in enumerate(columns)})
 
 
@@ -512,7 +522,7 @@ def _array(column: Any) -> pa.Array:
 
 
 def _mask(found: Any) -> Mask:
-    """A mask as numpy's; null counts as false."""
+    """Converts a mask to numpy; null counts as false."""
     mask: Mask = _array(pc.fill_null(found, False)).to_numpy(zero_copy_only=False)
     return mask
 

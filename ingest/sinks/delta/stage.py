@@ -26,7 +26,7 @@ from windrow.ingest.sinks.staging import Layout
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A staged file as its committable describes it.
 
-    `buckets`: the bucket of each row group, in a table with a primary key.
+    `buckets` has the bucket of each row group, in a table with a primary key.
     """
 
     path: str
@@ -42,9 +42,9 @@ Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
 
 
 class DeltaWriter(ParquetRowWriter):
-    """Rows in Parquet, with what a commit says of the file.
+    """Writes rows as Parquet, and describes the file for a commit.
 
-    `cut`: splits rows further, so that each row group is of one bucket.
+    `cut` splits rows further, so that each row group has one bucket.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ def explained_files() -> Iterator[None]:
     """Translates the system's errors while a commit reads and writes files of the table.
 
     Raises:
-        UnreachableError: one can't be read or written.
+        UnreachableError: a file can't be read or written.
     """
     try:
         yield
@@ -94,10 +94,7 @@ def growing(
 
 
 class DeltaStagerFactory(msgspec.Struct, frozen=True):
-    """Makes stagers on executors, so it is picklable.
-
-    `uri`: the table under which the files go; `primary_key`: the table's, if it has one.
-    """
+    """Makes stagers on executors, so it is picklable; `uri` is the table's."""
 
     uri: str
     layout: Layout
@@ -117,7 +114,7 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
 
 
 def by_bucket(primary_key: PrimaryKey, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Splits rows by bucket; within one they keep their order."""
+    """Splits rows by bucket; the rows of a bucket keep their order."""
     whole = rows.combine_chunks().to_batches()
     if not whole:
         return

@@ -29,17 +29,17 @@ Bounds = tuple[Any, Any]
 
 
 def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collection[str]) -> str:
-    """Gives `numRecords`, and per top-level column the nulls and the bounds, as Delta's JSON.
+    """Number of records, and nulls and bounds of top-level columns, as Delta's JSON.
 
-    Bounds are given for all plain columns that hold a value, or for none: where some
-    are missing, deltalake 1.6.6 reads the others' file as `column >= null`, and
-    `to_pyarrow_dataset` then skips rows that a filter asks for (measured; without any
-    bounds it skips nothing). A struct, which has no bounds as a whole, counts as
-    missing; lists and maps don't (measured too).
+    There are bounds of all plain columns that have a value, or of none: where some are
+    missing, deltalake 1.6.6 takes them for `column >= null`, and `to_pyarrow_dataset`
+    then skips rows that a filter asks for (measured; without any bounds it skips
+    nothing). A struct has no bounds as a whole and counts as missing; lists and maps
+    don't (measured too).
 
-    `unbounded` names the columns that held a NaN: Parquet leaves NaN out of its bounds,
-    while readers sort it above all numbers, so that they would skip a file that holds
-    what they look for.
+    `unbounded` names the columns with a NaN: Parquet leaves NaN out of its bounds, while
+    readers sort it above all numbers, so they would skip a file with the rows that they
+    look for.
     """
     nulls: dict[str, int] = {}
     bounds: dict[str, Bounds | None] = {}
@@ -66,9 +66,7 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collecti
 
 
 def _bounds(kind: pa.DataType, groups: list[Any]) -> Bounds | None:
-    """A column's least and greatest value as Delta writes them; None if they aren't known,
-    since no bound is a right bound.
-    """
+    """A column's least and greatest value as Delta writes them; None if unknown."""
     filled = [g for g in groups if g is None or g.num_values > 0]
     if not all(g is not None and g.has_min_max for g in filled):
         return None  # Parquet keeps none for values of more than 4 KiB
@@ -85,7 +83,7 @@ def _low(kind: pa.DataType, value: Any) -> Any:
 
 
 def _high(kind: pa.DataType, value: Any) -> Any:
-    """A shortened text ends with a character that sorts behind anything that was cut off."""
+    """Upper bound as Delta writes it; a text is shortened to one that sorts behind it."""
     if not pa.types.is_string(kind):
         return _plain(kind, value)
     if len(value) <= _SHORT:

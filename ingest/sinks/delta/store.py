@@ -1,11 +1,11 @@
-"""A Delta table as a table store: each change on exactly the snapshot that was looked at.
+"""A Delta table as a table store: each change is made on exactly the snapshot looked at.
 
-The windows that a table holds are listed in pages (`ingest.sinks.pages`): files below
-`_windrow`, each named by its content. A commit writes its window's receipt and a page, and names
-the page in one application transaction, `windrow:pages`, which outlives checkpoints and the
-clean-up of the log; the page names the older ones. So rows, receipt, ranges and notes are visible
-together or not at all, and a look asks deltalake for one transaction, however many windows there
-are. Any two commits of windrow have that transaction, so any two conflict.
+The windows of a table are listed in pages (`ingest.sinks.pages`): files below `_windrow`, each
+named by its content. A commit writes its window's receipt and a page, and names the page in one
+application transaction, `windrow:pages`, which outlives checkpoints and the clean-up of the log.
+The page names the older pages. So rows, receipt, ranges and notes become visible together or not at
+all, and a look asks deltalake for one transaction, however many windows there are. All commits of
+windrow have that transaction, so any two at once conflict.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class DeltaStore:
     """A Delta table.
 
     Args:
-        uri: its path or URI; it belongs to one pipeline.
-        metadata: the columns that windrow adds, by name. Rows that are appended lie by
-            the window's.
-        primary_key: by which rows replace each other, and lie; None if they are
-            appended.
-        evolve: what may become of the columns of a table that is there.
+        uri: the table's path or URI; it belongs to one pipeline.
+        metadata: names of the metadata columns. A table without a primary key is
+            partitioned by the window's.
+        primary_key: the key of a table whose rows replace each other, which is partitioned
+            by its buckets; None if rows are appended.
+        evolve: the allowed changes of an existing table's columns.
     """
 
     waits: Sequence[float] = (0.2, 1.0, 3.0)
@@ -93,7 +93,7 @@ class DeltaStore:
 
     @cached_property
     def shape(self) -> tables.Shape:
-        """The layout of its rows."""
+        """The table's partition column, and the properties that describe its layout."""
         if self.primary_key is None:
             return tables.Shape(self.metadata["window"], {})
         return tables.Shape(BUCKET, {"windrow.primary-key": _key_property(self.primary_key)})
@@ -130,7 +130,7 @@ class DeltaStore:
 
     @contextmanager
     def reading(self) -> Iterator[DeltaState | None]:
-        """The state of the look before, as long as the log hasn't grown since."""
+        """The state of the last look, if the log hasn't grown since; else the newest one."""
         kept, self._kept = self._kept, None
         if kept is not None and self._end(kept[0].version) == kept[1]:
             self._kept = kept
@@ -154,7 +154,7 @@ class DeltaStore:
         return DeltaStagerFactory(self.place, layout, window.key, self.primary_key)
 
     def wide_files(self, receipt: Receipt) -> WideFiles:
-        """The rewritten files of a commit; those of a try that lost are used by the next one."""
+        """The rewritten files of a commit; the next try uses those of one that failed."""
         if self._wide is None or self._wide[0] is not receipt:
             self._wide = receipt, WideFiles(self.files, receipt, self.metadata)
         return self._wide[1]
@@ -164,10 +164,10 @@ class DeltaStore:
         return None if table is None else DeltaState(self, table)
 
     def _end(self, version: int) -> tuple[bytes | None, ...]:
-        """The log's entry of a version, the one behind it, and the name of its newest checkpoint.
+        """The log's entries of a version and the next one, and its newest checkpoint's name.
 
-        In each entry is an instant, so that of a table made anew is another one. Whoever cleans the
-        log up has written a checkpoint before.
+        Each entry has a timestamp, so a table that was created again has other entries. A clean-up
+        of the log writes a checkpoint first.
         """
         return tuple(
             map(
@@ -208,7 +208,10 @@ class DeltaState(PagedState):
         return tables.listed(self._table)
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        """None in a table with a primary key, whose files aren't by window."""
+        """Keys of windows with rows; none in a table with a primary key.
+
+        The files of such a table have rows of several windows.
+        """
         if self._store.primary_key is not None:
             return set()
         parts = set(map(str, self._files[tables.part_of(self._table)].unique().to_pylist()))
@@ -227,7 +230,10 @@ class DeltaState(PagedState):
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Whole files, compared with their statistics: those of a damaged file may hide rows."""
+        """Reads whole files and compares them with their statistics in the log.
+
+        Readers skip a file by its statistics, so wrong ones would hide rows.
+        """
         tables.refuse_unreadable_rows(self._store.place, self._table)
         files, column = self._files, self._store.metadata["window"]
         lies_by_window = self._store.primary_key is None
@@ -257,7 +263,7 @@ class DeltaState(PagedState):
         return self.size()[0]
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """Each window has a file of its own."""
+        """None: each window has a file of its own, which `lost_tombstones` checks."""
         return iter(())
 
     def lost_tombstones(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
@@ -292,9 +298,9 @@ class DeltaState(PagedState):
         return answer or Written(self.version + 1, receipt)
 
     def _appended(self, change: TableChange, key: str, become: Evolution) -> Writing:
-        """Adds staged files as they are, or rewritten as wide as the table.
+        """Adds staged files as they are, or rewritten with the table's wider columns.
 
-        Where the table becomes wider, all of its files are rewritten, too.
+        Where the table's columns become wider, all of its files are rewritten too.
         """
         table, files, parts = (
             self._table,
@@ -315,14 +321,14 @@ class DeltaState(PagedState):
             for file in tables.data_files(table):
                 if file.part not in parts:
                     actions += tables.add_actions(table, wide.of(file.path, columns), file.part)
-        # Some may be of an earlier try, and older than what a sweep has given up since.
+        # Files of an earlier try may be so old that a sweep has removed them since.
         refuse_gone(self._store.files, wide.files, self.note(SWEPT))
         return Writing(actions, schema, None if become.widens_table else parts)
 
     def _merged(
         self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution
     ) -> tuple[Receipt, Writing]:
-        """Merges changes into exactly this version."""
+        """Merges changes into exactly this version of the table."""
         from windrow.ingest.sinks.delta.merge import Form, Renews, merge  # polars
 
         store, own = self._store, receipt.window.key
@@ -348,7 +354,7 @@ class DeltaState(PagedState):
 
 
 def _renewing(actions: list[Action], become: Evolution, table: Schema) -> Writing:
-    """A merge's actions; where columns change, each bucket that loses a file loses all of them."""
+    """A merge's actions; where columns change, a bucket that loses a file loses all files."""
     if not become.changes:
         return Writing(actions)
     lose = {
@@ -362,7 +368,7 @@ def _renewing(actions: list[Action], become: Evolution, table: Schema) -> Writin
 
 
 def _key_property(key: PrimaryKey) -> str:
-    """The table's property of its key, which never changes: rows are laid out by it."""
+    """The key as a property of the table; it never changes, as the layout depends on it."""
     return json.dumps(
         {
             "columns": list(key.columns),

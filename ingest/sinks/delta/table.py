@@ -1,8 +1,9 @@
 """Delta tables by deltalake: load one, read its owner and files, commit on what was loaded.
 
-deltalake's own retry is off everywhere: it commits again on a snapshot that nobody looked at. Even
-`create(mode="error")` then lets two racing creators both succeed, the second one replacing the
-first one's properties (deltalake 1.6.6: 29 successes in 15 races; without its retry 15).
+deltalake's own retry is off everywhere: it would commit again on a snapshot that nobody has looked
+at. With it, two creators that race both succeed even with `create(mode="error")`, and the second
+one replaces the first one's properties (deltalake 1.6.6: 29 successes in 15 races; without its
+retry 15).
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from windrow.ingest.sinks.table_store import Conflict, Unanswered
 NEWEST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 CLEANED_EVERY = 1000
-"""So many commits lie between two clean-ups of the log, each of which lists all of its files."""
+"""Commits between two clean-ups of the log, each of which lists all of its files."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RETENTION = "delta.setTransactionRetentionDuration"
 
 
 def load(uri: str) -> DeltaTable | None:
-    """The table as it is now; None if it isn't there.
+    """Loads the table as it is now; None if it doesn't exist.
 
     Raises:
-        UnreachableError: nobody can say.
+        UnreachableError: the table can't be read.
     """
     try:
         with waiting_for_storage(uri):
@@ -56,8 +57,9 @@ def load(uri: str) -> DeltaTable | None:
 
 
 def reason(error: Exception) -> str:
-    """The error's first line and the causes below it, which deltalake draws as a tree;
-    without the trace that may follow.
+    """First line of an error and its causes, without a trace.
+
+    deltalake writes the causes as a tree.
     """
     first, *more = _COLOUR.sub("", str(error)).strip().splitlines() or [""]
     causes = [
@@ -67,7 +69,7 @@ def reason(error: Exception) -> str:
 
 
 def newest_page(uri: str, table: DeltaTable) -> str:
-    """The name of the newest page, by the log; "" before the first commit.
+    """Name of the newest page by the log; empty before the first commit.
 
     Raises:
         UnreachableError: a file of the log can't be read, or was cleaned up meanwhile.
@@ -83,7 +85,7 @@ def newest_page(uri: str, table: DeltaTable) -> str:
 
 @dataclass(frozen=True)
 class Shape:
-    """The layout of a table's rows: its partition column, and the properties that describe it."""
+    """The layout of a table: its partition column, and the properties that describe it."""
 
     column: str
     properties: Mapping[str, str]
@@ -93,9 +95,9 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
     """Reads the owner of a table; called before any use.
 
     Raises:
-        SchemaChangedError: if its rows lie in another way: a replacement would take
-            other rows with it.
-        SpecError: if the table was made by something else, or would forget its windows.
+        SchemaChangedError: the table has another layout, so a replacement would remove
+            other rows too.
+        SpecError: something else made the table, or its log forgets windrow's windows.
     """
     meta = table.metadata()
     kept: Mapping[str, str] = meta.configuration
@@ -133,11 +135,11 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
 # ---------------------------------------------------------------------------------------- its files
 
 _HARMLESS = frozenset({"timestampNtz"})
-"""Features of the protocol that say nothing of where rows lie in their files."""
+"""Features of the protocol that don't change which rows of its files a table has."""
 
 
 def _hiding(table: DeltaTable) -> str:
-    """The features because of which the files alone don't show which rows the table holds."""
+    """Features that hide rows of the table's files."""
     return ", ".join(sorted(set(table.protocol().reader_features or ()) - _HARMLESS))
 
 
@@ -145,7 +147,7 @@ def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
     """Refuses to rewrite files of a table with features that hide rows of them.
 
     Raises:
-        SchemaChangedError: it has some.
+        SchemaChangedError: the table has such a feature.
     """
     features = _hiding(table)
     if features:
@@ -164,7 +166,7 @@ def refuse_unreadable_rows(uri: str, table: DeltaTable) -> None:
     """Refuses to read files of a table with features that hide rows of them.
 
     Raises:
-        UnreachableError: it has some.
+        UnreachableError: the table has such a feature.
     """
     features = _hiding(table)
     if features:
@@ -182,7 +184,7 @@ def listed(table: DeltaTable) -> pa.Table:
 
 
 def needed(table: DeltaTable) -> frozenset[str]:
-    """The paths that this version names, and those that readers of older versions may need.
+    """Paths of this version's files, and of those that readers of older versions may need.
 
     Files that a commit has removed are left to Delta's own vacuum.
     """
@@ -193,7 +195,7 @@ def needed(table: DeltaTable) -> frozenset[str]:
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """A file of a table. `part`: the value of the partition column in it."""
+    """A file of a table; `part` is its value of the partition column."""
 
     path: str
     size: int
@@ -201,19 +203,19 @@ class DataFile(msgspec.Struct, frozen=True):
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:
-    """All files of a table."""
+    """All files of a table, by its log."""
     files = listed(table)
     about = files.select(["path", "size_bytes", part_of(table)]).to_pylist()
     return [DataFile(unquote(f["path"]), f["size_bytes"], str(f[part_of(table)])) for f in about]
 
 
 def part_of(table: DeltaTable) -> str:
-    """The column of `listed` that has the values of the partition column."""
+    """Name of the column of `listed` with the values of the partition column."""
     return f"partition.{table.metadata().partition_columns[0]}"
 
 
 def stats_of(files: pa.Table) -> dict[str, FileStats]:
-    """The statistics that the log has of files (as `listed`): rows, and bounds of integers."""
+    """The log's statistics of files (as `listed`): rows, and bounds of integers."""
     numbers = [
         f.name.removeprefix("min.")
         for f in files.schema
@@ -228,7 +230,7 @@ def stats_of(files: pa.Table) -> dict[str, FileStats]:
 
 
 def may_lose_files(table: DeltaTable) -> bool:
-    """Whether a commit may take files away: not from a table that says `delta.appendOnly`."""
+    """Returns whether a commit may remove files: the table isn't `delta.appendOnly`."""
     return str(table.metadata().configuration.get("delta.appendOnly")).lower() != "true"
 
 
@@ -239,7 +241,7 @@ Action = AddAction | RemoveAction
 
 
 def add_actions(table: DeltaTable, files: Iterable[StagedFile], part: str) -> list[Action]:
-    """The actions that add staged files under one value of the partition column."""
+    """Actions that add staged files with one value of the partition column."""
     values = {table.metadata().partition_columns[0]: part}
     return [
         AddAction(f.path, f.size, values, f.modified_ms, data_change=True, stats=f.stats)
@@ -251,8 +253,8 @@ def add_actions(table: DeltaTable, files: Iterable[StagedFile], part: str) -> li
 class Writing:
     """The change of a table's files by one commit.
 
-    `schema`: the columns that the table has from then on; None where they stay as they are.
-    `parts`: the values of the partition column whose files all go; None, if the whole table's do.
+    `schema`: the table's new columns; None if they don't change. `parts`: the values of the
+    partition column whose files are all removed; None if all of the table's are.
     """
 
     actions: list[Action]
@@ -261,10 +263,10 @@ class Writing:
 
 
 def refuse_append_only(uri: str, table: DeltaTable, writing: Writing) -> None:
-    """Refuses a commit that takes files away from a table that is append-only.
+    """Refuses a commit that removes files from an append-only table.
 
     Raises:
-        SchemaChangedError: it is append-only.
+        SchemaChangedError: the table is append-only, and the commit removes files.
     """
     if may_lose_files(table):
         return
@@ -285,17 +287,17 @@ def refuse_append_only(uri: str, table: DeltaTable, writing: Writing) -> None:
 
 
 def write(place: Place, table: DeltaTable, writing: Writing, page: str, note: str) -> None:
-    """Commits on exactly the snapshot at hand, or not at all.
+    """Commits on exactly this snapshot, or not at all.
 
-    deltalake lets a table have other columns in no kind of write but "overwrite".
+    deltalake changes a table's columns only in the mode "overwrite".
 
     Args:
-        place: where the table lies.
+        place: the table's place.
         table: the snapshot.
-        writing: what becomes of its files.
-        page: the name of the newest page; the entry's last line, by which one that was
-            cut is known.
-        note: for people who read the table's history.
+        writing: the change of its files.
+        page: name of the newest page. It is in the last line of the log's entry, so an
+            entry that was cut off doesn't have it.
+        note: text for people who read the table's history.
     """
     columns, by = writing.schema or table.schema(), table.metadata().partition_columns
     version = table.version() + 1
@@ -324,7 +326,7 @@ def write(place: Place, table: DeltaTable, writing: Writing, page: str, note: st
 
 
 def synced(place: Place, version: int) -> None:
-    """Syncs a version and its checkpoint to the disk: deltalake syncs nothing."""
+    """Syncs a version and its checkpoint to the disk, as deltalake doesn't."""
     if place.is_local:
         names = [entry_name(version), f"{LOG}/{version:020d}.checkpoint.parquet"]
         for name, there in place.seen(names).items():
@@ -333,12 +335,12 @@ def synced(place: Place, version: int) -> None:
 
 
 def failed(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered | None:
-    """Tries a change of the table; None if it surely arrived, else only a look can tell.
+    """Makes a change of the table; None if it has certainly arrived.
 
-    deltalake 1.6.6 raises CommitFailedError where another commit came first. But a lost answer to a
-    conditional put, tried again by the object store's client, looks the same though the commit is
-    ours; and DeltaError, OSError or a bare Exception may come before the commit or, from the
-    checkpoint behind it, after.
+    After any error the caller has to look at the table. deltalake 1.6.6 raises CommitFailedError
+    where another commit came first. It raises the same where the object store's client lost the
+    answer to a conditional put and repeated it, though the commit is ours. DeltaError, OSError or
+    a bare Exception may come before the commit, or after it from the checkpoint.
     """
     try:
         act()

@@ -1,11 +1,10 @@
-"""Tombstones: the keys that a window deleted, in a file that its receipt names by its content.
+"""Tombstones: the keys that a window deleted, in a file whose hash the receipt has.
 
-A deleted row leaves no trace in the table. So an older window that is committed after a
-newer one would bring back a key that the newer one deleted; it reads the tombstones of all
-later windows, of which there are none as long as windows come in their order. Tombstones
-repeat what the window's own messages say, whatever the table held: the last change of each
-of these keys deletes its row. Each has the place of its message,
-by which replayed messages of the same window come before or after it.
+A deleted row leaves no trace in the table. So an older window that is committed after a newer one
+would bring back a key that the newer one deleted. To prevent that, a merge reads the tombstones of
+all later windows; there are none while windows come in their order. A key has a tombstone if the
+window's last change of it is a deletion, whether or not the table had such a row. Each tombstone
+has its message's topic, partition and offset, to compare it with replayed messages of the window.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_files import new_path
 
 TOMBSTONES = "_windrow/tombstones"
-"""The folder of the files; receipts name them."""
+"""Folder of the files; receipts name them."""
 
 _BUCKETS = "windrow.buckets"
 _CHUNK = 1 << 20
@@ -33,7 +32,7 @@ _LOST = (
 
 
 class TombstonesWriter:
-    """Writes the tombstones of one attempt, bucket by bucket. Without any there is no file."""
+    """Writes the tombstones of one attempt, bucket by bucket; no file if there are none."""
 
     def __init__(self, place: Place, attempt: str) -> None:
         self._place = place
@@ -44,7 +43,7 @@ class TombstonesWriter:
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, bucket: int, keys: pa.Table) -> None:
-        """Adds all keys of a bucket, each with its place; each bucket at most once."""
+        """Adds all keys of a bucket, with their messages' offsets; once for each bucket."""
         if not keys.num_rows:
             return
         if self._writer is None:
@@ -57,7 +56,7 @@ class TombstonesWriter:
         self._keys += keys.num_rows
 
     def close(self) -> Tombstones | None:
-        """Ends and syncs the file; gives what the receipt is to name, or None without keys."""
+        """Closes and syncs the file; returns the receipt's entry, or None without keys."""
         if self._writer is None or self._out is None:
             return None
         self._writer.add_key_value_metadata({_BUCKETS: json.dumps(self._buckets)})
@@ -68,11 +67,13 @@ class TombstonesWriter:
 
 
 class TombstonesOf:
-    """The tombstones of a committed window, compared with its receipt when this is made.
+    """The tombstones of a committed window.
+
+    The constructor compares the file's hash with the receipt.
 
     Raises:
-        DamagedError: they are missing, or aren't those that the receipt names.
-        UnreachableError: they can't be read.
+        DamagedError: the file is missing, or isn't the one that the receipt names.
+        UnreachableError: the file can't be read.
     """
 
     def __init__(self, place: Place, receipt: Receipt) -> None:
@@ -95,11 +96,11 @@ class TombstonesOf:
 
     @property
     def buckets(self) -> frozenset[int]:
-        """The buckets that have any."""
+        """Buckets with tombstones."""
         return frozenset(self._buckets)
 
     def keys(self, bucket: int) -> pa.Table | None:
-        """The keys of a bucket, each with the place of its message; None if there are none."""
+        """Keys of a bucket, with their messages' offsets; None if there are none."""
         if bucket not in self._buckets:
             return None
         with (
@@ -110,7 +111,7 @@ class TombstonesOf:
 
 
 def tombstones_named(receipt: Receipt) -> Tombstones | None:
-    """The tombstones that a receipt names, if any."""
+    """The receipt's entry of tombstones; None if it has none."""
     return None if receipt.merged is None else receipt.merged.tombstones
 
 

@@ -1,10 +1,10 @@
-"""The newest entry of a Delta log, when a loss of power has cut it short.
+"""The newest entry of a Delta log, where a loss of power has cut it off.
 
 Delta makes an entry visible by one rename and doesn't sync it, so a loss of power may leave it
-empty, full of zeros or cut short. To take it away is safe. While it is there nobody can load the
-table; or, cut right at a line's end, windrow commits nothing on top of it. So nothing was built on
-it. Without it the table is as it was before that commit: its rows and the name of its receipt go
-together, and the window is one that isn't committed.
+empty, full of zeros or incomplete. It is safe to remove it. While it exists nobody can load the
+table; or, if it was cut off exactly at a line's end, windrow refuses to commit on top of it. So no
+commit depends on it. Without it the table is as before that commit, which has neither rows nor a
+receipt then, and the window isn't committed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ENTRY = re.compile(r"\d{20}\.json")
 
 
 def entry_name(version: int) -> str:
-    """The log's entry of a version."""
+    """Path of the log's entry of a version."""
     return f"{LOG}/{version:020d}.json"
 
 
 def torn_newest(uri: str, place: Place) -> UnreachableError | None:
-    """The error for a newest entry that isn't lines of JSON; None if it is, or nobody can tell."""
+    """Error of a newest entry that isn't lines of JSON; None if it is, or can't be read."""
     try:
         newest = max(filter(_ENTRY.fullmatch, place.names(LOG)), default=None)
         content = b"" if newest is None else place.get(f"{LOG}/{newest}")
@@ -45,13 +45,13 @@ def torn_newest(uri: str, place: Place) -> UnreachableError | None:
 
 
 def refuse_unfinished(uri: str, place: Place, version: int) -> None:
-    """Refuse to build on an entry of windrow's own that lacks its last lines.
+    """Refuses to commit on top of an entry of windrow that lacks its last lines.
 
-    Cut at a line's end it loads: with rows, and without the transactions behind them, by
-    which a later run would know that they are there.
+    An entry that was cut off at a line's end can be loaded: with its rows, but without the
+    application transaction behind them, by which a later run knows that they are there.
 
     Raises:
-        UnreachableError: the entry of this version is one.
+        UnreachableError: the entry of this version is such a one.
     """
     name = entry_name(version)
     try:
@@ -59,7 +59,7 @@ def refuse_unfinished(uri: str, place: Place, version: int) -> None:
         ours = any("windrow" in line.get("commitInfo", ()) for line in lines)
         ended = any(line.get("txn", {}).get("appId") == PAGES_APP for line in lines)
     except (WindrowError, OSError, msgspec.DecodeError, AttributeError, TypeError):
-        return  # nobody can tell
+        return  # the entry can't be judged
     if ours and not ended:
         raise _torn(f"{uri}/{name}", "commit")
 

@@ -1,8 +1,8 @@
 """Features of a table that windrow can't write: constraints, generated columns, column mapping.
 
-windrow makes its tables without any of them, so somebody has added them since. Files that were
-staged without them could be committed all the same, and nobody would notice: deltalake checks the
-rows of what it writes itself, not files that a commit names.
+windrow creates its tables without any of them, so something else has added them. Files that
+violate them could be committed unnoticed: deltalake checks the rows that it writes itself, not the
+files that a commit names.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _WRITTEN = frozenset(
         "variantType-preview",
     }
 )
-"""Features of the protocol that deltalake commits to.
+"""Features of the protocol with which deltalake can commit.
 
-Whether a table that has the feature has a constraint, too, its columns and properties say.
+A table with such a feature needn't have a constraint; its columns and properties tell.
 """
 
 _CONSTRAINT = "delta.constraints."
@@ -43,10 +43,10 @@ _OF_COLUMNS: Mapping[str, str] = {
 
 
 def refuse_unsupported(uri: str, table: DeltaTable) -> None:
-    """Refuse a table with features that windrow can't write.
+    """Refuses a table with features that windrow can't write.
 
     Raises:
-        SchemaChangedError: naming all of them.
+        SchemaChangedError: it has some; the error names all of them.
     """
     asked = [*_unsupported(table)]
     if asked:

@@ -1,10 +1,10 @@
 """Rewrites files of a table in wider columns, file by file, in the memory of one row group.
 
 Delta lets a file have narrower columns than its table only with a feature that
-deltalake neither reads nor writes. So a commit that makes a column wider puts such
-files in the place of all that are there, and no reader, of this version or an older
-one, meets a type that the table doesn't have. Files that a commit loses to another one
-stay valid for the next try: the ones that they were made of never change.
+deltalake neither reads nor writes. So a commit that makes a column wider replaces all
+files by rewritten ones, and no reader, of this version or an older one, meets a type
+that the table doesn't have. Where such a commit fails, the next try can use the same
+rewritten files: the originals never change.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from windrow.ingest.sinks.staged_files import staged_path
 
 
 class WideFiles:
-    """The files that one commit has rewritten so far, over all of its tries.
+    """The files that one commit has rewritten so far, in all of its tries.
 
     Args:
-        place: where the table lies.
-        receipt: the commit's.
+        place: the table's place.
+        receipt: the commit's receipt.
         metadata: names of the metadata columns.
     """
 
@@ -41,11 +41,11 @@ class WideFiles:
         return [file for file in self._written.values() if file is not None]
 
     def of(self, path: str, columns: pa.Schema) -> list[StagedFile]:
-        """Rewrites a file with exactly these columns; gives no file if it has no rows.
+        """Rewrites a file with exactly these columns; returns no file if it has no rows.
 
         Raises:
-            RefusedError: the other one is gone or damaged.
-            UnreachableError: it can't be read, or its successor written.
+            RefusedError: the original is missing or damaged.
+            UnreachableError: the original can't be read, or the new file written.
         """
         if columns != self._columns:
             self._columns = columns

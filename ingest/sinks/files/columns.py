@@ -1,4 +1,4 @@
-"""The column types that files of each format give back. Pure."""
+"""The column types that files of each format can give back. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _NESTED = (pa.types.is_list, pa.types.is_struct, pa.types.is_map)
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) -> None:
-    """Refuse columns that files of a format couldn't give back
-    (`sinks.columns.refuse_unstorable`).
+    """Refuses columns whose values files of a format couldn't give back.
+
+    Raises:
+        SpecError: naming every such column (`sinks.columns.refuse_unstorable`).
     """
     do: Mapping[Format, str] = {
         "csv": "Lists, structs and maps go with format: parquet or jsonl;",
@@ -43,14 +45,15 @@ def _storable(kind: pa.DataType, written: Format) -> bool:
             written != "csv"
             and bool(inner)
             and all(_storable(one, written) for one in inner)
-            and not _told_by_case(kind, written)
+            and not _differ_only_in_case(kind, written)
         )
     return is_scalar(kind)
 
 
-def _told_by_case(kind: pa.DataType, written: Format) -> bool:
-    """Whether fields of a struct have one name but for case: DuckDB, which writes and
-    reads JSON here, takes them for one.
+def _differ_only_in_case(kind: pa.DataType, written: Format) -> bool:
+    """Returns whether names of a struct's fields differ only in case.
+
+    DuckDB, which writes and reads JSON here, takes such fields for one.
     """
     names = [field.name.lower() for field in kind] if pa.types.is_struct(kind) else []
     return written == "jsonl" and len(set(names)) < len(names)

@@ -69,9 +69,7 @@ class FilesSection(SinkSection):
 
 
 class _Files:
-    """`sinks.kind.SinkKind`: a folder of files, with its dead letters in a Delta table
-    beside it (`<folder>_dead`).
-    """
+    """A folder of files, with its dead letters in a Delta table, `<folder>_dead`."""
 
     section = FilesSection
 

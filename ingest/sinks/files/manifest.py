@@ -1,17 +1,17 @@
-"""The log of a table of files: numbered manifests, one for each change, JSON both ways. Pure.
+"""The log of a table of files: a numbered manifest in JSON for each change. Pure.
 
-    _windrow/log/0000000000/00000000000000000000.json    whose table it is, its format and columns
+    _windrow/log/0000000000/00000000000000000000.json    the table's owner, format and columns
     _windrow/log/0000000000/00000000000000000001.json    a window: its files, offsets and receipt
 
-A manifest's number is its place in the one order of all that ever happened to the table, and the
-name that the number makes is taken only once. Who commits has read everything up to N - 1 and puts
-N. That is what makes any two changes meet: a manifest named by its window alone would keep a window
-from being committed twice, but not two windows from holding the same offsets.
+The numbers put all changes of the table in one order, and each number's file can be created only
+once. A commit has read everything up to N - 1 and creates N. So any two changes at once conflict.
+Manifests that are named by their windows alone would keep a window from being committed twice, but
+not two windows from having the same offsets.
 
-The first manifest of a folder has the whole table as it was then, beside its own change; in large
-tables that of every second folder, or fewer. So who opens a table reads the newest manifests alone,
-however old the table is; and as it is one file with the change, it can't be behind or ahead of the
-log.
+The first manifest of a folder also has the whole table as it was before the change; in large tables
+only that of every second folder, or fewer. So to open a table only the newest manifests are read,
+however old the table is. As the whole table is in one file with a change, it can't be behind or
+ahead of the log.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from windrow.ingest.sinks.receipt_files import NamedReceipt
 from windrow.ingest.sinks.table_store import SWEPT
 
 FORM = 3
-"""The version of the format."""
+"""Version of the format."""
 
 PER_FOLDER = 256
-"""Part of the form: readers work out a manifest's path by it."""
+"""Manifests in a folder; part of the format, as readers need it for a manifest's path."""
 
 WINDOWS_PER_MANIFEST = 16
-"""A table with so many times as many windows has the whole table in a manifest that much rarer."""
+"""Windows of the table for each manifest that lies between two with the whole table."""
 
 
 class BrokenLogError(ValueError):
-    """A manifest can't be used: its number, and why."""
+    """A manifest, by its number, can't be used."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(why)
@@ -47,13 +47,11 @@ class BrokenLogError(ValueError):
 
 
 class OtherFormError(ValueError):
-    """A manifest is of another format version; the text says whether older or later."""
+    """A manifest has another version of the format; the text says an older or a later one."""
 
 
 class RowFile(msgspec.Struct, frozen=True):
-    """A file of rows as its stager described it: its path below the table, its size in
-    bytes, its rows.
-    """
+    """A file of rows: its path below the table, its size in bytes, its number of rows."""
 
     path: str
     size: int
@@ -61,9 +59,9 @@ class RowFile(msgspec.Struct, frozen=True):
 
 
 class WindowFiles(msgspec.Struct, frozen=True):
-    """A window's newest generation: all of its files, the offsets that it covers, its receipt.
+    """A window's newest generation: its files, the offsets that it covers, its receipt.
 
-    `version`: the number of the manifest that brought it.
+    `version` is the number of its manifest.
     """
 
     key: str
@@ -76,9 +74,8 @@ class WindowFiles(msgspec.Struct, frozen=True):
 class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     """The table after some manifests.
 
-    `replaced`: files of older generations, with the instant in epoch milliseconds since which they
-    are no part of the table. `notes`: see `sinks.table_store.TableChange`. `columns`: an Arrow
-    schema, as Arrow serializes it.
+    `replaced`: files of older generations, with the time of their replacement in milliseconds since
+    1970. `notes`: see `sinks.table_store.TableChange`. `columns`: a serialized Arrow schema.
     """
 
     owner: TableOwner
@@ -99,13 +96,12 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One change.
+    """One change of the table.
 
-    `windrow`: its form. `after`: the fingerprint of the manifest before it, so that a log is one
-    log: a manifest that was put by somebody who had looked at another table is told. `table`: in
-    some that begin a folder, what the table was before this change. `columns`: all of the table's
-    from here on, where it has more than before. `replaced`: files that are no part of the table
-    from here on, with the instant.
+    `windrow`: the version of the format. `after`: the fingerprint of the manifest before it, which
+    shows a manifest that was written after another table at this place. `table`: the whole table
+    before this change, in some manifests that begin a folder. `columns`: all columns of the table,
+    where the change adds some. `replaced`: files that the change replaces, with the time.
     """
 
     windrow: int
@@ -120,8 +116,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 class Log(msgspec.Struct, frozen=True):
     """The table as of the manifest `number`, whose bytes are `newest`.
 
-    `whole`: the newest manifest that has the whole table. `keys`: the windows that the manifests
-    brought which were read last.
+    `whole`: number of the newest manifest with the whole table. `keys`: keys of the windows in the
+    manifests that were read last.
     """
 
     number: int
@@ -132,10 +128,10 @@ class Log(msgspec.Struct, frozen=True):
 
     @property
     def is_due(self) -> bool:
-        """Whether the next manifest has to have the whole table.
+        """True if the next manifest has to have the whole table.
 
-        At the beginning of a folder, and the rarer the larger the table is: so all manifests
-        together grow as the table does, and not as its square.
+        It has it at the beginning of a folder, and less often the larger the table is, so that the
+        size of all manifests grows with the table and not with its square.
         """
         next_one = self.number + 1
         far = next_one - self.whole >= len(self.table.windows) / WINDOWS_PER_MANIFEST
@@ -143,15 +139,15 @@ class Log(msgspec.Struct, frozen=True):
 
 
 def followed(log: Log | None, contents: Iterable[tuple[int, bytes]]) -> Log | None:
-    """A log with more manifests. The table is copied once, however many they are.
+    """Applies manifests to a log. The table is copied once, however many they are.
 
     Args:
-        log: what is known of it; None if nothing is, then the first manifest has the whole table.
-        contents: the numbers and bytes of the manifests that follow.
+        log: the log so far; None if nothing was read, then the first manifest has the whole table.
+        contents: numbers and bytes of the manifests that follow.
 
     Raises:
-        BrokenLogError: one is no manifest, or was written behind another one.
-        OtherFormError: one is of another form.
+        BrokenLogError: one is no manifest, or doesn't follow the one before it.
+        OtherFormError: one has another version of the format.
     """
     if log is None:
         number, newest, table, whole = -1, b"", None, -1
@@ -172,7 +168,7 @@ def followed(log: Log | None, contents: Iterable[tuple[int, bytes]]) -> Log | No
             _refuse_left_out(number, one.brought, windows)
             windows[one.brought.key] = one.brought
             keys.append(one.brought.key)
-        swept = one.notes.get(SWEPT, -1)  # what was replaced until then was old enough to go, too
+        swept = one.notes.get(SWEPT, -1)  # files that were replaced until then may be gone
         replaced = {path: at for path, at in replaced.items() if at > swept} | dict(one.replaced)
         notes |= one.notes
         table = msgspec.structs.replace(table, columns=one.columns or table.columns)
@@ -209,19 +205,19 @@ def _refuse_left_out(number: int, brought: WindowFiles, windows: Mapping[str, Wi
 
 
 def next_manifest(log: Log, change: Manifest) -> bytes:
-    """The bytes of the manifest that puts a change behind a log."""
+    """Encodes the manifest that follows a log with a change."""
     table = log.table if log.is_due else None
     whole = msgspec.structs.replace(change, after=fingerprint(log.newest), table=table)
     return msgspec.json.encode(whole) + b"\n"
 
 
 def first_manifest(table: Table) -> bytes:
-    """The bytes of the manifest that begins a table."""
+    """Encodes the manifest that begins a table."""
     return msgspec.json.encode(Manifest(FORM, "", table)) + b"\n"
 
 
 def has_table(content: bytes) -> bool:
-    """Whether a manifest has the whole table: a log can be read from it on."""
+    """Returns whether a manifest has the whole table, so that a log can be read from it on."""
     try:
         return bytes(msgspec.json.decode(content, type=_AnyTable).table) != b""
     except msgspec.DecodeError:
@@ -233,21 +229,21 @@ class _AnyTable(msgspec.Struct):
 
 
 class _AnyForm(msgspec.Struct):
-    """The one field that every manifest of any form has."""
+    """The field that a manifest has in any version of the format."""
 
     windrow: int
 
 
 def fingerprint(content: bytes) -> str:
-    """128 bits of a manifest's SHA-256."""
+    """The first 128 bits of a manifest's SHA-256."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 def folder_of(number: int) -> str:
-    """The folder in which a manifest lies."""
+    """Folder of a manifest."""
     return f"{FILES_LOG}/{number // PER_FOLDER:010d}"
 
 
 def path_of(number: int) -> str:
-    """The file of a manifest."""
+    """Path of a manifest."""
     return f"{folder_of(number)}/{number:020d}.json"

@@ -12,12 +12,12 @@ from windrow.ingest.sinks.files.store import FilesStore
 
 
 def list_files(place: str) -> list[str]:
-    """All files of the table at a place, as paths or URLs: exactly the committed rows.
+    """Paths or URLs of all files of the table at a place, with exactly the committed rows.
 
-    A file stays for the grace period of `windrow sweep` after another generation replaced it.
+    A file that another generation replaced is kept for the grace period of `windrow sweep`.
 
     Raises:
-        SpecError: no table of files is there.
+        SpecError: there is no table of files at this place.
         DamagedError, UnreachableError: the log can't be read.
     """
     store = FilesStore(place)
@@ -30,7 +30,7 @@ def list_files(place: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the files; return the exit code."""
+    """Prints the files; returns the exit code."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m windrow.ingest.sinks.files.reader PLACE\n")
         return 2

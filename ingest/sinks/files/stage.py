@@ -1,4 +1,4 @@
-"""Stages a split's rows in a file, on executors; and reads files back."""
+"""Writes a split's rows to a file, on executors; and reads files."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Compression = Literal["none", "snappy", "gzip", "zstd"]
 _ENDINGS = {"gzip": ".gz", "zstd": ".zst"}
 _READ = 8 << 20
 _GZIP_LEVEL = 4
-"""Arrow's own stream always takes 9: several times as long for files that are hardly smaller."""
+"""Level of gzip; Arrow's stream always has 9, far slower for files that are hardly smaller."""
 
 _CSV_BLOCK = 64 << 20
-"""The bytes of a CSV file that are in memory at once when it is read; no row may be longer."""
+"""Bytes of a CSV file that are read at once; no row may be longer."""
 
 
 class FileFormat(msgspec.Struct, frozen=True):
@@ -45,20 +45,16 @@ class FileFormat(msgspec.Struct, frozen=True):
     compression: Compression
 
     def path(self, window: str, attempt: str) -> str:
-        """A new path under the table, unique to this call.
+        """Makes a new path below the table, unique to this call.
 
-        A file that is compressed as a whole says so by its ending, as readers expect. Parquet is
-        compressed part by part.
+        A file that is compressed as a whole has the usual ending. Parquet compresses its pages.
         """
         ending = "" if self.format == "parquet" else _ENDINGS.get(self.compression, "")
         return staged_path(window, attempt, f"{self.format}{ending}")
 
 
 class FilesWriter:
-    """Rows with the window's column in one file; a subclass for each format.
-
-    `compression`: of the file as a whole, or of a Parquet file's parts.
-    """
+    """Writes rows with the window's column to a file; each format has a subclass."""
 
     def __init__(self, schema: pa.Schema, compression: Compression, window: str) -> None:
         self._schema, self._compression, self._window = schema, compression, window
@@ -87,7 +83,7 @@ class FilesWriter:
 
 class _Parquet(FilesWriter):
     def begin(self, out: pa.NativeFile) -> None:
-        # dictionaries of numbers only cost time
+        # dictionaries of numbers cost time and save nothing
         texts = [f.name for f in self._schema if pa.types.is_string(f.type)]
         self._writer = pq.ParquetWriter(
             out,
@@ -170,10 +166,10 @@ class TextStager(FileStager[RowFile]):
 
 
 class FilesStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable.
+    """Makes stagers on executors, so it is picklable.
 
-    `uri`: the place; `window`: the window's key; `texts`: whether dates and times of Parquet
-    files become text later.
+    `uri`: the table's folder; `window`: the window's key; `texts`: True if dates and times of
+    Parquet files become text later.
     """
 
     uri: str
@@ -183,7 +179,7 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
     texts: bool = False
 
     def __call__(self, split: Split) -> FileStager[RowFile]:
-        """A stager whose file name is unique to this call."""
+        """Makes a stager whose file name is unique to this call."""
         window = pa.field(self.layout.metadata["window"], pa.string(), nullable=False)
         form = _FORMS[self.written.format](
             self.layout.schema.append(window), self.written.compression, self.window
@@ -199,15 +195,15 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
 
 
 def rows_of(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one file in batches of bounded size.
+    """Reads the rows of one file, in batches of bounded size.
 
     Args:
-        place: the table's.
-        path: the file's.
+        place: the table's place.
+        path: the file's path below it.
         schema: the table's columns; an older file may have fewer.
 
     Raises (when read):
-        RefusedError: the file is gone or damaged.
+        RefusedError: the file is missing or damaged.
         UnreachableError: it can't be reached.
     """
     if path.endswith(".parquet"):
@@ -226,7 +222,7 @@ def rows_of(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBat
 
 @contextmanager
 def _texts_explained(path: str) -> Iterator[None]:
-    """Turn errors of parsers, which quote texts, into one without them."""
+    """Replaces errors of parsers, which quote values, by one without values."""
     try:
         yield
     except (duckdb.Error, pa.ArrowInvalid, UnicodeDecodeError) as error:

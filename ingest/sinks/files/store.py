@@ -1,7 +1,7 @@
-"""A folder of files as a table store: optimistic.
+"""A folder of files as a table store, with optimistic commits.
 
-Each change is a manifest under the next number (`manifest.py`), put under a name that is taken
-only once (`ingest.sinks.put_if_absent`): a hard link on a disk, a conditional put in S3.
+Each change is a manifest with the next number (`manifest.py`). Its file can be created only once
+(`ingest.sinks.put_if_absent`): by a hard link on a disk, by a conditional put in S3.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FilesStore:
         written: the format of its files.
 
     Raises:
-        SpecError: no such table can be there.
+        SpecError: no table of files can be at this place.
     """
 
     capabilities = Capabilities(atomic="window", replaces=True, mode="append")
@@ -124,11 +124,11 @@ class FilesStore:
             what = f"the table {self.place} was begun with {had} files, not {mine}"
             do = f"Set sink.format back to {had}, or begin a pipeline with another id and path."
             raise SpecError(what, "setup", do)
-        # A store that ignores the condition would take the newest manifest again.
+        # An object store that ignores the condition would accept the newest manifest again.
         self.puts.check(path_of(log.number), log.newest)
 
     def _begun(self, columns: pa.Schema, owner: TableOwner) -> Log:
-        """Put the first manifest, unless another process was first."""
+        """Creates the first manifest, unless another process was first."""
         if self.files.names("_delta_log") or self.files.names("metadata"):
             what = f"at {self.place} lies a table of another kind"
             do = "Set sink.path to a place where nothing is, or sink.kind to the table's."
@@ -160,7 +160,7 @@ class FilesStore:
     # -------------------------------------------------------------------------- reading the log
 
     def look(self) -> Log | None:
-        """Read the log on from the last look; None if the table isn't there.
+        """Reads the log from the last look on; None if the table doesn't exist.
 
         Raises:
             DamagedError: a manifest is missing or damaged.
@@ -173,7 +173,7 @@ class FilesStore:
         log, ranges = self._seen or (None, Ranges())
         self._seen = None  # kept only if all goes well
         try:
-            # The table may have been removed and made anew.
+            # The table may have been removed and created again.
             if log is None or self.manifest(log.number) != log.newest:
                 log, ranges = manifest.followed(None, self._newest_manifests()), Ranges()
                 if log is not None:
@@ -195,9 +195,9 @@ class FilesStore:
         return self._seen
 
     def _newest_manifests(self) -> Iterator[tuple[int, bytes]]:
-        """The manifests from the newest one with the whole table on.
+        """Reads the manifests from the newest one with the whole table on.
 
-        Found by the folders that exist: old ones may be gone, where counting up would end.
+        The folders are listed, because old ones may be gone, so that counting up from 0 would end.
         """
         folders = sorted(filter(_FOLDER.fullmatch, self.files.folders(FILES_LOG)), reverse=True)
         newest: int | None = None
@@ -222,14 +222,14 @@ class FilesStore:
         return content
 
     def manifest(self, number: int) -> bytes | None:
-        """A manifest's bytes; None if there is none of this number."""
+        """Reads a manifest; None if there is none with this number."""
         try:
             return self.files.get(path_of(number))
         except FileNotFoundError:
             return None
 
     def damaged(self, number: int, why: str) -> DamagedError:
-        """The error for a manifest that can't be used."""
+        """Makes the error of a manifest that can't be used."""
         path = path_of(number)
         what = f"manifest {number} of {self.place} ({path}) can't be used: {why}"
         do = "Restore that file from a backup. Until then no window is written to this table."
@@ -294,7 +294,7 @@ class FilesState:
             yield from rows_of(self._store.files, path, self._table.schema)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """Replaced files stay for the grace period: readers may have begun to read them."""
+        """Old files without replaced ones in the grace period, which readers may still read."""
         named = {file.path for file in self._table.files()}
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
         return {
@@ -329,7 +329,7 @@ class FilesState:
     def _manifest(self, change: TableChange) -> Manifest:
         become = None if change.columns is None else self._evolution(change.columns)
         columns = become.columns.serialize().to_pybytes() if become and become.changes else b""
-        # Dead letters of files lie in a Delta table.
+        # Dead letters of files are in a Delta table.
         assert change.receipt is not None or not change.staged
         brought = None if change.receipt is None else self._brought(change, change.receipt)
         return Manifest(

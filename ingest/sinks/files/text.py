@@ -1,6 +1,6 @@
 """Converts rows to lines of text and back by DuckDB, whole columns at a time.
 
-In JSON and in CSV alike:
+Values have these texts in JSON and in CSV:
 
     timestamp    2026-01-02T03:04:05.000006Z, without the Z where the column has no zone
     date         2026-01-02
@@ -35,13 +35,13 @@ _SQL = (
 
 
 class ValueTexts:
-    """Converts rows of one schema, with a database in memory that holds one batch."""
+    """Converts rows of one schema, in a database in memory that has one batch at a time."""
 
     def __init__(self, schema: pa.Schema, way: Way) -> None:
         self._schema = schema
         plain = self._plain = pa.schema([pa.field(f.name, _without_maps(f.type)) for f in schema])
-        texts = {f.name: _value(_quoted(f.name), f.type, way) for f in plain}
-        rows = {f.name: _parsed(_quoted(f.name), f.type) for f in plain}
+        texts = {f.name: _to_text(_quoted(f.name), f.type, way) for f in plain}
+        rows = {f.name: _from_text(_quoted(f.name), f.type) for f in plain}
         shape = _text(msgspec.json.encode({f.name: _shape(f.type) for f in plain}).decode())
         self._to = _select(
             {"line": f"to_json({_struct(texts)})::VARCHAR"} if way == "json" else texts, "rows"
@@ -56,17 +56,17 @@ class ValueTexts:
         self._database.execute("SET enable_progress_bar = false")
 
     def text(self, rows: pa.Table) -> pa.Table:
-        """Convert rows: to one column of lines for JSON, to plain columns for CSV."""
-        return self._ran(self._to, rows.cast(self._plain))
+        """Converts rows to text: for JSON to one column `line`, for CSV to plain columns."""
+        return self._run_query(self._to, rows.cast(self._plain))
 
     def rows(self, lines: pa.Table) -> pa.Table:
-        """Convert back: JSON from a column `line`, CSV from columns of text.
+        """Converts text back to rows: JSON from a column `line`, CSV from columns of text.
 
         Raises:
-            duckdb.Error, pyarrow.ArrowInvalid: a line isn't one that `text` wrote. The error may
-                quote it.
+            duckdb.Error, pyarrow.ArrowInvalid: `text` didn't write this line. The error may quote
+                it.
         """
-        found = self._ran(self._back, lines).combine_chunks()
+        found = self._run_query(self._back, lines).combine_chunks()
         columns = [
             (
                 _with_maps(found[f.name], f.type)
@@ -77,7 +77,7 @@ class ValueTexts:
         ]
         return pa.table(columns, schema=self._schema)
 
-    def _ran(self, query: str, rows: pa.Table) -> pa.Table:
+    def _run_query(self, query: str, rows: pa.Table) -> pa.Table:
         self._database.register("rows", rows)
         try:
             return self._database.sql(query).to_arrow_table()
@@ -86,7 +86,7 @@ class ValueTexts:
 
 
 def _without_maps(kind: pa.DataType) -> pa.DataType:
-    """A map as a list of pairs: unlike Arrow's, DuckDB's maps take no key twice."""
+    """The type with lists of pairs for maps: DuckDB's maps refuse a key that comes twice."""
     if pa.types.is_map(kind):
         pair = [
             pa.field("key", _without_maps(kind.key_type)),
@@ -106,7 +106,7 @@ def _without_maps(kind: pa.DataType) -> pa.DataType:
 
 
 def _with_maps(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """Lists of pairs as maps again, at any depth: Arrow doesn't cast lists to maps."""
+    """Converts lists of pairs back to maps, at any depth; Arrow's cast doesn't."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_map(kind):
@@ -130,8 +130,8 @@ def _with_maps(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array
     return array.cast(kind)
 
 
-def _value(at: str, kind: pa.DataType, way: Way, depth: int = 0) -> str:
-    """SQL that gives a value's text."""
+def _to_text(at: str, kind: pa.DataType, way: Way, depth: int = 0) -> str:
+    """SQL that converts a value to text."""
     if pa.types.is_timestamp(kind):
         return f"strftime(make_timestamp(epoch_us({at})), {_stamp(kind)})"
     if pa.types.is_binary(kind):
@@ -140,7 +140,9 @@ def _value(at: str, kind: pa.DataType, way: Way, depth: int = 0) -> str:
         return f"{at}::VARCHAR"
     if pa.types.is_floating(kind):
         return _float(at) if way == "json" else at
-    return _inside(at, kind, depth, lambda each, inner: _value(each, inner, way, depth + 1))
+    return _for_each_value(
+        at, kind, depth, lambda each, inner: _to_text(each, inner, way, depth + 1)
+    )
 
 
 def _float(at: str) -> str:
@@ -151,8 +153,8 @@ def _float(at: str) -> str:
     )
 
 
-def _parsed(at: str, kind: pa.DataType, depth: int = 0) -> str:
-    """SQL that gives a value back from its text."""
+def _from_text(at: str, kind: pa.DataType, depth: int = 0) -> str:
+    """SQL that converts a text back to its value."""
     if pa.types.is_timestamp(kind):
         return f"strptime({at}, {_stamp(kind)})"
     if pa.types.is_binary(kind):
@@ -161,18 +163,16 @@ def _parsed(at: str, kind: pa.DataType, depth: int = 0) -> str:
         return f"{at}::DECIMAL({kind.precision}, {kind.scale})"
     sql = next((sql for test, sql in _SQL if test(kind)), None)
     return (
-        _inside(at, kind, depth, lambda each, inner: _parsed(each, inner, depth + 1))
+        _for_each_value(at, kind, depth, lambda each, inner: _from_text(each, inner, depth + 1))
         if sql is None
         else f"{at}::{sql}"
     )
 
 
-def _inside(
+def _for_each_value(
     at: str, kind: pa.DataType, depth: int, inner: Callable[[str, pa.DataType], str]
 ) -> str:
-    """SQL that does something to each value in a list or a struct; what is neither
-    stays as it is.
-    """
+    """SQL that converts each value in a list or a struct; other values stay unchanged."""
     if pa.types.is_list(kind):
         return f"list_transform({at}, lambda e{depth}: {inner(f'e{depth}', kind.value_type)})"
     if pa.types.is_struct(kind):
@@ -185,7 +185,7 @@ def _inside(
 
 
 def _shape(kind: pa.DataType) -> Any:
-    """The structure of a type's JSON for DuckDB: lists and objects of texts, parsed later."""
+    """Structure of a type's JSON for DuckDB: lists and objects of texts, converted later."""
     if pa.types.is_list(kind):
         return [_shape(kind.value_type)]
     if pa.types.is_struct(kind):
@@ -202,7 +202,7 @@ def _struct(parts: Mapping[str, str]) -> str:
 
 
 def _select(columns: Mapping[str, str], source: str, *more: str) -> str:
-    """A query, in which all names are quoted, and which has no values."""
+    """Makes a query; all names in it are quoted, and it has no values."""
     parts = ", ".join([*(f"{sql} AS {_quoted(name)}" for name, sql in columns.items()), *more])
     return f"SELECT {parts} FROM {source}"  # noqa: S608
 

@@ -1,15 +1,15 @@
 """Iceberg tables, from the bottom up.
 
-columns        the types that an Iceberg table holds, field ids, how columns change (pure)
+columns        types of columns, field ids, and how the columns of a table change (pure)
 metrics        Iceberg's counts and bounds of one Parquet file (pure)
 files          PyIceberg's file access, synced on a local disk
 place          files of the table that Iceberg doesn't know: staged ones, receipts, pages
-stage          one split's Parquet files
-secrets        which properties of a catalog are secrets
+stage          the Parquet files of one split
+secrets        the properties of a catalog that are secrets
 catalog_table  a table by its catalog and its name in it
-storage        how tasks open a table's storage without being sent a secret
-catalogs       opening and asking the catalog
-prepare        creating a table, and comparing it with what is wanted
+storage        how tasks open a table's storage without a secret in what is sent to them
+catalogs       opening the catalog, and loading tables
+create         creating a table, and comparing its columns
 commit         one commit on exactly the state that was looked at, sent once
 contents       reading the table's rows
 store          the table store (`ingest.sinks.table_store`)

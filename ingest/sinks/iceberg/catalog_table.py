@@ -13,18 +13,16 @@ from windrow.ingest.settings.secrets import FORMS
 from windrow.ingest.sinks.iceberg.secrets import Property, is_secret
 
 DATABASE = "catalog.db"
-"""The catalog of a warehouse that has no other one: a SQLite file in its folder, by the
-name `default`.
-"""
+"""The SQLite file in a warehouse's folder that is its own catalog, named `default`."""
 
 _NAMES_THE_TABLE = frozenset({"name", "type", "uri", "warehouse"})
-"""Properties that `CatalogTable.place` is made of, which is kept for ever."""
+"""Properties in `CatalogTable.place`, which never changes."""
 
 
 class CatalogTable(msgspec.Struct, frozen=True):
     """A table's name in its catalog (`namespace.table`), and the properties of that catalog.
 
-    `warehouse`: the folder of a table with a catalog of its own; else empty.
+    `warehouse` is the folder of a table whose folder has a catalog of its own; else empty.
     """
 
     table: str
@@ -34,10 +32,10 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     @classmethod
     def in_folder(cls, warehouse: str, table: str) -> CatalogTable:
-        """In a folder with a catalog of its own.
+        """A table in a folder with a catalog of its own.
 
         Raises:
-            SpecError: no table can lie there.
+            SpecError: no table can be in this folder.
         """
         if any(mark in warehouse for mark in "%?#"):
             what = f"sink.warehouse is {warehouse}, with a %, ? or # in it"
@@ -55,11 +53,11 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     @classmethod
     def in_catalog(cls, table: str, properties: Mapping[str, Property]) -> CatalogTable:
-        """In a catalog that PyIceberg knows by these properties, or by its own configuration.
+        """A table in a catalog, by these properties or by PyIceberg's own configuration.
 
         Raises:
-            SpecError: a secret of the storage is written out; or a property that names the
-                table is a reference.
+            SpecError: a secret of the storage is written out; or a property in the table's
+                name is a reference.
         """
         own = {name: value for name, value in properties.items() if name != "name"}
         for name, value in sorted(properties.items()):
@@ -80,7 +78,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """The table's name in errors and in plans, which never changes and holds no secret."""
+        """The table's name in errors and in plans; it never changes and has no secret."""
         said = {name: value for name, value in self.properties if isinstance(value, str)}
         if self.warehouse:
             return f"{self.warehouse}:{self.table}"
@@ -94,7 +92,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
-        """The part of the name before the table's own."""
+        """The namespace, which is the name without its last part."""
         return self.table.rpartition(".")[0]
 
     def dead(self) -> CatalogTable:
@@ -102,7 +100,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, table=f"{self.table}_dead")
 
     def is_same(self, other: str) -> bool:
-        """Whether a place is this one, perhaps by a link to its folder."""
+        """Returns whether a place is this table's, also through a link to its folder."""
         if other == self.place:
             return True
         folder, _, table = other.rpartition(":")

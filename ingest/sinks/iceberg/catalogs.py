@@ -1,4 +1,4 @@
-"""Catalogs: how they are opened and asked, and what their errors mean."""
+"""Opens catalogs, loads tables, and makes errors without secrets from theirs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ _PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
 """Properties whose values may be in an error; any other one may be a secret."""
 
 _ODD_ANSWERS = (JSONDecodeError, AnswerError)
-"""Errors of a server, or of a proxy before it, that isn't well; by their classes they would be
-wrong settings.
+"""Errors of a server, or of a proxy before it, that has a failure.
+
+Their classes look like wrong settings.
 """
 
 _WRONG_SETTINGS = (
@@ -57,7 +58,7 @@ _WRONG_SETTINGS = (
 
 
 def catalog_is_missing(at: CatalogTable) -> bool:
-    """Whether there can be no table yet: then nothing is opened, which would make a catalog."""
+    """Returns whether the folder has no catalog yet; to open it would create one."""
     return bool(at.warehouse) and not Path(at.warehouse, DATABASE).exists()
 
 
@@ -65,15 +66,15 @@ def opened(at: CatalogTable) -> Catalog:
     """Opens the catalog, once a process: a connection doesn't survive a fork.
 
     Raises:
-        SpecError: its properties make no sense, a secret isn't where they say, or a
+        SpecError: its properties are wrong, a secret isn't where its reference says, or a
             package isn't installed.
-        UnreachableError: it doesn't answer.
+        UnreachableError: the catalog doesn't answer.
     """
     return _opened(at.catalog, tuple(revealed(at.properties).items()), os.getpid())
 
 
 def load(at: CatalogTable) -> Table | None:
-    """The table as it is now; None if it isn't there.
+    """Loads the table as it is now; None if it doesn't exist.
 
     Raises:
         SpecError, UnreachableError: as `opened`; or the table can't be read.
@@ -94,7 +95,7 @@ def load(at: CatalogTable) -> Table | None:
 
 
 def make_namespace(at: CatalogTable) -> None:
-    """Makes the table's namespace unless it exists; calls may race."""
+    """Creates the table's namespace unless it exists; calls may race."""
     if at.warehouse:
         Path(at.warehouse).mkdir(parents=True, exist_ok=True)
     catalog = opened(at)
@@ -104,13 +105,13 @@ def make_namespace(at: CatalogTable) -> None:
     except NamespaceAlreadyExistsError:
         return
     except Exception:
-        # a racing call may have been first, which databases tell in many ways
+        # another call may have been first, for which databases have many errors
         if not catalog.namespace_exists(at.namespace):
             raise
 
 
 def reason(at: CatalogTable, error: BaseException) -> str:
-    """The first line of an error without secrets: drivers quote addresses and parameters."""
+    """First line of an error without secrets: drivers quote addresses and parameters."""
     return _reason(error, revealed(at.properties))
 
 
@@ -150,7 +151,7 @@ def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -
             raise UnreachableError(
                 what, "setup", "Check that it answers, and the rights, then run again."
             )
-        # two that make the tables of one database at once: the second one finds them
+        # where two processes create the catalog's own tables at once, the second one finds them
         time.sleep(waits.pop(0))
 
 
@@ -162,10 +163,10 @@ def _kept(database: SqlCatalog) -> DatabaseCatalog:
 
 
 class DatabaseCatalog(SqlCatalog):
-    """A catalog in a database that opens a connection for each question, and closes it.
+    """A catalog in a database, with a new connection for each query.
 
-    So none is left to a fork, or to the end of the process. A metadata file never changes,
-    so the last one of each table is kept.
+    So no connection is open at a fork or at the end of the process. A metadata file never
+    changes, so the last one of each table is kept.
     """
 
     def __init__(self, name: str, **properties: str) -> None:

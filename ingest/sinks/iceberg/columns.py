@@ -1,6 +1,6 @@
-"""The columns of an Iceberg table: which types it holds, their field ids, and how they change.
+"""The columns of an Iceberg table: their types, their field ids, and how they change.
 
-Pure. Columns are compared as Arrow's types; field ids are added where a file or a table is
+Pure. Columns are compared as Arrow types; field ids are added where a file or a table is
 written.
 """
 
@@ -101,7 +101,7 @@ def as_held(columns: pa.Schema) -> pa.Schema:
 
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
-    """The schema of a new table, its field ids from 1 on."""
+    """Schema of a new table, with field ids from 1 on."""
     ids = count(1)
     tops = [next(ids) for _ in columns]
     return Schema(
@@ -143,10 +143,10 @@ def _type(kind: pa.DataType, new_id: Callable[[], int]) -> IcebergType:
 
 
 def arrow_columns(schema: Schema, *, ids: bool = False) -> pa.Schema:
-    """A table's columns as Arrow has them; with the field ids, a file's.
+    """A table's columns as an Arrow schema; with field ids, the columns of a file.
 
     Raises:
-        KeyError: a column has a type that windrow writes no column of.
+        KeyError: a column has a type that windrow doesn't write.
     """
     return pa.schema(
         [_arrow_field(f.name, f.field_id, f.field_type, f.required, ids=ids) for f in schema.fields]
@@ -188,9 +188,9 @@ def _arrow_type(kind: IcebergType, *, ids: bool) -> pa.DataType:
 
 
 def taken_away(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
-    """Columns that a table had before and lost, by name, with what became of them.
+    """Names of columns that a table had before and lost, with what became of them.
 
-    windrow itself takes none away.
+    windrow itself removes no column.
     """
     ids = {f.field_id: f.name for f in table.fields}
     gone = {
@@ -208,14 +208,14 @@ def taken_away(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
 def evolution_of(
     table: Schema, earlier: Iterable[Schema], wanted: pa.Schema, evolve: Evolve
 ) -> Evolution:
-    """Works out how a table takes files with the wanted columns.
+    """Change of the table's columns by which files with the wanted columns fit it.
 
     Args:
-        table: its columns.
-        earlier: all columns that it ever had; one that something else took away isn't
-            added again, which would hide that older rows have lost its values.
+        table: the table's columns.
+        earlier: all schemas that the table ever had. A column that something else removed
+            isn't added again, which would hide that older rows have lost its values.
         wanted: the columns of the rows, as `as_held` has them.
-        evolve: what may become of the table's.
+        evolve: the changes that are allowed.
     """
     names = {f.name.casefold(): f.name for f in table.fields}
     refused = {
@@ -234,9 +234,8 @@ def schema_after(table: Schema, last_id: int, become: Evolution) -> Schema:
     """The table's columns after the change.
 
     Args:
-        table: its columns; the same object where they stay.
-        last_id: the last field id that it has ever given away; the next ones go on from
-            there.
+        table: the table's columns; the same object is returned if they don't change.
+        last_id: the last field id that the table has ever used; new ones follow it.
         become: the change.
     """
     if not become.changes or become.problems:
@@ -253,7 +252,7 @@ def schema_after(table: Schema, last_id: int, become: Evolution) -> Schema:
 
 
 def _known(table: Schema) -> pa.Schema:
-    """A table's columns as Arrow's; one of another type gets a type that no schema has."""
+    """A table's columns as Arrow types; null stands for a type that windrow doesn't write."""
     return pa.schema(
         _arrow_field(f.name, f.field_id, f.field_type, f.required, ids=False)
         if _is_known(f)
@@ -273,7 +272,7 @@ def _is_known(field: NestedField) -> bool:
 
 
 def _widened(field: NestedField, become: Evolution) -> NestedField:
-    """Nested types never change, so their field ids stay."""
+    """The field with its wider type. Nested types never change, so their field ids stay."""
     after = become.columns.field(field.name)
     kind = field.field_type if pa.types.is_nested(after.type) else _type(after.type, lambda: 0)
     return field.model_copy(update={"field_type": kind, "required": not after.nullable})

@@ -1,12 +1,13 @@
 """One commit to an Iceberg table on exactly the state that was looked at, sent once.
 
-PyIceberg's own commit tries again on a state that nobody looked at, and removes the manifests of a
-commit that it takes for failed, which a lost answer may be. So what it prepares is sent once, by
-`Prepared.send`, and nothing is removed. The catalog takes it only if
+PyIceberg's own commit tries again on a state that nobody has looked at. It also removes the
+manifests of a commit that it believes has failed, though only the answer may be lost. So the commit
+that it prepares is sent once, by `Prepared.send`, and nothing is removed. The catalog accepts it
+only if
 
-    the branch main is where it was looked at    `AssertRefSnapshotId`: no other commit in between
-    columns and partitions are what they were    `AssertCurrentSchemaId`, `AssertDefaultSpecId`
-    it is the same table                         `AssertTableUUID`: it may have been made anew
+    the branch main is unchanged          `AssertRefSnapshotId`: no other commit in between
+    columns and partitions are unchanged  `AssertCurrentSchemaId`, `AssertDefaultSpecId`
+    it is the same table                  `AssertTableUUID`: the table may have been created again
 """
 
 from __future__ import annotations
@@ -32,25 +33,21 @@ from pyiceberg.typedef import Record
 from windrow.ingest.sinks.iceberg.stage import IcebergFile
 
 NEWEST_PAGE = "windrow.page"
-"""The name of a commit's page (`ingest.sinks.pages`) in its summary and in the table's
-properties.
-"""
+"""Key of a commit's page (`ingest.sinks.pages`) in its summary and the table's properties."""
 
 
 class Prepared(Transaction):
-    """A commit that is ready to be sent, once.
-
-    Its manifests are written; nothing is visible yet.
-    """
+    """A commit that is ready to be sent, once; its manifests are written but not visible."""
 
     snapshot: int
     _worked_out: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The table as it is to be.
+        """The table's metadata after the commit.
 
-        PyIceberg works it out, and copies all of it, at each of a dozen looks in one commit.
+        Kept here, because PyIceberg makes it anew, with a copy of all of it, a dozen times in
+        one commit.
         """
         if not self._updates:
             return self._table.metadata
@@ -65,7 +62,7 @@ class Prepared(Transaction):
         self._table._do_commit(updates=self._updates, requirements=asked)  # noqa: SLF001
 
     def become(self, schema: Schema | None) -> None:
-        """Gives the table these columns, if its columns are still those that were looked at."""
+        """Sets the table's columns, if they are still those that were looked at."""
         about = self._table.metadata
         asked: tuple[TableRequirement, ...] = (
             AssertCurrentSchemaId(current_schema_id=about.current_schema_id),  # type: ignore[call-arg]
@@ -89,10 +86,10 @@ class Prepared(Transaction):
         """Changes the table's files by one snapshot, which is made also without files.
 
         Args:
-            added: with new rows.
-            removed: whose rows go.
-            summary: what the snapshot says for people.
-            page: puts the page that says what the snapshot of this id brings; its name.
+            added: files with new rows.
+            removed: files whose rows are removed.
+            summary: the snapshot's entries for people.
+            page: writes the page of the snapshot with this id; returns the page's name.
         """
         update = self.update_snapshot()
         producer: Any = update.overwrite() if removed else update.merge_append()
@@ -108,7 +105,7 @@ class Prepared(Transaction):
 
 
 def data_file(table: Table, file: IcebergFile, part: str) -> DataFile:
-    """A staged file as a commit names it. `part`: the window that its rows are of."""
+    """A staged file as a commit names it; `part` is the key of its rows' window."""
     about = file.metrics
     return DataFile.from_args(
         file_path=f"{table.metadata.location.rstrip('/')}/{file.path}",

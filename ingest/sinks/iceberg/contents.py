@@ -1,4 +1,4 @@
-"""Reads an Iceberg table's files back, in batches of bounded size."""
+"""Reads the rows of an Iceberg table's files, in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _FIELD_ID = b"PARQUET:field_id"
 def rows_of(
     table: Table, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Reads some files, or some of their columns, under the table's names of the columns.
+    """Reads some files, or some of their columns, with the table's names of the columns.
 
-    A whole file is read by Parquet's own reader, which compares each page with its
-    checksum; a file of which rows were deleted, by PyIceberg's.
+    A whole file is read by Parquet's own reader, which verifies the checksum of each page;
+    a file with deleted rows by PyIceberg's.
 
     Raises (when read):
-        RefusedError: a file is gone or damaged.
+        RefusedError: a file is missing or damaged.
         UnreachableError: it can't be read.
     """
     for task in tasks:
@@ -56,7 +56,7 @@ def _what_is_left(
 def _of_file(
     table: Table, location: str, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Reads a file in its own types: columns that came later add nothing to a checksum."""
+    """Reads a file with its own columns: later ones aren't in the checksums of its rows."""
     folder, _, name = location.rpartition("/")
     place = IcebergPlace(folder, lambda: storage_properties(table))
     with explained(location), place.filesystem().open_input_file(name) as source:
@@ -90,7 +90,7 @@ def _of_file(
 
 
 def _stats(table: Table, file: DataFile) -> FileStats:
-    """The statistics that the manifests have of a file."""
+    """Statistics of a file, by the table's manifests."""
     lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
     bounds: dict[str, tuple[int | None, int | None]] = {}
     for field in table.schema().fields:
@@ -104,14 +104,14 @@ def _stats(table: Table, file: DataFile) -> FileStats:
 
 
 def _name(table: Table, field: pa.Field) -> str:
-    """The table's name of a file's column: other writers spell some names differently."""
+    """The table's name of a file's column, as other writers spell some names differently."""
     return next(
         (table.schema().find_column_name(number) for name, number in _ids([field])), None
     ) or str(field.name)
 
 
 def _ids(fields: Iterable[pa.Field], within: str = "") -> Iterator[tuple[str, int]]:
-    """Columns of a file, and the fields in them, that have a field id: name and id."""
+    """Names and ids of the columns and nested fields of a file that have a field id."""
     for field in fields:
         number = (field.metadata or {}).get(_FIELD_ID)
         if number is not None:

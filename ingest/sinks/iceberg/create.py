@@ -1,7 +1,7 @@
-"""Makes a table once, with its owner; later compares it with what is wanted.
+"""Creates a table once, with its owner; later compares its columns with those of the rows to come.
 
-Columns that it lacks are brought by the first commit of rows that have them (`evolved`), in the
-same transaction: a run that never comes to its commit leaves the table as it was.
+The first commit of rows with a new column adds the column (`evolved`), in the same transaction. So
+a run that never commits leaves the table as it was.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _PARTITION_FIELD = 1000
 
 
 def refuse_strange(where: str, table: Table, column: str) -> None:
-    """Refuses a table that isn't windrow's, or isn't partitioned by window; before any use.
+    """Refuses a table that windrow didn't make, or that isn't partitioned by window.
 
     Raises:
-        SpecError: it was made by something else.
-        SchemaChangedError: its partitions differ: a replacement would take other windows'
-            rows with it.
+        SpecError: something else made the table.
+        SchemaChangedError: it has other partitions, so a replacement would remove other
+            windows' rows too.
     """
     owner_in(table.metadata.properties, where)
     names = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
@@ -66,7 +66,7 @@ def refuse_strange(where: str, table: Table, column: str) -> None:
 
 
 def evolution_for(table: Table, columns: pa.Schema, evolve: Evolve) -> Evolution:
-    """Works out the change of a table's columns by which rows of these fit it."""
+    """Change of the table's columns by which rows with these columns fit it."""
     return evolution_of(table.schema(), table.metadata.schemas, as_held(columns), evolve)
 
 
@@ -76,18 +76,19 @@ def new_schema(table: Table, become: Evolution) -> Schema:
 
 
 def file_columns(table: Table, become: Evolution) -> pa.Schema:
-    """The columns of files that are staged for a table: as wide as the table's, with the field
-    ids that it has, or is to get.
+    """Columns of files that are staged for a table.
+
+    They have the table's types, and the field ids that the table has or will get.
     """
     every = arrow_columns(new_schema(table, become), ids=True)
     return pa.schema([every.field(name) for name in become.wanted.names])
 
 
 def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve) -> Sequence[str]:
-    """Gives the changes that the first rows of these columns would bring, in words.
+    """Changes of the columns that the first rows with these columns would make, in words.
 
     Raises:
-        SchemaChangedError: every difference that no commit may resolve, column by column.
+        SchemaChangedError: differences that no commit may resolve, all of them.
     """
     gone, advice = taken_away(table.schema(), table.metadata.schemas), ""
     if any(name in gone for name in columns.names):
@@ -101,13 +102,13 @@ def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve)
 def evolved(
     where: str, table: Table, columns: pa.Schema, evolve: Evolve, files: Sequence[IcebergFile]
 ) -> Evolution:
-    """Works out the change of the table's columns, as it is at the commit, for staged files.
+    """Change of the table's columns by which staged files fit it at the commit.
 
     It may be another change than when they were staged.
 
     Raises:
         SchemaChangedError: a staged column can't be one of the table's; or another commit has
-            meanwhile given its field ids to other ones.
+            used its field id for another column since.
     """
     become = evolution_for(table, columns, evolve)
     refuse_unfit_files(where, become.problems)
@@ -124,16 +125,16 @@ def evolved(
 
 
 def make(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -> None:
-    """Makes a table unless it exists; calls may race.
+    """Creates a table unless it exists; calls may race.
 
     Args:
-        at: where.
-        column: the window's, by which it is partitioned.
-        columns: all of them.
-        owner: whom it belongs to.
+        at: the table's catalog and name.
+        column: the window's column, by which the table is partitioned.
+        columns: all columns.
+        owner: the table's owner.
 
     Raises:
-        UnreachableError: it can't be made.
+        UnreachableError: the table can't be created.
     """
     waits = list(WAITS)
     while load(at) is None:

@@ -12,14 +12,14 @@ from windrow.ingest.sinks.place import fsync_path
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """PyIceberg's file access over Arrow, which syncs none: a catalog might outlive the
-    metadata that it names.
+    """PyIceberg's file access over Arrow, with a sync of each local file.
 
-    A catalog loads it by its name (`py-io-impl`), for all tables that windrow opens there.
+    Without it, a loss of power might leave a catalog that names lost metadata. A catalog
+    loads this class by its name (`py-io-impl`), for all tables that windrow opens in it.
     """
 
     def new_output(self, location: str) -> PyArrowFile:
-        """A file to write; on a local disk it is synced when it is closed, and so is its folder."""
+        """Opens a file to write; closing a local one syncs it and its folder."""
         scheme, host, path = self.parse_location(location, self.properties)
         if scheme != "file":
             return super().new_output(location)
@@ -27,14 +27,14 @@ class SyncedFileIO(PyArrowFileIO):
 
 
 class _SyncedFile(PyArrowFile):
-    """A local file."""
+    """A local file that is synced when it is closed."""
 
     def create(self, overwrite: bool = False) -> OutputStream:
         return _SyncedStream(super().create(overwrite=overwrite), self._path)
 
 
 class _SyncedStream:
-    """A stream of a local file."""
+    """The output stream of a local file."""
 
     def __init__(self, stream: OutputStream, path: str) -> None:
         self._stream, self._path = stream, path

@@ -113,7 +113,7 @@ class IcebergSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Exactly one way to say where the catalog is."""
+        """Checks that exactly one of warehouse and catalog is set."""
         given = [name for name in ("warehouse", "catalog") if written.get(name) is not None]
         if not given:
             yield (
@@ -130,14 +130,14 @@ class IcebergSection(SinkSection):
             )
 
     def place(self, folder: Path) -> str:
-        """Where the table is: folder and name, or the catalog's address and name."""
+        """Place of the table: folder and name, or the catalog's address and name."""
         return self.at(folder).place
 
     def at(self, folder: Path) -> CatalogTable:
-        """The table by its catalog.
+        """The table's catalog, and its name in it.
 
         Raises:
-            SpecError: no table can lie there.
+            SpecError: no table can be there.
         """
         if self.warehouse is not None:
             return CatalogTable.in_folder(absolute(self.warehouse, folder), self.table)
@@ -172,7 +172,7 @@ class _Iceberg:
 
 @contextmanager
 def _installed() -> Iterator[None]:
-    """Names the extra to install, if loading the sink fails without it."""
+    """Names the extra to install, where a package is missing."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -181,7 +181,7 @@ def _installed() -> Iterator[None]:
 
 
 def _property(value: object, folder: Path) -> Property:
-    """A property as PyIceberg takes it; a reference with its whole path."""
+    """A property as PyIceberg takes it; a reference to a file gets its absolute path."""
     if isinstance(value, InFile):
         return InFile(absolute(value.path, folder))
     if isinstance(value, InEnvironment):

@@ -1,11 +1,10 @@
-"""Iceberg's counts and bounds of one Parquet file, from the statistics that Parquet
-itself keeps per row group.
+"""Iceberg's counts and bounds of one Parquet file, from those of its row groups.
 
 Pure; loads no PyIceberg.
 
-Given for top-level columns of plain types alone, like Spark's writer does by default
-for nested ones. A bound that isn't known is left out: then no reader skips the file
-by that column. Parquet keeps NaN out of its bounds, and Iceberg wants it so.
+Only top-level columns of plain types have them. An unknown bound is left out, and then
+no reader skips the file by that column. Parquet leaves NaN out of its bounds, as Iceberg
+demands.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _SHORT = 16
-"""So many characters, or bytes, of a text's bounds are kept, as Iceberg's own writers do."""
+"""Most characters, or bytes, of a text's bounds, as in Iceberg's own writers."""
 
 _LAST = 0x10FFFF
 _SURROGATES = (0xD800, 0xE000)
@@ -33,9 +32,9 @@ _FIXED = {
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """By field id: values with nulls, nulls, and the bounds as Iceberg's single-value bytes.
+    """Counts and bounds of a file by field id, in Iceberg's encoding of single values.
 
-    `splits`: where row groups begin.
+    `values` includes nulls. `splits` are the offsets of the row groups.
     """
 
     values: dict[int, int]
@@ -46,7 +45,7 @@ class Metrics(msgspec.Struct, frozen=True):
 
 
 def metrics(about: pq.FileMetaData, columns: pa.Schema, ids: list[int]) -> Metrics:
-    """Of a file whose columns have these field ids."""
+    """Metrics of a file whose columns have these field ids."""
     result = Metrics(
         {},
         {},
@@ -58,14 +57,14 @@ def metrics(about: pq.FileMetaData, columns: pa.Schema, ids: list[int]) -> Metri
     for field, field_id in zip(columns, ids, strict=True):
         if not pa.types.is_nested(field.type):
             chunks = [about.row_group(g).column(leaf) for g in range(about.num_row_groups)]
-            _of_column(
+            _add_column(
                 result, field_id, field.type, about.num_rows, [chunk.statistics for chunk in chunks]
             )
         leaf += _leaves(field.type)
     return result
 
 
-def _of_column(
+def _add_column(
     result: Metrics, field_id: int, kind: pa.DataType, rows: int, groups: list[Any]
 ) -> None:
     result.values[field_id] = rows
@@ -84,8 +83,9 @@ def _of_column(
 
 
 def _plain(kind: pa.DataType, group: Any, end: str) -> Any:
-    """A bound as Parquet holds it: a number, or bytes; of a decimal its digits as a
-    number, so that they compare as they should.
+    """A bound of a row group as a value that compares correctly.
+
+    Parquet has the digits of a decimal as bytes; here they are a number.
     """
     raw = getattr(group, f"{end}_raw")
     if pa.types.is_string(kind):
@@ -100,9 +100,7 @@ def _low(kind: pa.DataType, value: Any) -> bytes | None:
 
 
 def _high(kind: pa.DataType, value: Any) -> bytes | None:
-    """A shortened text is followed by the next one of its length: that sorts behind
-    whatever was cut off.
-    """
+    """Upper bound as Iceberg encodes it; a text is shortened to one that sorts behind it."""
     if not _is_text(kind) or len(value) <= _SHORT:
         return _encoded(kind, value)
     short = _next_text(value[:_SHORT]) if pa.types.is_string(kind) else _next_bytes(value[:_SHORT])
@@ -144,7 +142,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """How many columns of the file a column of the table is."""
+    """Number of the file's columns for one column of the table."""
     if not pa.types.is_nested(kind):
         return 1
     return sum(_leaves(kind.field(i).type) for i in range(kind.num_fields))

@@ -12,14 +12,14 @@ from windrow.ingest.sinks.place import Place
 
 
 class IcebergPlace(Place):
-    """A table's location, by the file system that its catalog's properties open.
+    """A table's location, in the file system that its catalog's properties open.
 
-    Loads no PyIceberg for a local one.
+    Loads no PyIceberg for a local table.
 
     Args:
-        location: the table's, as its metadata says.
-        properties: gives what PyIceberg opens the storage by, which may hold
-            credentials. Asked once, and of a local table never.
+        location: the table's location by its metadata.
+        properties: returns the properties for PyIceberg's file access, which may contain
+            credentials. Called once, and never for a local table.
     """
 
     def __init__(self, location: str, properties: Callable[[], Mapping[str, str]]) -> None:
@@ -31,9 +31,8 @@ class IcebergPlace(Place):
         path = local_path(self.uri)
         if path is not None:
             return fs.LocalFileSystem(), path
-        from pyiceberg.io.pyarrow import (
-            PyArrowFileIO,
-        )  # an executor that writes to a local disk needs none of it
+        # an executor that writes to a local disk needs no PyIceberg
+        from pyiceberg.io.pyarrow import PyArrowFileIO
 
         properties = dict(self._properties())
         scheme, host, root = PyArrowFileIO.parse_location(self.uri, properties)
@@ -41,7 +40,7 @@ class IcebergPlace(Place):
 
 
 def local_path(location: str) -> str | None:
-    """The path of a location on this machine's disks; None for any other one."""
+    """Path of a location on this machine's disks; None for any other location."""
     if location.startswith("/"):
         return location
     parsed = urlparse(location)

@@ -1,7 +1,6 @@
-"""Which of a catalog's properties are secrets, and which of them open a storage
-(`ingest.settings.secrets`).
+"""The properties of a catalog that are secrets, and those that open a storage.
 
-Loads no PyIceberg.
+References to secrets are those of `ingest.settings.secrets`. Loads no PyIceberg.
 """
 
 from __future__ import annotations
@@ -62,23 +61,19 @@ _PLAIN = frozenset(
 )
 
 STORAGE = _SECRET | _PLAIN
-"""The properties by which PyIceberg opens a storage with Arrow; no other one is any
-business of a task's.
-"""
+"""Properties by which PyIceberg opens a storage with Arrow; tasks need no others."""
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a property of a storage must not be written out: by its name, or because
-    it is a URL with a password in it.
-    """
+    """Returns whether a property is a secret, by its name or as a URL with a password."""
     return name in _SECRET or (name in _PLAIN and is_url(value) and secret_part(value) is not None)
 
 
 def revealed(properties: Iterable[tuple[str, Property]]) -> dict[str, str]:
-    """Reads the values of references, as this process finds them now.
+    """Reads the values of references, in this process.
 
     Raises:
-        SpecError: a variable isn't set, or a file can't be read; names no value.
+        SpecError: a variable isn't set, or a file can't be read; the error has no value.
     """
     return {
         name: value if isinstance(value, str) else read(value, f"sink.catalog.{name}")

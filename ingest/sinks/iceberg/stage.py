@@ -20,14 +20,11 @@ from windrow.ingest.sinks.staged_files import staged_path
 from windrow.ingest.sinks.staging import Layout
 
 STAGED = "data/windrow"
-"""The folder of staged Parquet files; the ones that a snapshot names are the table's data."""
+"""Folder of staged Parquet files; those that a snapshot names are the table's data."""
 
 
 class IcebergFile(msgspec.Struct, frozen=True):
-    """A staged file as its committable describes it.
-
-    `ids`: the field ids of its columns, by name.
-    """
+    """A staged file as its committable describes it; `ids` are its columns' field ids."""
 
     path: str
     size: int
@@ -37,10 +34,10 @@ class IcebergFile(msgspec.Struct, frozen=True):
 
 
 class IcebergWriter(ParquetRowWriter):
-    """Rows in Parquet, with the window's column and with field ids."""
+    """Writes rows as Parquet, with the window's column and with field ids."""
 
     def __init__(self, columns: pa.Schema, metadata: Mapping[str, str], window_key: str) -> None:
-        super().__init__(columns, metadata, store_decimal_as_integer=True)  # as Iceberg demands
+        super().__init__(columns, metadata, store_decimal_as_integer=True)  # Iceberg demands it
         self._key = window_key
 
     def write(self, rows: pa.Table) -> None:
@@ -57,9 +54,9 @@ class IcebergWriter(ParquetRowWriter):
 class IcebergStagerFactory(msgspec.Struct, frozen=True):
     """Makes stagers on executors, so it is picklable.
 
-    `location`: the table's, under which the files go; `storage`: what opens it.
-    `columns`: of a file, with field ids; `layout`: of the rows in it, without them and
-    without the window's column.
+    `location`: the table's location. `storage`: what opens it. `columns`: the columns of a
+    file, with field ids. `layout`: the columns of the rows, without field ids and without
+    the window's column.
     """
 
     location: str
@@ -81,5 +78,5 @@ class IcebergStagerFactory(msgspec.Struct, frozen=True):
 
 
 def field_id(field: pa.Field) -> int:
-    """The field id that a column of a file has."""
+    """Field id of a file's column."""
     return int(field.metadata[b"PARQUET:field_id"])

@@ -1,5 +1,6 @@
-"""How a task opens a table's storage without a secret being sent to it: by references,
-or by asking the catalog as the driver did.
+"""How tasks open a table's storage, though no secret is sent to them.
+
+They read the secrets by references, or ask the catalog as the driver did.
 """
 
 from __future__ import annotations
@@ -35,24 +36,22 @@ _CATALOG = frozenset(
         "header.X-Iceberg-Access-Delegation",
     }
 )
-"""Properties of a catalog that may be sent as they are written, as long as no URL among
-them has a password in it.
-"""
+"""Properties of a catalog that may be sent to tasks, except URLs with a password."""
 
 
 class TaskStorage(msgspec.Struct, frozen=True):
-    """What opens a table's storage in a task; picklable, and no secret is in it.
+    """The properties that open a table's storage in a task; picklable, without secrets.
 
-    `written`: properties, the secret ones by reference. `vending`: the table whose catalog
-    vends the rest, such as keys that hold for an hour; None where all are written. Both are
-    empty for a local table.
+    `written`: properties, with references for secrets. `vending`: the table whose catalog
+    gives out the other properties, such as keys that are valid for an hour; None if there
+    are no others. Both are empty for a local table.
     """
 
     written: tuple[tuple[str, Property], ...] = ()
     vending: CatalogTable | None = None
 
     def properties(self) -> dict[str, str]:
-        """What PyIceberg opens the storage by, as this process finds it.
+        """Properties for PyIceberg's file access in this process, with secrets.
 
         Raises:
             SpecError: a secret isn't where its reference says.
@@ -61,9 +60,8 @@ class TaskStorage(msgspec.Struct, frozen=True):
         known = revealed(self.written)
         if self.vending is None:
             return known
-        from windrow.ingest.sinks.iceberg.catalogs import (
-            load,
-        )  # a task that needs no catalog loads no PyIceberg
+        # a task that needs no catalog loads no PyIceberg
+        from windrow.ingest.sinks.iceberg.catalogs import load
 
         table = load(self.vending)
         if table is None:
@@ -73,17 +71,18 @@ class TaskStorage(msgspec.Struct, frozen=True):
 
 
 def storage_properties(table: Table) -> dict[str, str]:
-    """What a loaded table's storage is opened by: of the catalog's properties, of the
-    table's and of those that its catalog gave out.
+    """Properties that opened a loaded table's storage.
+
+    They are the catalog's and the table's, and those that the catalog gave out for it.
     """
     return {str(name): str(value) for name, value in table.io.properties.items()}
 
 
 def for_tasks(at: CatalogTable, properties: Mapping[str, str]) -> TaskStorage:
-    """What tasks open a storage with that the driver opens by these properties.
+    """Makes the properties for tasks from those by which the driver opens the storage.
 
     Raises:
-        SpecError: they would have to be sent a secret.
+        SpecError: tasks can't open the storage unless a secret is sent to them.
     """
     written = dict(at.properties)
     sent: dict[str, Property] = {}
@@ -100,7 +99,7 @@ def for_tasks(at: CatalogTable, properties: Mapping[str, str]) -> TaskStorage:
 
 
 def _askable(at: CatalogTable) -> CatalogTable:
-    """The table, for tasks that ask its catalog for themselves."""
+    """The table for tasks that ask its catalog; raises if a property may be a secret."""
     written = {
         name: value
         for name, value in at.properties

@@ -1,11 +1,12 @@
-"""An Iceberg table as a table store: optimistic on its newest snapshot.
+"""An Iceberg table as a table store, with optimistic commits on its newest snapshot.
 
-Every change makes a snapshot, also one without rows, and its summary names the newest of the pages
-(`ingest.sinks.pages`) that say which windows the table holds then. The newest snapshot of windrow's
-among the ancestors of main has the state: a rollback takes windows' rows and their receipts back
-together. Where all of those are expired the table's property counts, which names what the last
-change named. A rollback leaves the property as it is, so then the newest windows are believed only
-as far as the table holds their rows: a rollback takes the newest ones back, and all of them.
+Every change makes a snapshot, also one without rows. Its summary names the newest page
+(`ingest.sinks.pages`); the pages list the windows of the table. The newest snapshot by windrow
+among the ancestors of main has the state, so a rollback undoes windows' rows and their receipts
+together. Where all of these snapshots are expired, the table's property counts, which names the
+last change's page. A rollback doesn't change the property. So the newest windows then count only if
+the table has their rows: a rollback undoes the newest windows, and all that are newer than its
+snapshot.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ class IcebergStore:
     """An Iceberg table, by its catalog.
 
     Args:
-        at: where it is; it belongs to one pipeline.
-        metadata: the names of the metadata columns; it is partitioned by the window's.
-        evolve: what may become of the columns of a table that is there.
+        at: the table's catalog and name; it belongs to one pipeline.
+        metadata: names of the metadata columns; the table is partitioned by the window's.
+        evolve: the allowed changes of an existing table's columns.
     """
 
     capabilities = Capabilities(atomic="window", replaces=True, mode="append")
@@ -97,9 +98,9 @@ class IcebergStore:
         return self.at.is_same(identity.removeprefix(_KIND))
 
     def places(self) -> Sequence[str]:
-        """The folder of a table in one.
+        """The folder of a table in a folder.
 
-        Of any other table the catalog says where files go, and what opens that.
+        For any other table the catalog gives the location and the means to open it.
         """
         return [self.at.warehouse] if self.at.warehouse else []
 
@@ -113,7 +114,7 @@ class IcebergStore:
         return in_file.append(pa.field(self.column, pa.string(), nullable=False))
 
     def check_write(self) -> None:
-        """Try the folder of a table in one, and the catalog of any other."""
+        """Checks that the folder can be written, or else that the catalog answers."""
         if self.at.warehouse:
             refuse_unwritable(self.at.warehouse, "sink.warehouse")
         else:
@@ -143,10 +144,10 @@ class IcebergStore:
         return None if state is None else state.staged
 
     def stager(self, layout: Layout, window: Window) -> IcebergStagerFactory:
-        """The columns of a file have the field ids, and the width, that the table gives them.
+        """Makes the factory of stagers whose files have the table's field ids and types.
 
         Raises:
-            SpecError: tasks can't open its storage without a secret being sent to them.
+            SpecError: tasks can't open the storage unless a secret is sent to them.
         """
         state = self._look()
         if state is None:
@@ -178,7 +179,7 @@ class IcebergState(PagedState):
 
     @property
     def version(self) -> int:
-        """The number of snapshots that there ever were."""
+        """The table's sequence number, which each snapshot raises."""
         return int(self.table.last_sequence_number)
 
     @property
@@ -187,7 +188,7 @@ class IcebergState(PagedState):
 
     @property
     def staged(self) -> StagedFiles[IcebergFile]:
-        """The files of attempts; they become the table's when a snapshot names them."""
+        """Files of attempts; they belong to the table once a snapshot names them."""
         return StagedFiles(_location(self.table), (STAGED,), IcebergFile, self.files)
 
     # ------------------------------------------------------------------------------------ pages
@@ -199,15 +200,15 @@ class IcebergState(PagedState):
             if NEWEST_PAGE in said:
                 return self._store.pages.read(self.files, said[NEWEST_PAGE])
             if snapshot.sequence_number == 1:
-                return Pages()  # the table's first one, and none of windrow's behind it
-            # Of a parent that is expired PyIceberg leaves nothing, other engines leave the name.
+                return Pages()  # the table's first snapshot, so windrow has made none
+            # Of an expired parent PyIceberg removes the id too, other engines don't.
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else self.table.metadata.snapshot_by_id(parent)
         newest = self._store.pages.read(self.files, self.table.properties.get(NEWEST_PAGE, ""))
         return newest.without(self._windows_taken_back(newest), self._letters_taken_back(newest))
 
     def _windows_taken_back(self, pages: Pages) -> list[str]:
-        """The newest windows that should have rows, up to one of which the table has rows."""
+        """Newest windows whose rows are missing, down to the first one whose rows exist."""
         found: list[str] = []
         for key in reversed(pages.windows):
             if self.holding([key]):
@@ -219,7 +220,7 @@ class IcebergState(PagedState):
         return found
 
     def _letters_taken_back(self, pages: Pages) -> list[str]:
-        """The newest attempts' dead letters, likewise."""
+        """Newest attempts whose dead letters are missing, by the same rule."""
         found: list[str] = []
         for name, _ in sorted(pages.notes.items(), key=lambda note: note[1], reverse=True):
             said = window_of(name, "dead")
@@ -232,7 +233,7 @@ class IcebergState(PagedState):
     # ------------------------------------------------------------------------------------- rows
 
     def tasks(self, key: str | None = None) -> list[FileScanTask]:
-        """The files with rows of a window, or of all, each with the deletes of its rows.
+        """Files with rows of a window, or of all windows, with the deletes of their rows.
 
         Raises:
             UnreachableError: a manifest can't be read, or is damaged.
@@ -260,7 +261,7 @@ class IcebergState(PagedState):
             raise UnreachableError(what, "setup", do) from error
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        """By the partitions of the files: each has rows of one window."""
+        """Keys of windows with rows, by the partitions of the files."""
         if keys is not None:
             return {key for key in keys if self.tasks(key)}
         parts = [task.file.partition for task in self.tasks()]
@@ -272,7 +273,7 @@ class IcebergState(PagedState):
             return 0, 0
         said = {} if snapshot.summary is None else snapshot.summary.additional_properties
         if said.get("total-delete-files", "0") != "0":
-            return None  # nobody knows how many rows are left
+            return None  # the number of rows that are left is unknown
         try:
             return int(said["total-records"]), int(said["total-files-size"])
         except (KeyError, ValueError):
@@ -287,7 +288,7 @@ class IcebergState(PagedState):
         return rows_of(self.table, self.tasks(None if window is None else window.key), names)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """Files that any snapshot names stay, of whatever branch or tag, and old ones."""
+        """Old files that no snapshot names, on any branch or tag."""
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
         named = self._named() if old else frozenset()
         return {path: at for path, at in sorted(old.items()) if path not in named}
@@ -356,11 +357,11 @@ class IcebergState(PagedState):
         return ready
 
     def _only_of(self, key: str) -> list[DataFile]:
-        """The files of a window, to be taken out whole.
+        """Files of a window, to be removed as a whole.
 
         Raises:
-            SchemaChangedError: rows of it lie in a file that may hold others, as one from before
-                the partitions were changed.
+            SchemaChangedError: a file with its rows may have other windows' rows too, as one from
+                before a change of the partitions.
         """
         spec = self.table.metadata.default_spec_id
         files = [task.file for task in self.tasks(key)]
@@ -383,7 +384,7 @@ def _location(table: Table) -> str:
 def _for_people(receipt: Receipt | None) -> dict[str, str]:
     """A commit's entry in the table's history, for people.
 
-    It is short: Iceberg writes it again with each later commit.
+    It is short, because Iceberg writes it again with each later commit.
     """
     if receipt is None:
         return {}

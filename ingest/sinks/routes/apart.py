@@ -1,11 +1,11 @@
-"""Refuses routes whose tables are one, or lie in each other's folders, also through links.
+"""Refuses routes to the same table, or to tables in each other's folders, also through links.
 
-Two routes to one table would lose rows, since the second commit finds the first one's window:
+Two routes to one table would lose rows, because the second commit finds the first one's window:
 
-    1 A commits the rows of `first` to a table.  2 It commits those of `other` to the same table by
-    another name, which has the window: done.
+    1 A commits the rows of `first` to a table.  2 A commits those of `other` to the same table
+    under another name. The table has the window already, so nothing is written.
 
-A table in another one's folder loses its files to that one's clean-up.
+A table in another table's folder loses its files to the other one's clean-up.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from windrow.ingest.sinks.place import dead_place
 
 
 def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
-    """See that each table, and the dead letters of `other`, have a folder of their own.
+    """Checks that each table, and the dead letters of `other`, have folders of their own.
 
     Raises:
-        SpecError: names two that haven't.
+        SpecError: two of them don't; the error names them.
     """
     every = (*tables, other)
     for one, another in combinations(every, 2):
@@ -54,7 +54,7 @@ def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
 
 
 def _folders(identities: Iterable[str]) -> list[str]:
-    """The folders of tables that are folders: their identities without the kind."""
+    """Folders of those tables that are folders: their identities without the kind."""
     places = (identity.partition(":")[2] for identity in identities)
     return [place for place in places if is_url(place) or Path(place).is_absolute()]
 

@@ -1,4 +1,4 @@
-"""Verifies several tables together, and that they have the same windows."""
+"""Verifies several tables together, and that all of them have the same windows."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class RoutedAudit:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The same in all tables."""
+        """Names of the metadata columns, the same in all tables."""
         return self._audits[-1].metadata
 
     @property
     def keyed(self) -> None:
-        """None of these has a primary key."""
+        """None, because these tables have no primary key."""
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
-        """A window whose tables don't agree is unreadable."""
+        """Receipts of all windows; a window whose tables don't agree is unreadable."""
         known = set()
         tables = [
             (sink.identity, _by_key(audit))
@@ -43,7 +43,7 @@ class RoutedAudit:
                 yield found
             else:
                 known.add(found.receipt.window.key)
-                yield _agreed(found, tables)
+                yield _checked(found, tables)
         for name, held in tables:
             for key in sorted(held.keys() - known):
                 known.add(key)
@@ -54,15 +54,18 @@ class RoutedAudit:
                 yield Unreadable(
                     key,
                     what,
-                    "Run the window again: it is read from the same offsets, and what is there"
-                    " already stays.",
+                    "Run the window again: it is read from the same offsets, and tables that have"
+                    " it already keep their rows.",
                 )
 
     def windows(self) -> set[str]:
         return set().union(*(audit.windows() for audit in self._audits))
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        """Rows are read only where a message may have rows in two tables."""
+        """Sums of the rows and offsets in all tables.
+
+        Rows are read only where a message may have rows in two tables.
+        """
         by_tp: dict[TopicPartition, list[RowsHeld]] = defaultdict(list)
         for audit in self._audits:
             for held in audit.rows_held(window):
@@ -73,17 +76,17 @@ class RoutedAudit:
             else set()
         )
         offsets = _distinct(self.contents(window), self.metadata, shared) if shared else {}
-        return [_together(held, offsets.get(tp)) for tp, held in sorted(by_tp.items())]
+        return [_summed(held, offsets.get(tp)) for tp, held in sorted(by_tp.items())]
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
         return (batch for audit in self._audits for batch in audit.contents(window))
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
-        """Restore the receipt of the whole window."""
+        """Restores the receipt of the whole window."""
         self._audits[-1].restore(window, text, dry_run=dry_run)
 
     def _has_wide_messages(self, window: Window) -> bool:
-        """Whether a message of the window became several rows."""
+        """Returns whether a message of the window became several rows."""
         committed = self._other.look(window)
         return (
             committed is not None
@@ -102,10 +105,10 @@ def _receipt(found: Committed | Unreadable) -> Receipt | Unreadable:
     return found if isinstance(found, Unreadable) else found.receipt
 
 
-def _agreed(
+def _checked(
     committed: Committed, tables: Sequence[tuple[str, Mapping[str, Receipt | Unreadable]]]
 ) -> Committed | Unreadable:
-    """A window's receipt, if each table that it names has those rows."""
+    """Returns a window's receipt if each table that it names has these rows."""
     receipt, by_name = committed.receipt, dict(tables)
     for said in receipt.routed:
         held = by_name.get(said.table, {}).get(receipt.window.key)
@@ -139,7 +142,7 @@ def _agreed(
 def _distinct(
     batches: Iterator[pa.RecordBatch], names: Mapping[str, str], wanted: set[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Count the different offsets of some topic-partitions, with eight bytes a row in memory."""
+    """Counts the distinct offsets of some topic-partitions; takes eight bytes a row."""
     topic, partition, offset = columns = [names[name] for name in ("topic", "partition", "offset")]
     read = [pa.Table.from_batches([batch.select(columns)]) for batch in batches]
     counted = (
@@ -154,7 +157,7 @@ def _distinct(
     return {tp: count for tp, count in found.items() if tp in wanted}
 
 
-def _together(held: Sequence[RowsHeld], offsets: int | None) -> RowsHeld:
+def _summed(held: Sequence[RowsHeld], offsets: int | None) -> RowsHeld:
     first = held[0]
     return RowsHeld(
         first.topic,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RouteSection(Section):
-    """One table, and which values lead to it."""
+    """A table, and the values that lead to it."""
 
     values: Annotated[
         Annotated[tuple[Text, ...], Field(min_length=1)] | None,
@@ -44,7 +44,7 @@ class RouteSection(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Exactly one of values and pattern."""
+        """Checks that exactly one of values and pattern is set, and the pattern is valid."""
         if (written.get("values") is None) == (written.get("pattern") is None):
             yield ("values",), "exactly one of values and pattern says what leads to the table"
         pattern = written.get("pattern")
@@ -60,9 +60,7 @@ class RouteSection(Section):
 
 
 class RoutesSection(SinkSection):
-    """Several tables: by a column of the rows, by a header or by the topic each row
-    goes into one of them.
-    """
+    """Several tables; each row goes to one of them, by a column, a header or its topic."""
 
     kind: Literal["routes"]
     by: Literal["column", "header", "topic"] = Field(
@@ -86,7 +84,7 @@ class RoutesSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """A name goes with what has one; no value leads to two tables."""
+        """Checks that `name` fits `by`, and that no value leads to two tables."""
         if written.get("by") == "topic" and written.get("name") is not None:
             yield ("name",), "goes with by: column or by: header; a message has one topic"
         if written.get("by") in {"column", "header"} and written.get("name") is None:
@@ -100,7 +98,7 @@ class RoutesSection(SinkSection):
                 seen.add(value)
 
     def place(self, folder: Path) -> str:
-        """The place of the table with the receipts."""
+        """Place of the table with the receipts."""
         return self.other.place(folder)
 
 
@@ -116,14 +114,14 @@ def _keyed(place: Place, table: Mapping[str, Any]) -> Iterator[tuple[Place, str]
 
 
 def _is_pattern(pattern: str) -> bool:
-    # Arrow is loaded only for who writes a pattern
+    # Arrow is loaded only for a spec with a pattern
     from windrow.ingest.sinks.routes.router import Rule
 
     return Rule(pattern=pattern).is_readable()
 
 
 class _Routes:
-    """`sinks.kind.SinkKind`: several tables, each of its own kind."""
+    """Several tables, each of its own kind."""
 
     section = RoutesSection
 
@@ -151,7 +149,7 @@ class _Routes:
         )
 
     def dead_letters(self, section: RoutesSection, folder: Path) -> DeadLetters:
-        """The dead letters of the table with the receipts."""
+        """Dead letters of the table with the receipts."""
         return sink_kind(section.other.kind).dead_letters(section.other, folder)
 
 

@@ -1,4 +1,4 @@
-"""The parts of a split for each table, and each table's receipt of a window. Pure."""
+"""A split's rows for each table, and each table's receipt of a window. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Range: TypeAlias = tuple[str, int, int, int]
 
 
 class TableRows(msgspec.Struct, frozen=True):
-    """A split's rows in one table, with the table's own committables; a committable in JSON.
+    """A split's rows in one table, with the table's own committables; stored as JSON.
 
-    `messages`: the number of messages that they came from.
+    `messages` is the number of messages that the rows came from.
     """
 
     table: str
@@ -29,7 +29,7 @@ class TableRows(msgspec.Struct, frozen=True):
 
 
 def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
-    """A table's parts, by split."""
+    """Rows of one table, by the splits' ranges."""
     every = ((s, msgspec.json.decode(word, type=TableRows)) for s in staged for word in s.rows)
     return {
         (s.split.topic, s.split.partition, s.split.start, s.split.stop): part
@@ -39,10 +39,10 @@ def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
 
 
 def refuse_unknown(tables: Sequence[str], staged: Sequence[Staged]) -> None:
-    """Refuse rows that were staged for a table which no route names.
+    """Refuses rows that were staged for a table that no route names.
 
     Raises:
-        BugError: names the tables.
+        BugError: there are such rows; the error names the tables.
     """
     strange = {
         msgspec.json.decode(word, type=TableRows).table for s in staged for word in s.rows
@@ -56,7 +56,7 @@ def refuse_unknown(tables: Sequence[str], staged: Sequence[Staged]) -> None:
 
 
 def staged_for(parts: Mapping[Range, TableRows], staged: Sequence[Staged]) -> list[Staged]:
-    """The results of tasks for one table, with its own committables and counts."""
+    """Results of tasks for one table, with the table's own committables and counts."""
     mine = (
         (s, parts.get((s.split.topic, s.split.partition, s.split.start, s.split.stop)))
         for s in staged
@@ -75,10 +75,10 @@ def staged_for(parts: Mapping[Range, TableRows], staged: Sequence[Staged]) -> li
 def receipt_for(
     parts: Mapping[Range, TableRows], whole: Receipt, newest: Receipt | None
 ) -> Receipt:
-    """Make the receipt of one table: the window's, in which other tables' messages are filtered.
+    """Receipt of one table: the window's, with other tables' messages counted as filtered.
 
-    `newest`: the table's newest receipt of the window. A dead-letter replay adds to its rows, and
-    stands on its attempt.
+    `newest` is the table's newest receipt of the window. A dead-letter replay adds to its rows, and
+    names its attempt.
     """
     adds = (
         newest is not None
@@ -100,8 +100,9 @@ def receipt_for(
 def expected(
     table: str, parts: Mapping[Range, TableRows], receipt: Receipt, before: Receipt | None
 ) -> Routed:
-    """What a table has to have of a window: these parts; under a dead-letter replay, besides what
-    it had by the receipt before.
+    """Rows and checksum that a table must have of a window.
+
+    These are the parts' rows and, for a dead-letter replay, those of the receipt before.
     """
     rows, checksum = (
         sum(part.rows for part in parts.values()),
@@ -114,7 +115,7 @@ def expected(
 
 
 def emptied(receipt: Receipt, generation: int) -> Receipt:
-    """Make a table's receipt without rows, for a generation from before the table existed."""
+    """A table's receipt without rows, for a generation from before the table existed."""
     splits = tuple(_counts(s, None, None) for s in receipt.splits)
     changed = {
         "generation": generation,
@@ -127,7 +128,7 @@ def emptied(receipt: Receipt, generation: int) -> Receipt:
 
 
 def routed(table: str, receipt: Receipt) -> Routed:
-    """One table's entry in the window's receipt."""
+    """A table's entry in the window's receipt."""
     checksum = sum(int(s.checksums.rows, 16) for s in receipt.splits)
     return Routed(table, receipt.counts.rows, text(checksum))
 

@@ -17,15 +17,18 @@ By = Literal["column", "header", "topic"]
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """The rows of one table: by values, or by a pattern (RE2) that matches a whole value."""
+    """Rule of one table: its values, or a pattern (RE2) that matches a whole value."""
 
     values: tuple[str, ...] = ()
     pattern: str | None = None
 
     def is_readable(self) -> bool:
-        """Whether RE2 reads the pattern, also without the parentheses around it, as `a)|(b`."""
+        """Returns whether RE2 accepts the pattern, by itself and in parentheses.
+
+        In parentheses alone, `a)|(b` would be accepted too.
+        """
         try:
-            for pattern in () if self.pattern is None else (self.pattern, _whole(self.pattern)):
+            for pattern in () if self.pattern is None else (self.pattern, _anchored(self.pattern)):
                 for kind in (pa.string(), pa.binary()):
                     pc.match_substring_regex(pa.array([""], kind), pattern)
         except pa.ArrowInvalid:
@@ -33,9 +36,9 @@ class Rule(msgspec.Struct, frozen=True):
         return True
 
     def takes(self, texts: pa.Array) -> npt.NDArray[np.bool_]:
-        """Mark the texts, or bytes, that the rule takes; none is null."""
+        """Mask of the texts, or bytes, that the rule takes; none of them is null."""
         if self.pattern is not None:
-            taken = pc.match_substring_regex(texts, _whole(self.pattern))
+            taken = pc.match_substring_regex(texts, _anchored(self.pattern))
         else:
             values = pa.array([v.encode() for v in self.values], pa.binary())
             taken = pc.is_in(
@@ -45,10 +48,10 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Router(msgspec.Struct, frozen=True):
-    """Rules in their order, of which the first that takes a row's value counts. Picklable.
+    """Rules in their order; the first one that takes a row's value counts. Picklable.
 
-    `by`: the value is that of a column, of the last header with a name, or the topic; `name`: the
-    column's or header's.
+    `by` says whether the value is that of a column, that of the last header with a name, or the
+    topic. `name` is the column's or the header's.
     """
 
     by: By
@@ -56,10 +59,10 @@ class Router(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...]
 
     def refuse_unfit(self, rows: pa.Schema) -> None:
-        """Check the rules against the columns of the rows.
+        """Checks the rules against the columns of the rows.
 
         Raises:
-            SpecError: the column isn't there, or holds no values to route by.
+            SpecError: there is no such column, or its type can't be used for routing.
         """
         if self.by != "column":
             return
@@ -74,10 +77,10 @@ class Router(msgspec.Struct, frozen=True):
             raise SpecError(what, "spec", "Name another column, or make one of it in the schema.")
 
     def refuse_no_pattern(self) -> None:
-        """Try each pattern.
+        """Checks each pattern.
 
         Raises:
-            SpecError: one can't be read.
+            SpecError: RE2 doesn't accept one of them.
         """
         for number, rule in enumerate(self.rules):
             if not rule.is_readable():
@@ -87,7 +90,7 @@ class Router(msgspec.Struct, frozen=True):
                 )
 
     def places(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> npt.NDArray[np.intp]:
-        """The number of each row's rule; the number of rules for a row that none takes."""
+        """Index of each row's rule; for a row that no rule takes, the number of rules."""
         distinct = self._values(rows, messages).dictionary_encode()
         # the last one is for null
         places = np.full(len(distinct.dictionary) + 1, len(self.rules), np.intp)
@@ -108,13 +111,13 @@ class Router(msgspec.Struct, frozen=True):
         )
 
 
-def _whole(pattern: str) -> str:
-    """The pattern that matches a whole value."""
+def _anchored(pattern: str) -> str:
+    """The pattern with anchors, so that it matches whole values."""
     return f"^(?:{pattern})$"
 
 
 def _last_header(headers: pa.Array, name: str) -> pa.Array:
-    """Each message's last header with a name; null where there is none."""
+    """Value of each message's last header with a name; null where there is none."""
     entries, lists = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     named = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
     last = np.full(len(headers), -1, np.int64)
@@ -125,12 +128,12 @@ def _last_header(headers: pa.Array, name: str) -> pa.Array:
 def spread(
     places: npt.NDArray[np.intp], rows: pa.RecordBatch, messages: pa.RecordBatch
 ) -> Sequence[tuple[int, pa.RecordBatch, pa.RecordBatch]]:
-    """Split rows and their messages by table, in their order."""
-    there = np.unique(places)
-    if len(there) == 1:
-        return [(int(there[0]), rows, messages)]
-    index = [pa.array(np.flatnonzero(places == place)) for place in there]
+    """Splits rows and their messages by table; they keep their order."""
+    used = np.unique(places)
+    if len(used) == 1:
+        return [(int(used[0]), rows, messages)]
+    index = [pa.array(np.flatnonzero(places == place)) for place in used]
     return [
         (int(place), rows.take(mine), messages.take(mine))
-        for place, mine in zip(there, index, strict=True)
+        for place, mine in zip(used, index, strict=True)
     ]

@@ -1,24 +1,25 @@
 """Several tables as one sink: a window is committed to one table after the other.
 
-Each table is a sink of its own kind, and takes every window: its rows, perhaps none, with a receipt
-of its own, which counts the messages that went elsewhere as filtered. The last table takes what no
-route takes, and has the receipt of the whole window. Until that is there the window isn't
-committed, whatever the other tables show.
+Each table is a sink of its own kind. Every window is committed to it, with its rows, if any, and
+with a receipt of its own, which counts messages of other tables as filtered. The last table has the
+rows that no route takes, and the receipt of the whole window. Until it has that receipt the window
+isn't committed, whatever the other tables have.
 
 A run dies between two tables:
 
-    1 A commits W to the first table.  2 A dies.  3 B runs W: the last table doesn't have it, so B
+    1 A commits W to the first table.  2 A dies.  3 B runs W. The last table doesn't have W, so B
     reads it again, from the same offsets.  4 B finds W in the first table with the same checksum,
-    and leaves it.  5 B commits W to the others, the last one last.
+    and leaves it.  5 B commits W to the other tables, the last one last.
 
 Two runs of a window:
 
-    1 A and B find W nowhere.  2 A commits to the first table; B's commit there is already done,
-    with the same rows.  3 So it goes on; in the last table one of them is done, the other already
-    done. Either may be first in any table, for both have the same rows.
+    1 A and B find W in no table.  2 A commits to the first table; B finds W there, with the same
+    rows, and goes on.  3 In the last table one of them commits, and the other one finds W. Either
+    may be first in any table, for both have the same rows.
 
-If they haven't (the schema, a transform or the routes changed in between), the later one is refused
-at the table that has other rows: else one receipt would count rows of two attempts.
+If they don't have the same rows (the schema, a transform or the routes changed in between), the
+later one is refused at the table with other rows: else one receipt would count rows of two
+attempts.
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ class RoutedSink:
     """A sink over several tables (`ports.sink.Sink`).
 
     Args:
-        by: what leads a row to its table: a column, a header or the topic.
-        name: the column's or header's.
-        routes: each table with its rule, in the order in which they are asked.
+        by: what a row is routed by: a column, a header or the topic.
+        name: the name of the column or header.
+        routes: the tables with their rules; the first rule that takes a row counts.
         other: the table of all other rows, with the receipts of windows.
-        rows: the columns of a row without windrow's own; or what loads them.
-        metadata: the names of windrow's own columns.
+        rows: the columns of a row without metadata columns; or a function that loads them.
+        metadata: names of the metadata columns.
 
     Raises:
-        SpecError: two tables are one, or one is in the other's folder; a table's kind can't take
-            part; or rows can't be routed so.
+        SpecError: two tables are the same, or one is in the other's folder; a table's kind can't be
+            used here; or rows can't be routed so.
     """
 
     def __init__(
@@ -96,19 +97,19 @@ class RoutedSink:
         return (*self._tables, self._other)
 
     @cached_property
-    def _fitting(self) -> Router:
+    def _checked_router(self) -> Router:
         """The router, checked against the rows' columns."""
         self._router.refuse_unfit(self._load() if callable(self._load) else self._load)
         return self._router
 
     @property
     def identity(self) -> str:
-        """The last table's, so that a pipeline may begin with one table."""
+        """Identity of the last table, so that a pipeline may begin with that table alone."""
         return self._other.identity
 
     @property
     def capabilities(self) -> Capabilities:
-        """What every table can do."""
+        """Capabilities that all tables have."""
         return Capabilities(
             atomic="table",
             replaces=all(sink.capabilities.replaces for sink in self._every),
@@ -129,13 +130,13 @@ class RoutedSink:
         return self._other.owner()
 
     def prepare(self, owner: TableOwner) -> None:
-        """The last table comes first: whoever gets it may go on."""
-        assert self._fitting
+        """Prepares the last table first: the pipeline that owns it may go on."""
+        assert self._checked_router
         for sink in (self._other, *self._tables):
             sink.prepare(owner)
 
     def columns_to_come(self) -> Sequence[str]:
-        assert self._fitting
+        assert self._checked_router
         return [
             f"{sink.identity}: {change}"
             for sink in self._every
@@ -159,31 +160,31 @@ class RoutedSink:
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> RoutedStagerFactory:
         return RoutedStagerFactory(
-            self._fitting,
+            self._checked_router,
             tuple((s.identity, s.stager(plan, generation, attempt)) for s in self._every),
         )
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        """Commit to the other tables, then to the last one.
+        """Commits to the other tables, then to the last one.
 
         Raises:
-            RefusedError: a table has other rows of this window; or rows of it are in a table that
-                no route names.
+            RefusedError: a table has other rows of this window; or a table that no route names has
+                rows of it.
         """
         refuse_unknown([sink.identity for sink in self._every], staged)
         receipt = msgspec.structs.replace(receipt, routed=())
         held = self._other.look(receipt.window)
         if already_committed(receipt, held) is None:
             self._refuse_left_behind(receipt, held)
-            self._refuse_elsewhere(receipt)
-            told = []
+            self._refuse_conflicts(receipt)
+            entries = []
             for sink in self._tables:
                 mine = self._commit_to(sink, receipt, staged, held)
                 if isinstance(mine, Unknown):
                     return mine
-                told.append(routed(sink.identity, mine))
+                entries.append(routed(sink.identity, mine))
                 crash_point("commit.between")
-            receipt = msgspec.structs.replace(receipt, routed=tuple(told))
+            receipt = msgspec.structs.replace(receipt, routed=tuple(entries))
         return self._other.commit(
             receipt, staged_for(parts_for(self._other.identity, staged), staged)
         )
@@ -197,9 +198,9 @@ class RoutedSink:
     def _commit_to(
         self, sink: Sink, receipt: Receipt, staged: Sequence[Staged], whole: Committed | None
     ) -> Receipt | Unknown:
-        """Commit this generation to one table; return its receipt."""
+        """Commits this generation to one table; returns the table's receipt."""
         parts = parts_for(sink.identity, staged)
-        held = self._filled(sink, receipt, whole)
+        held = self._caught_up(sink, receipt, whole)
         if isinstance(held, Unknown):
             return held
         outcome = sink.commit(receipt_for(parts, receipt, held), staged_for(parts, staged))
@@ -212,12 +213,13 @@ class RoutedSink:
             _refuse_other_rows(wanted, receipt, outcome.committed.receipt)
         return outcome.committed.receipt
 
-    def _filled(
+    def _caught_up(
         self, sink: Sink, receipt: Receipt, whole: Committed | None
     ) -> Receipt | Unknown | None:
-        """Return a table's newest receipt of the window.
+        """Returns a table's newest receipt of the window.
 
-        A table that is newer than the window first gets the earlier generations, without rows.
+        A table that was added after the window's first commit first gets the earlier generations,
+        without rows.
         """
         committed = sink.look(receipt.window)
         held = None if committed is None else committed.receipt
@@ -235,7 +237,7 @@ class RoutedSink:
         return held
 
     def _refuse_left_behind(self, receipt: Receipt, held: Committed | None) -> None:
-        """Refuse to replace a window with rows in a table that no route names any more."""
+        """Refuses to replace a window with rows in a table that no route names any more."""
         names = {sink.identity for sink in self._every}
         for table in () if held is None else held.receipt.routed:
             if table.table not in names and table.rows:
@@ -249,26 +251,26 @@ class RoutedSink:
                     "Nothing was committed. Name the table under sink.tables again, then replay.",
                 )
 
-    def _refuse_elsewhere(self, receipt: Receipt) -> None:
-        """Refuse what the last table would refuse, before any other table has the rows.
+    def _refuse_conflicts(self, receipt: Receipt) -> None:
+        """Refuses what the last table would refuse, before any other table has the rows.
 
-        A table that has all windows refuses an overlap by itself; one that came later doesn't have
-        all: then all receipts are read. Which it is, the adjacent windows tell.
+        A table with all windows refuses an overlap by itself. One that was added later doesn't have
+        all windows, and then all receipts are read. The adjacent windows show which case it is.
         """
-        before, after = beside = adjacent(receipt)
-        asked = [window for window in beside if window is not None]
+        before, after = neighbours = adjacent(receipt)
+        asked = [window for window in neighbours if window is not None]
         seen = dict(zip(asked, self._other.looks(asked), strict=True))
         refuse_gap(receipt.plan, None if before is None else seen[before], seen[after])
-        there = [held is not None for held in seen.values()]
-        if any(there) and all(
-            [held is not None for held in sink.looks(asked)] == there for sink in self._tables
+        committed = [held is not None for held in seen.values()]
+        if any(committed) and all(
+            [held is not None for held in sink.looks(asked)] == committed for sink in self._tables
         ):
             return
-        refuse_overlap(receipt.plan, (committed.receipt for committed in self._other.receipts()))
+        refuse_overlap(receipt.plan, (held.receipt for held in self._other.receipts()))
 
 
 def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None:
-    """Refuse a table whose rows of this generation aren't this attempt's."""
+    """Refuses a table whose rows of this generation aren't those of this attempt."""
     if held.generation > proposed.generation or routed(wanted.table, held) == wanted:
         return
     what = (

@@ -20,25 +20,28 @@ from windrow.ingest.sinks.routes.router import Router, spread
 
 
 class RoutedStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable. `tables`: identity and factory of each, by the rules' order, `other` last."""
+    """Makes stagers on executors, so it is picklable.
+
+    `tables` has the identity and the factory of each table in the order of the rules, `other` last.
+    """
 
     router: Router
     tables: tuple[tuple[str, StagerFactory], ...]
 
     def __call__(self, split: Split) -> RoutedStager:
-        """A stager of its own for each attempt."""
+        """Makes a stager of the split for one attempt."""
         return RoutedStager(self.router, [(name, factory(split)) for name, factory in self.tables])
 
 
 class RoutedStager:
-    """`ports.sink.Stager` over those of the tables."""
+    """`ports.sink.Stager` over the stagers of the tables."""
 
     def __init__(self, router: Router, tables: Sequence[tuple[str, Stager]]) -> None:
         self._router, self._tables = router, tables
         self._messages = [0] * len(tables)
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """All tables check their rows before any of them takes some."""
+        """Stages rows, after all tables have checked theirs."""
         if not rows.num_rows:
             return
         places = self._router.places(rows, messages)
@@ -60,7 +63,10 @@ class RoutedStager:
         rows: pa.RecordBatch,
         messages: pa.RecordBatch,
     ) -> Callable[[], None]:
-        """Check a table's rows; returns what stages them. `numbers`: their places in the batch."""
+        """Checks a table's rows; returns a function that stages them.
+
+        `numbers` are the rows' positions in the batch.
+        """
         if not isinstance(stager, CheckingStager):
             return partial(stager.add, rows, messages)
         try:
@@ -70,7 +76,7 @@ class RoutedStager:
             raise
 
     def finish(self) -> Staging:
-        """One committable for each table that has rows."""
+        """Finishes all stagers; gives a committable for each table that has rows."""
         done = [stager.finish() for _, stager in self._tables]
         parts = [
             TableRows(name, staging.rows, messages, staging.checksum, staging.committables)
