@@ -172,7 +172,7 @@ class KafkaAudit:
         begins = [(splits[n].topic, splits[n].partition, splits[n].start) for n in in_order]
         for (topic, partition), log in self._sink.topics.readable().items():
             span = OffsetSpan(topic, partition, log.start, log.stable - 1)
-            if log.start == log.stable:
+            if log.start >= log.stable:
                 continue
             for batch in _batched(self._of_window(span, receipt.window)):
                 hashed = self._hashed(batch, receipt.window).to_pylist()

@@ -46,7 +46,7 @@ _GUARANTEES: Mapping[Delivered, str] = {
     "at-least-once": "at least once",
     "none": "at all",
 }
-_VERIFICATION = "transaction.partition.verification.enable"
+VERIFICATION = "transaction.partition.verification.enable"
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -333,7 +333,7 @@ class SinkTopics:
         """Yields what is wrong with a broker's settings; nothing if they may not be seen."""
         try:
             config = questions.ask(
-                "the broker's settings", None, lambda: _broker_settings(questions)
+                "the broker's settings", None, lambda: broker_settings(questions)
             )
         except SpecError:
             return
@@ -343,15 +343,15 @@ class SinkTopics:
                 "sink.transaction_timeout is longer than the cluster's transaction.max.timeout.ms,"
                 f" {longest} ms"
             )
-        verifies = config.get(_VERIFICATION)
+        verifies = config.get(VERIFICATION)
         if verifies is None:
             yield (
-                f"its brokers are older than Kafka 3.6 (they have no {_VERIFICATION}): a late"
+                f"its brokers are older than Kafka 3.6 (they have no {VERIFICATION}): a late"
                 " message may get into a later transaction"
             )
         elif verifies.value == "false":
             yield (
-                f"{_VERIFICATION} is false: a late message may get into a later transaction. Set it"
+                f"{VERIFICATION} is false: a late message may get into a later transaction. Set it"
                 " to true"
             )
 
@@ -453,7 +453,7 @@ def log_ends(
     )
 
 
-def _broker_settings(questions: Questions) -> Mapping[str, Any]:
+def broker_settings(questions: Questions) -> Mapping[str, Any]:
     described = questions.result(
         questions.admin.describe_cluster(request_timeout=questions.seconds)
     )

@@ -72,7 +72,7 @@ def test_a_control_topic_that_would_lose_receipts(
 
 @pytest.mark.parametrize(
     ("verifies", "why"),
-    [({}, "older than Kafka 3.6"), ({topics._VERIFICATION: "false"}, "Set it to true")],
+    [({}, "older than Kafka 3.6"), ({topics.VERIFICATION: "false"}, "Set it to true")],
 )
 def test_brokers_that_let_late_messages_in(
     kafka: str,
@@ -85,7 +85,7 @@ def test_brokers_that_let_late_messages_in(
     said = {"transaction.max.timeout.ms": "900000", **verifies}
     monkeypatch.setattr(
         topics,
-        "_broker_settings",
+        "broker_settings",
         lambda _: {name: SimpleNamespace(value=value) for name, value in said.items()},
     )
     assert why in refused(create_topic(kafka))
