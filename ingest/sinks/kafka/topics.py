@@ -47,6 +47,7 @@ _GUARANTEES: Mapping[Delivered, str] = {
     "none": "at all",
 }
 VERIFICATION = "transaction.partition.verification.enable"
+"""The broker's setting that keeps late messages out of later transactions."""
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -454,6 +455,7 @@ def log_ends(
 
 
 def broker_settings(questions: Questions) -> Mapping[str, Any]:
+    """Asks for the settings of the controller, by their names."""
     described = questions.result(
         questions.admin.describe_cluster(request_timeout=questions.seconds)
     )
