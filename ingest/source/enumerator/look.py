@@ -54,7 +54,7 @@ class Look:
     def near(self, piece: ScanRange, label: int) -> list[OffsetAndEpoch]:
         """The cut of one label (epoch milliseconds), if it lies below the limit.
 
-        The list is empty if it doesn't.
+        A cut beyond the limit has no meaning.
 
         Raises:
             ScanBudgetError: the cut isn't among the next FAR messages.
