@@ -154,7 +154,7 @@ class DeadLettersSpec(Section):
     cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(
         default=None,
         description=(
-            "The topic's cluster, by its name in a `windrow.yaml`; or it is told here, by"
+            "The topic's cluster, by its name in a `windrow.yaml`; or it is given here, by"
             " `bootstrap_servers`."
         ),
     )

@@ -136,7 +136,7 @@ class SourceSpec(Section):
     cluster: Annotated[ClusterName | None, Values("a name")] = Field(
         default=None,
         description=(
-            "The cluster, by its name in a `windrow.yaml`; or it is told here, by"
+            "The cluster, by its name in a `windrow.yaml`; or it is given here, by"
             " `bootstrap_servers`."
         ),
     )
@@ -204,7 +204,7 @@ class SourceSpec(Section):
     registry: RegistrySpec | None = Field(
         default=None,
         description=(
-            "The schema registry, where a format asks one and the cluster's isn't told in a"
+            "The schema registry, where a format asks one and the cluster's isn't given in a"
             " `windrow.yaml`."
         ),
     )

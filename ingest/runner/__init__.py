@@ -1,4 +1,4 @@
-"""The order of the steps: a window from its boundaries to its receipt.
+"""The steps of a window, in their order: from its boundaries to its receipt.
 
-It knows interfaces only, never what stands behind them.
+These modules know interfaces only, never their implementations.
 """

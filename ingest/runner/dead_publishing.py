@@ -41,7 +41,7 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.dead_topic import DeadTopic
 
 Doubt = Literal["refuse", "publish", "skip"]
-"""What to do if nobody can tell whether dead letters are in the topic.
+"""The way to go on if nobody can tell whether dead letters are in the topic.
 
 "refuse": ask a person. "publish": write them, perhaps a second time. "skip": take them
 for published.

@@ -41,7 +41,7 @@ SECRET: tuple[Place, ...] = (
     ("clusters", "*", "client"),
     ("clusters", "*", "registry"),
 )
-"""Places whose values are never repeated in a message; `*` stands for any name."""
+"""Places whose values are never repeated in a message; `*` is any name."""
 
 _SHOWN_MAX = 80
 """Longest key or value that is repeated in a message, in characters."""

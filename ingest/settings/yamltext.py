@@ -77,7 +77,7 @@ def _problem(what: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 def problem(error: yaml.MarkedYAMLError) -> tuple[str, int]:
     """Returns the message of a parse error, and its line.
 
-    It never has a word of the text: an unknown alias may be a password that begins with
+    It never quotes the text: an unknown alias may be a password that begins with
     `*`.
     """
     mark = error.problem_mark or error.context_mark

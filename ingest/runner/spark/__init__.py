@@ -1,1 +1,1 @@
-"""Where tasks run."""
+"""Spark: sessions, jobs, and the code that workers run."""

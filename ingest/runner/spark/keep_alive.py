@@ -44,7 +44,7 @@ def kept_alive(session: SparkSession, every: float = EVERY) -> Iterator[None]:
 
     def keep() -> None:
         while not ended.wait(every):
-            with suppress(Exception):  # if Spark is gone, those who have work for it will say so
+            with suppress(Exception):  # if Spark is gone, its next job reports it
                 run_empty_task(session)
 
     thread = threading.Thread(target=keep, name="keeps workers", daemon=True)

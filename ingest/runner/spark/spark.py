@@ -207,11 +207,11 @@ def is_gone(failed: Exception) -> bool:
     from py4j.protocol import Py4JNetworkError  # as above
     from pyspark.errors import PySparkException
 
-    told = (
+    by_spark = (
         isinstance(failed, PySparkException)
         and _GONE.search(f"{type(failed).__name__}: {failed}") is not None
     )
-    return told or isinstance(failed, (Py4JNetworkError, ConnectionError))
+    return by_spark or isinstance(failed, (Py4JNetworkError, ConnectionError))
 
 
 def dumped(task: object) -> bytes:
@@ -377,7 +377,7 @@ After 700, which is Python's own number, collecting takes a fifth of loading.
 """
 
 _spared = 0
-"""Modules that were there when this process last told its collector what stays."""
+"""Number of loaded modules when this process last froze its collector's objects."""
 
 
 def _spare_loaded() -> None:
@@ -389,5 +389,4 @@ def _spare_loaded() -> None:
     global _spared  # one per process, as the collector is  # noqa: PLW0603
     if len(sys.modules) > _spared:
         _spared = len(sys.modules)
-        """The number of modules when this process last froze its collector's objects."""
         gc.freeze()

@@ -144,8 +144,8 @@ class WorkerBootstrap:
                 else [index for number in numbers for index in self._shares[number]]
             )
             nothing = [pa.nulls(len(indices), f.type) for f in list(self._schema)[2:]]
-            told = [pa.array(indices, pa.int64()), pa.repeat(outcome, len(indices)), *nothing]
-            yield pa.RecordBatch.from_arrays(told, schema=self._schema)
+            columns = [pa.array(indices, pa.int64()), pa.repeat(outcome, len(indices)), *nothing]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 def files_of(package: Path) -> dict[str, bytes]:
