@@ -93,18 +93,6 @@ T = TypeVar("T")
 PassOver: TypeAlias = Callable[[Window, RefusedError], bool]
 """Decides whether the windows behind a refused one are run all the same."""
 
-__all__ = [
-    "Pipeline",
-    "Progress",
-    "Request",
-    "Result",
-    "ignore",
-    "preview",
-    "refuse_open",
-    "run",
-    "run_windows",
-]
-
 
 def run(
     pipeline: Pipeline,

@@ -27,7 +27,8 @@ from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import Earliest
 from windrow.ingest.model.window import Window
-from windrow.ingest.runner.pipeline import Request, preview, run
+from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.pipeline import preview, run
 
 
 class SourceContract:

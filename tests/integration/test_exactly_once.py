@@ -26,7 +26,7 @@ from tests.integration.harness import (
 )
 from tests.kafka.produce import Put, create_topic, produce, transaction
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
-from windrow.ingest.runner.pipeline import Request
+from windrow.ingest.runner.context import Request
 
 pytestmark = pytest.mark.broker
 

@@ -23,7 +23,7 @@ from tests.integration.harness import (
 from tests.kafka.produce import Put, create_topic, produce
 from tests.warm import SERVER
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.runner.pipeline import Result
+from windrow.ingest.runner.context import Result
 
 pytestmark = pytest.mark.broker
 

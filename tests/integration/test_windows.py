@@ -34,7 +34,8 @@ from windrow.ingest.errors import (
     SpecError,
     WindrowError,
 )
-from windrow.ingest.runner.pipeline import Request, run
+from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.pipeline import run
 
 pytestmark = pytest.mark.broker
 

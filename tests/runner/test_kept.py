@@ -17,7 +17,8 @@ from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import DeadLetterLimitError, SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
-from windrow.ingest.runner.pipeline import Request, run, run_past_refused
+from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.pipeline import run, run_past_refused
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader

@@ -20,9 +20,9 @@ from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.errors import OwnerError, SpecError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.window import Window
-from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.micro_batches import preview_next, run_batch
-from windrow.ingest.runner.pipeline import Request, preview, run
+from windrow.ingest.runner.pipeline import preview, run
 
 pytestmark = pytest.mark.slow  # tables on disk
 

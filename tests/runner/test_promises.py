@@ -17,7 +17,8 @@ from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.runner.pipeline import Request, run
+from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.pipeline import run
 from windrow.ingest.testing.engine import LocalEngine
 
 

@@ -27,7 +27,8 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import Reader, ReadPlan
-from windrow.ingest.runner.pipeline import Pipeline, Request, Result, preview, run
+from windrow.ingest.runner.context import Pipeline, Request, Result
+from windrow.ingest.runner.pipeline import preview, run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
 from windrow.ingest.sinks.delta.kind import dead_letters_beside

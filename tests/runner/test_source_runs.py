@@ -26,8 +26,9 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import TopicInfo
+from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.micro_batches import run_batch, run_batches
-from windrow.ingest.runner.pipeline import Request, preview, run
+from windrow.ingest.runner.pipeline import preview, run
 from windrow.ingest.testing.broker import MemoryBroker
 
 BATCH = {"grid": "batch"}

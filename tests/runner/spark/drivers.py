@@ -23,7 +23,8 @@ from tests.integration.harness import Place
 from windrow.ingest.assemble import assemble
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.runner.pipeline import Request, run
+from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.pipeline import run
 from windrow.ingest.runner.spark.cluster import spark_engine, spark_session
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 
