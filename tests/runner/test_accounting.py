@@ -561,7 +561,7 @@ def test_a_refused_windows_dead_letters_can_be_read(bank: Bank) -> None:
     for _ in range(2):
         with pytest.raises(DeadLetterLimitError):
             bank.run(pipeline)
-    ((key, attempt),) = refused_attempts(pipeline.sink, pipeline.dead_letters).items()
+    ((key, attempt),) = refused_attempts(pipeline.dead_letters, (), None).items()
     assert key == HOUR.key
     assert read_dead(pipeline.sink, pipeline.dead_letters, HOUR).num_rows == 0
     assert read_dead(pipeline.sink, pipeline.dead_letters, HOUR, attempt=attempt)[
@@ -569,7 +569,8 @@ def test_a_refused_windows_dead_letters_can_be_read(bank: Bank) -> None:
     ].to_pylist() == [1, 2]
     committed = bank.run(bank.pipeline(max_dead_ratio=1.0)).committed
     assert committed.receipt.counts.dead == 2
-    assert refused_attempts(pipeline.sink, pipeline.dead_letters) == {}
+    committed = {c.receipt.window for c in pipeline.sink.receipts()}
+    assert refused_attempts(pipeline.dead_letters, committed, None) == {}
 
 
 def test_a_receipt_keeps_reasons_and_no_sentences(bank: Bank) -> None:

@@ -61,7 +61,8 @@ class WithDeadLetters:
         return read_dead(self, self.dead_letters, window, limit, attempt)  # type: ignore[arg-type]
 
     def refused(self) -> dict[str, str]:
-        return refused_attempts(self, self.dead_letters)  # type: ignore[arg-type]
+        committed = {c.receipt.window for c in self.receipts()}  # type: ignore[attr-defined]
+        return refused_attempts(self.dead_letters, committed, None)
 
     def sweep_both(self, older_than: timedelta = timedelta(days=1)) -> list[str]:
         return [*self.sweep(older_than), *self.dead_letters.sweep(older_than)]  # type: ignore[attr-defined]
