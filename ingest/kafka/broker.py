@@ -300,9 +300,11 @@ class KafkaBroker:
         described = self._questions.ask(
             "the topic", _topic_list(asked), lambda: self._described(asked)
         )
-        there = [name for name, found in described.items() if not isinstance(found, KafkaException)]
+        existing = [
+            name for name, found in described.items() if not isinstance(found, KafkaException)
+        ]
         configured = self._questions.ask(
-            "the topic's settings", _topic_list(there), lambda: self._configured(there)
+            "the topic's settings", _topic_list(existing), lambda: self._configured(existing)
         )
         config = described | configured
         failed = {

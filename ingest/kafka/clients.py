@@ -49,21 +49,21 @@ class Client:
         Raises:
             SpecError: the properties can't be used.
         """
-        self._said: deque[tuple[float, KafkaError]] = deque(maxlen=_HEARD)
+        self._errors: deque[tuple[float, KafkaError]] = deque(maxlen=_HEARD)
         self._properties = properties
         # nothing in here refers to this object, so it is freed with its last broker
-        self._listen = partial(_noted, self._said)
+        self._on_error = partial(_note_error, self._errors)
         self._pools: dict[Key, Consumers] = {}
-        self.admin = made(AdminClient, properties, self._listen)
+        self.admin = create_client(AdminClient, properties, self._on_error)
 
     def consumers(self, properties: Mapping[str, Value]) -> Consumers:
         """The consumers with these properties, shared by all brokers with this client."""
-        new = partial(made, Consumer, dict(properties), self._listen)
+        new = partial(create_client, Consumer, dict(properties), self._on_error)
         return self._pools.setdefault(frozenset(properties.items()), Consumers(new))
 
-    def said_since(self, moment: float) -> list[tuple[float, KafkaError]]:
+    def errors_since(self, moment: float) -> list[tuple[float, KafkaError]]:
         """Errors of the clients since an instant of the monotonic clock, in order of time."""
-        return [(at, error) for at, error in self._said.copy() if at >= moment]
+        return [(at, error) for at, error in self._errors.copy() if at >= moment]
 
     def scrub(self, text: str) -> str:
         """Removes the secrets that a text of librdkafka might quote."""
@@ -91,7 +91,7 @@ class Clients:
         del left  # closed after the lock is released: closing waits for threads
         return found
 
-    def leave(self, client: Client) -> None:
+    def drop(self, client: Client) -> None:
         """Drops a client, so that nobody gets it from now on; its users may go on."""
         with self._lock:
             self._kept = {key: kept for key, kept in self._kept.items() if kept is not client}
@@ -102,7 +102,7 @@ class Clients:
             left, self._kept = self._kept, {}
         left.clear()
 
-    def forsake(self) -> None:
+    def drop_after_fork(self) -> None:
         """Drops the parent's clients in the child of a fork, without destroying them.
 
         The lock is made anew: a thread that held it doesn't exist in the child.
@@ -116,25 +116,25 @@ CLIENTS = Clients()
 """The clients of this process."""
 
 atexit.register(CLIENTS.close)
-os.register_at_fork(after_in_child=CLIENTS.forsake)
+os.register_at_fork(after_in_child=CLIENTS.drop_after_fork)
 
 
-def _noted(said: deque[tuple[float, KafkaError]], error: KafkaError) -> None:
-    said.append((time.monotonic(), error))
+def _note_error(errors: deque[tuple[float, KafkaError]], error: KafkaError) -> None:
+    errors.append((time.monotonic(), error))
 
 
-def made(
+def create_client(
     client: Callable[[Any], T],
     properties: Mapping[str, Value],
-    listen: Callable[[KafkaError], None],
+    on_error: Callable[[KafkaError], None],
 ) -> T:
-    """Makes a client whose errors go to `listen`, and whose log goes to `LOG`.
+    """Makes a client whose errors go to `on_error`, and whose log goes to `LOG`.
 
     Raises:
         SpecError: the properties can't be used.
     """
     try:
-        return client(dict(properties) | {"error_cb": listen, "logger": LOG})
+        return client(dict(properties) | {"error_cb": on_error, "logger": LOG})
     except KafkaException as why:
         text = scrubbed(why.args[0].str(), properties)
         raise SpecError(

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AclOperation, ConfigResource, ResourceType  # 
 
 from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.kafka.client import admin_properties
-from windrow.ingest.kafka.clients import CLIENTS, made
+from windrow.ingest.kafka.clients import CLIENTS, create_client
 from windrow.ingest.kafka.codes import UNKNOWN
 from windrow.ingest.kafka.dead_headers import headers_of
 from windrow.ingest.kafka.properties import Tuning, Value
@@ -243,7 +243,9 @@ class KafkaPublishAttempt:
 
     def commit(self, count: int) -> None:
         mark = ck.TopicPartition(self._topic, 0, count, metadata=self._window.key)
-        member = made(ck.Consumer, {**self._properties, "group.id": self._name}, _ignore_error)
+        member = create_client(
+            ck.Consumer, {**self._properties, "group.id": self._name}, _ignore_error
+        )
         try:
             group = member.consumer_group_metadata()
         finally:

@@ -182,13 +182,13 @@ class Questions:
                 "Kafka does not accept this topic's name", "plan", "Fix source.topic.", topic
             )
         if code in LOGIN or self._login_error is not None:
-            CLIENTS.leave(self._client)
+            CLIENTS.drop(self._client)
             text = self._login_error or self.scrub(error.str())
             do = f"Check the sasl.* and ssl.* properties {PLACE}."
             return SpecError(f"The cluster refused the login: {text}", "plan", do, topic)
         rejected = self._certificate_error
         if rejected is not None:
-            CLIENTS.leave(self._client)
+            CLIENTS.drop(self._client)
             do = (
                 "See that ssl.ca.location (or ssl.ca.pem) under client names the CA of the brokers'"
                 " certificates, that these are for the host names that clients use and have not"
@@ -202,7 +202,7 @@ class Questions:
 
     def unreachable(self, what: str, topic: str | None, why: str) -> UnreachableError:
         """Makes the error of a request without an answer, with the reason if one is known."""
-        CLIENTS.leave(self._client)
+        CLIENTS.drop(self._client)
         text = f"{self._bootstrap} did not tell {what} within {self.patience:.0f} s: {why}"
         do = (
             "Check that the broker runs, can be reached, and speaks the client's security.protocol"
@@ -220,25 +220,25 @@ class Questions:
 
         "All brokers are down" is taken only where there is no other error.
         """
-        said = [error for _, error in self._client.said_since(self._began)]
+        errors = [error for _, error in self._client.errors_since(self._began)]
         down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
-        reasons = [error for error in said if error.code() != down]
-        return self.scrub((reasons or said)[-1].str()) if said else None
+        reasons = [error for error in errors if error.code() != down]
+        return self.scrub((reasons or errors)[-1].str()) if errors else None
 
     @property
     def _login_error(self) -> str | None:
         """The reason why the login was refused; None if it wasn't."""
         refused = [
-            error for _, error in self._client.said_since(self._began) if error.code() in LOGIN
+            error for _, error in self._client.errors_since(self._began) if error.code() in LOGIN
         ]
         return self.scrub(refused[-1].str()) if refused else None
 
     @property
     def _certificate_error(self) -> tuple[float, str] | None:
         """The first refusal of a certificate since the request was sent: when, and why."""
-        said = self._client.said_since(self._began)
+        errors = self._client.errors_since(self._began)
         return next(
-            ((at, self.scrub(error.str())) for at, error in said if untrusted(error.str())), None
+            ((at, self.scrub(error.str())) for at, error in errors if untrusted(error.str())), None
         )
 
     @property

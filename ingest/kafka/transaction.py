@@ -21,7 +21,7 @@ import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 
 from windrow.ingest.kafka.client import scrubbed
-from windrow.ingest.kafka.clients import made
+from windrow.ingest.kafka.clients import create_client
 from windrow.ingest.kafka.codes import DENIED
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.retry import AGAIN_SECONDS, CALL_SECONDS, CONNECT_SECONDS, LEAVE_SECONDS
@@ -161,7 +161,7 @@ class LibrdkafkaProducer(MessageProducer):
 
     def __init__(self, properties: Mapping[str, Value], patience: float) -> None:
         self._properties, self._patience = {**PRODUCER, **properties}, patience
-        self.producer = made(ck.Producer, self._properties, ignore_error)
+        self.producer = create_client(ck.Producer, self._properties, ignore_error)
 
     @property
     def records(self) -> ck.Producer:
@@ -288,7 +288,7 @@ class NonIdempotentProducer(LibrdkafkaProducer):
 
     @cached_property
     def records(self) -> ck.Producer:
-        return made(ck.Producer, {**PRODUCER, **self._record_properties}, ignore_error)
+        return create_client(ck.Producer, {**PRODUCER, **self._record_properties}, ignore_error)
 
     def leave(self) -> None:
         super().leave()

@@ -126,10 +126,10 @@ def test_a_question_hears_what_was_said_since_it_was_put(made: list[dict[str, An
     """What a client said before, to another pipeline, is no reason of this one's."""
     client = Clients().of({"bootstrap.servers": "a:1"})
     made[0]["error_cb"](KafkaError(KafkaError._TRANSPORT, "before"))
-    (at, _), *_ = client.said_since(0)
+    (at, _), *_ = client.errors_since(0)
     made[0]["error_cb"](KafkaError(KafkaError._TRANSPORT, "after"))
-    assert [error.str() for _, error in client.said_since(0)] == ["before", "after"]
-    assert [error.str() for when, error in client.said_since(at) if when > at] == ["after"]
+    assert [error.str() for _, error in client.errors_since(0)] == ["before", "after"]
+    assert [error.str() for when, error in client.errors_since(at) if when > at] == ["after"]
 
 
 def test_a_forked_child_has_its_own(
@@ -161,4 +161,4 @@ def test_a_forked_child_has_its_own(
     assert process.exitcode == 0
     assert shared.of({"bootstrap.servers": "fork:1"}) is parents
     for number in (1, 2):
-        shared.leave(shared.of({"bootstrap.servers": f"fork:{number}"}))
+        shared.drop(shared.of({"bootstrap.servers": f"fork:{number}"}))

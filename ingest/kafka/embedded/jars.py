@@ -38,12 +38,12 @@ def java_problem() -> str | None:
             f"Java {wanted} is needed and there is no java in JAVA_HOME or on the path: {_INSTALL}"
         )
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, check=False, timeout=60
         ).stderr
     except (OSError, subprocess.TimeoutExpired) as why:
         return f"Java {wanted} is needed and {java} does not run ({type(why).__name__}): {_INSTALL}"
-    major = re.search(r'version "(?:1\.)?(\d+)', said)
+    major = re.search(r'version "(?:1\.)?(\d+)', output)
     if major is None or int(major[1]) not in JAVA_MAJORS:
         return (
             f"Java {wanted} is needed and {java} is"

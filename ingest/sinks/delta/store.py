@@ -240,9 +240,9 @@ class DeltaState(PagedState):
         if window is not None and lies_by_window:
             files = files.filter(pc.equal(files[tables.part_of(self._table)], window.key))
         parts = files[tables.part_of(self._table)].to_pylist()
-        for (path, said), part in zip(tables.stats_of(files).items(), parts, strict=True):
+        for (path, stats), part in zip(tables.stats_of(files).items(), parts, strict=True):
             wanted = None if names is None else list(names)
-            for batch in checked_by_stats(path, said, batches_of(self._store.files, path, wanted)):
+            for batch in checked_by_stats(path, stats, batches_of(self._store.files, path, wanted)):
                 if lies_by_window:
                     yield batch.append_column(column, pa.repeat(part, batch.num_rows))
                 else:
@@ -382,7 +382,7 @@ def _key_property(key: PrimaryKey) -> str:
 def _note(receipt: Receipt) -> str:
     """A commit's entry in the table's history, for people."""
     ranges = [[s.topic, s.partition, s.start, s.stop] for s in receipt.plan.splits]
-    said = {
+    entry = {
         "window": receipt.window.key,
         "pipeline": receipt.window.pipeline,
         "generation": receipt.generation,
@@ -391,4 +391,4 @@ def _note(receipt: Receipt) -> str:
         "counts": receipt.counts,
         "ranges": ranges,
     }
-    return msgspec.json.encode(said).decode()
+    return msgspec.json.encode(entry).decode()

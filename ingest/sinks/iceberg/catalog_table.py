@@ -79,11 +79,15 @@ class CatalogTable(msgspec.Struct, frozen=True):
     @property
     def place(self) -> str:
         """The table's name in errors and in plans; it never changes and has no secret."""
-        said = {name: value for name, value in self.properties if isinstance(value, str)}
+        written = {name: value for name, value in self.properties if isinstance(value, str)}
         if self.warehouse:
             return f"{self.warehouse}:{self.table}"
-        where = without_secrets(said["uri"]) if "uri" in said else said.get("type", "pyiceberg")
-        inside = said.get("warehouse", "") if said.get("type", "rest") == "rest" else ""
+        where = (
+            without_secrets(written["uri"])
+            if "uri" in written
+            else written.get("type", "pyiceberg")
+        )
+        inside = written.get("warehouse", "") if written.get("type", "rest") == "rest" else ""
         return "/".join(
             filter(
                 None, (where.rstrip("/"), without_secrets(inside), f"{self.catalog}:{self.table}")

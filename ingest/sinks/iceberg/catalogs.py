@@ -128,17 +128,17 @@ def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=16)
 def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -> Catalog:
-    said = dict(properties)
-    where = without_secrets(said.get("uri", "")) or f"by the name {name}"
+    values = dict(properties)
+    where = without_secrets(values.get("uri", "")) or f"by the name {name}"
     waits, problem = list(WAITS), Exception()
     while True:
         try:
-            found = load_catalog(name, **{"py-io-impl": _FILE_IO, **said})
+            found = load_catalog(name, **{"py-io-impl": _FILE_IO, **values})
             return _kept(found) if isinstance(found, SqlCatalog) else found
         except _ODD_ANSWERS as error:
             problem = error
         except _WRONG_SETTINGS as error:
-            what = f"the Iceberg catalog {where} can't be opened: {_reason(error, said)}"
+            what = f"the Iceberg catalog {where} can't be opened: {_reason(error, values)}"
             raise SpecError(
                 what,
                 "spec",
@@ -147,7 +147,7 @@ def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -
         except Exception as error:  # noqa: BLE001
             problem = error
         if not waits:
-            what = f"the Iceberg catalog {where} can't be reached: {_reason(problem, said)}"
+            what = f"the Iceberg catalog {where} can't be reached: {_reason(problem, values)}"
             raise UnreachableError(
                 what, "setup", "Check that it answers, and the rights, then run again."
             )

@@ -156,8 +156,8 @@ def arrow_columns(schema: Schema, *, ids: bool = False) -> pa.Schema:
 def _arrow_field(
     name: str, field_id: int, kind: IcebergType, required: bool, *, ids: bool
 ) -> pa.Field:
-    said = {_FIELD_ID: str(field_id)} if ids else None
-    return pa.field(name, _arrow_type(kind, ids=ids), nullable=not required, metadata=said)
+    metadata = {_FIELD_ID: str(field_id)} if ids else None
+    return pa.field(name, _arrow_type(kind, ids=ids), nullable=not required, metadata=metadata)
 
 
 def _arrow_type(kind: IcebergType, *, ids: bool) -> pa.DataType:

@@ -113,8 +113,8 @@ def evolved(
     become = evolution_for(table, columns, evolve)
     refuse_unfit_files(where, become.problems)
     ids = {f.name: field_id(f) for f in file_columns(table, become)}
-    staged = {name: said for file in files for name, said in file.ids.items()}
-    others = [name for name, said in staged.items() if ids.get(name) != said]
+    staged = {name: number for file in files for name, number in file.ids.items()}
+    others = [name for name, number in staged.items() if ids.get(name) != number]
     refuse_unfit_files(
         where, [f"{name}: another commit brought other columns first" for name in others]
     )

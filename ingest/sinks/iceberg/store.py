@@ -196,9 +196,9 @@ class IcebergState(PagedState):
     def read_pages(self) -> Pages:
         snapshot = self.table.current_snapshot()
         while snapshot is not None:
-            said = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if NEWEST_PAGE in said:
-                return self._store.pages.read(self.files, said[NEWEST_PAGE])
+            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if NEWEST_PAGE in summary:
+                return self._store.pages.read(self.files, summary[NEWEST_PAGE])
             if snapshot.sequence_number == 1:
                 return Pages()  # the table's first snapshot, so windrow has made none
             # Of an expired parent PyIceberg removes the id too, other engines don't.
@@ -214,8 +214,8 @@ class IcebergState(PagedState):
             if self.holding([key]):
                 break
             (stored,) = receipt_files.read(self.files, pages.named([key]))
-            said = read_receipt(stored)
-            if isinstance(said, Committed) and said.receipt.counts.rows > 0:
+            committed = read_receipt(stored)
+            if isinstance(committed, Committed) and committed.receipt.counts.rows > 0:
                 found.append(key)
         return found
 
@@ -223,10 +223,10 @@ class IcebergState(PagedState):
         """Newest attempts whose dead letters are missing, by the same rule."""
         found: list[str] = []
         for name, _ in sorted(pages.notes.items(), key=lambda note: note[1], reverse=True):
-            said = window_of(name, "dead")
-            if said is not None and self.holding([said[0]]):
+            window = window_of(name, "dead")
+            if window is not None and self.holding([window[0]]):
                 break
-            if said is not None:
+            if window is not None:
                 found.append(name)
         return found
 
@@ -271,11 +271,11 @@ class IcebergState(PagedState):
         snapshot = self.table.current_snapshot()
         if snapshot is None:
             return 0, 0
-        said = {} if snapshot.summary is None else snapshot.summary.additional_properties
-        if said.get("total-delete-files", "0") != "0":
+        summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        if summary.get("total-delete-files", "0") != "0":
             return None  # the number of rows that are left is unknown
         try:
-            return int(said["total-records"]), int(said["total-files-size"])
+            return int(summary["total-records"]), int(summary["total-files-size"])
         except (KeyError, ValueError):
             return None
 
@@ -348,12 +348,12 @@ class IcebergState(PagedState):
             become = evolved(store.place, self.table, change.columns, store.evolve, files)
             ready.become(new_schema(self.table, become) if become.changes else None)
         added = [data_file(self.table, file, key) for file in files]
-        said = _for_people(change.receipt)
+        summary = _for_people(change.receipt)
 
         def page(snapshot: int) -> str:
             return self.put_page(change.receipt, change.notes, snapshot)
 
-        ready.change(added, removed, said, page)
+        ready.change(added, removed, summary, page)
         return ready
 
     def _only_of(self, key: str) -> list[DataFile]:
