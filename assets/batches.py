@@ -1,4 +1,4 @@
-"""The table asset of micro-batches: a run commits what is waiting, batch by batch.
+"""The table asset of micro-batches: a run commits all waiting messages, batch by batch.
 
 The asset has no partitions, for nobody knows beforehand which batches there will be. If
 nothing is waiting, a run succeeds without an event.

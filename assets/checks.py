@@ -127,7 +127,7 @@ def _loss(pipeline: Pipeline) -> Verdict:
 
 
 def _retention_margin(pipeline: Pipeline) -> Verdict:
-    """Checks how long the topics will still hold what is unread."""
+    """Checks how long the topics will still hold the unread messages."""
     margin = retention_margin(pipeline)
     shown: dict[str, Value] = {"unread": margin.what}
     if margin.do:

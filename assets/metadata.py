@@ -149,7 +149,12 @@ def window_metadata(
         "run_seconds": receipt.seconds,
         "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
     }
-    found |= _by_kind(receipt) | _merged(receipt) | _sometimes(result) | _whole(spec, receipt)
+    found |= (
+        _by_kind(receipt)
+        | _of_keyed_table(receipt)
+        | _occasional(result)
+        | _receipt_or_command(spec, receipt)
+    )
     found |= {} if lag is None else lag_metadata(lag)
     found |= {} if state is None else state_metadata(state)
     schema: dict[str, Value] = {
@@ -161,7 +166,7 @@ def window_metadata(
     return {name: found[name] for name in MEANINGS if name in found} | rows | schema
 
 
-def _whole(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
+def _receipt_or_command(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
     """The receipt, or the command that prints it.
 
     If lists are cut, also the number of topic-partitions.
@@ -199,7 +204,7 @@ def _by_kind(receipt: Receipt) -> dict[str, Value]:
     }
 
 
-def _merged(receipt: Receipt) -> dict[str, Value]:
+def _of_keyed_table(receipt: Receipt) -> dict[str, Value]:
     """The entries of a table with a primary key."""
     merged = receipt.merged
     if merged is None:
@@ -211,7 +216,7 @@ def _merged(receipt: Receipt) -> dict[str, Value]:
     }
 
 
-def _sometimes(result: Result) -> dict[str, Value]:
+def _occasional(result: Result) -> dict[str, Value]:
     """The entries that only some windows have."""
     receipt, version, published = (
         result.committed.receipt,

@@ -7,8 +7,9 @@ micro-batches, the age of the first unread message of each topic-partition.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -21,7 +22,7 @@ from windrow.ingest.model.label import instant, number_of
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.source.enumerator.grid import after, batch_at, is_closed, window_at
+from windrow.ingest.source.enumerator.grid import after, batch_at, is_closed, labels_between
 from windrow.ingest.source.enumerator.topics import discover
 
 NEAR = 4
@@ -29,6 +30,9 @@ NEAR = 4
 
 For windows in time also when no more than the length of two windows is left.
 """
+
+_FIRST_RANGE = timedelta(days=7)
+"""The time span of the first windows that the table is asked about."""
 
 _FIX = "Run it soon, or raise the topics' retention.ms."
 _FIX_START = (
@@ -61,19 +65,20 @@ def retention_margin(pipeline: Pipeline) -> RetentionMargin:
 
 
 def next_window(pipeline: Pipeline, grid: TimeWindows) -> Window:
-    """The first window in time that isn't committed; it may not be over yet."""
-    windows = list(_windows_until(pipeline.spec.id, grid, pipeline.now()))
-    committed = pipeline.sink.committed(windows)
-    return next((window for window in windows if window not in committed), windows[-1])
+    """The first window in time that isn't committed; it may not be over yet.
 
-
-def _windows_until(pipeline_id: str, grid: TimeWindows, now: datetime) -> Iterator[Window]:
-    """The grid's windows, up to and including the first one that isn't over."""
-    start, over = grid.start, True
-    while over:
-        window = window_at(pipeline_id, grid.grid, start)
-        yield window
-        start, over = after(grid.grid, start), is_closed(window, timedelta(0), now)
+    Asks the table about longer and longer ranges of windows, so that an early gap costs
+    little on a fine grid that began long ago.
+    """
+    start, span, now = grid.start, _FIRST_RANGE, pipeline.now()
+    while True:
+        starts = [start, *labels_between(grid.grid, start, min(start + span, now))]
+        start, span = after(grid.grid, starts[-1]), 2 * span
+        windows = [Window(pipeline.spec.id, *pair) for pair in pairwise([*starts, start])]
+        committed = pipeline.sink.committed(windows)
+        for window in windows:
+            if window not in committed:
+                return window
 
 
 def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:

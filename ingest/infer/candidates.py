@@ -41,7 +41,7 @@ class TypeGuess:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A field of messages, by its name there. `doc`: its comment in a schema."""
+    """A field of messages. `doc`: its comment in a schema."""
 
     name: str
     guess: TypeGuess
@@ -192,7 +192,7 @@ def column_refusal(columns: Columns, refusal: Refuses) -> Refuses:
 def over_versions(
     newest: Sequence[Candidate], older: Sequence[Sequence[Candidate]]
 ) -> list[Candidate]:
-    """The newest schema's fields.
+    """The newest schema's fields, with nulls by all versions.
 
     A field that an older schema lacks, or allows to be null, is nullable.
     """

@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
+from windrow.ingest.formats.cdc.connect import DECIMAL, FORMS, ZONED_TIMESTAMP
 from windrow.ingest.infer.candidates import (
     OWN_SCALE,
     Candidate,
@@ -36,17 +38,6 @@ _CONNECT_PLAIN = {
     "boolean": pa.bool_(),
     "string": pa.string(),
 }
-_CONNECT_NAMED = {
-    "io.debezium.time.Date": TypeGuess(pa.date32()),
-    "org.apache.kafka.connect.data.Date": TypeGuess(pa.date32()),
-    "io.debezium.time.Timestamp": TypeGuess(TIMESTAMP, epoch="ms"),
-    "org.apache.kafka.connect.data.Timestamp": TypeGuess(TIMESTAMP, epoch="ms"),
-    "io.debezium.time.MicroTimestamp": TypeGuess(TIMESTAMP, epoch="us"),
-    "io.debezium.time.ZonedTimestamp": TypeGuess(TIMESTAMP),
-    "io.debezium.time.NanoTimestamp": TypeGuess(TIMESTAMP, epoch="ns"),
-}
-_VARIABLE = "io.debezium.data.VariableScaleDecimal"
-_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def row_candidates(schema: Mapping[str, Any], image: str) -> list[Candidate]:
@@ -89,7 +80,7 @@ def _connect_guess(part: Any, depth: int, budget: TypeBudget) -> TypeGuess:
     if refusal is not None or not isinstance(part, Mapping):
         return refusal or TypeGuess(None, "it has no type")
     kind, name = part.get("type"), part.get("name")
-    if name == _VARIABLE:
+    if name == VARIABLE_DECIMAL:
         return OWN_SCALE
     if kind == "struct":
         return struct_of(
@@ -109,11 +100,11 @@ def _connect_guess(part: Any, depth: int, budget: TypeBudget) -> TypeGuess:
                 )
             )
         )
-    if name == _DECIMAL:
+    if name == DECIMAL:
         return _connect_decimal(part.get("parameters"))
-    if isinstance(name, str) and name in _CONNECT_NAMED:
-        # inside another type, the decoder reads it from the schema in the message
-        return _CONNECT_NAMED[name] if depth == 0 else replace(_CONNECT_NAMED[name], epoch=None)
+    instant = _instant(str(name), depth)
+    if instant is not None:
+        return instant
     if kind == "bytes":
         return TypeGuess(pa.string(), "bytes in base64")
     plain = _CONNECT_PLAIN.get(str(kind))
@@ -122,6 +113,20 @@ def _connect_guess(part: Any, depth: int, budget: TypeBudget) -> TypeGuess:
         if plain is not None
         else TypeGuess(None, f"no column takes its type {kind!a}")
     )
+
+
+def _instant(name: str, depth: int) -> TypeGuess | None:
+    """The type of a date or a timestamp, by the name of its schema; None for other names."""
+    if name == ZONED_TIMESTAMP:
+        return TypeGuess(TIMESTAMP)
+    form = FORMS.get(name, {})
+    if "dates" in form:
+        return TypeGuess(pa.date32())
+    if "timestamps" not in form:
+        return None
+    # inside another type, the decoder reads the unit from the schema in the message
+    epoch = form["timestamps"].removeprefix("epoch_") if depth == 0 else None
+    return TypeGuess(TIMESTAMP, epoch=epoch)
 
 
 def _inside(part: Any, depth: int, budget: TypeBudget) -> TypeGuess:

@@ -65,6 +65,17 @@ def test_the_next_window() -> None:
     assert next_open(ODD, {START}, later) == START + HOUR
 
 
+def test_an_early_gap_costs_little() -> None:
+    """On a fine grid that began long ago, windows far behind a gap aren't asked for."""
+    asked = list[int]()
+    sink = SimpleNamespace(committed=lambda windows: asked.append(len(windows)) or set())
+    later = START + timedelta(days=3000)
+    pipeline: Any = SimpleNamespace(spec=SimpleNamespace(id="p"), sink=sink, now=lambda: later)
+    grid: Any = SimpleNamespace(start=START, grid="*/5 * * * *")
+    assert next_window(pipeline, grid).start == START
+    assert sum(asked) < 3000
+
+
 @given(st.sets(st.integers(0, 20)), st.sampled_from(["hourly", "daily", ODD]))
 def test_the_next_window_is_the_lowest_gap(committed: set[int], grid: str) -> None:
     """Whatever was committed, in whatever order, it is the lowest label that isn't among them."""

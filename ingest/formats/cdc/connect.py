@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
 from windrow.ingest.formats.json.decoder import JsonEncoding, json_batch_decoder
 from windrow.ingest.formats.json.values import Reading
 from windrow.ingest.formats.row_decoder import DecodeValues, OnNull
@@ -31,8 +32,9 @@ _KEPT = 64
 
 _SCALE = re.compile(r"-?[0-9]{1,9}")
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
+DECIMAL, ZONED_TIMESTAMP = f"{_CONNECT}Decimal", f"{_DEBEZIUM}ZonedTimestamp"
 _TEXTS = {"timestamps": "iso-8601", "dates": "iso-8601"}
-_FORMS: dict[str, dict[str, Any]] = {
+FORMS: dict[str, dict[str, Any]] = {
     f"{_CONNECT}Date": {"dates": "epoch_days"},
     f"{_CONNECT}Timestamp": {"timestamps": "epoch_ms"},
     f"{_CONNECT}Time": {},
@@ -149,7 +151,7 @@ def _reading_by_name(schema: dict[str, Any], reading: Reading) -> Reading:
     Bytes are base64; a text or a number has its digits.
     """
     kind, name = str(schema.get("type")), schema.get("name")
-    if name == f"{_CONNECT}Decimal":
+    if name == DECIMAL:
         parameters = schema.get("parameters")
         scale = parameters.get("scale") if isinstance(parameters, dict) else None
         return (
@@ -157,9 +159,9 @@ def _reading_by_name(schema: dict[str, Any], reading: Reading) -> Reading:
             if _SCALE.fullmatch(str(scale))
             else reading
         )
-    if name == "io.debezium.data.VariableScaleDecimal":
+    if name == VARIABLE_DECIMAL:
         return replace(reading, decimals="base64")
     if kind not in {"bytes", "struct", "array", "map"}:
         reading = replace(reading, decimals="numeric")
-    stated = _FORMS.get(name) if isinstance(name, str) else None
+    stated = FORMS.get(name) if isinstance(name, str) else None
     return reading if stated is None else replace(reading, stated=True, **{**_TEXTS, **stated})
