@@ -26,6 +26,10 @@ NextOrWindow = Annotated[
         show_default=False,
     ),
 ]
+SomeWindows = Annotated[
+    str | None,
+    typer.Option("--window", metavar="W", help="Only these windows.", show_default=False),
+]
 RequestText = Annotated[
     str | None,
     typer.Option(

@@ -7,15 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from windrow.ingest.cli.arguments import Debug, Json, KeepGoing, Spec
+from windrow.ingest.cli.arguments import Debug, Json, KeepGoing, SomeWindows, Spec
 from windrow.ingest.cli.output import command_output
 
 dead_app = typer.Typer(no_args_is_help=True, help="Dead letters: the messages that were refused.")
 
-SomeWindows = Annotated[
-    str | None,
-    typer.Option("--window", metavar="W", help="Only of these windows.", show_default=False),
-]
 OfStage = Annotated[
     str | None,
     typer.Option(

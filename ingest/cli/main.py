@@ -24,6 +24,7 @@ from windrow.ingest.cli.arguments import (
     Master,
     NextOrWindow,
     RequestText,
+    SomeWindows,
     Spec,
     TokenFile,
     WindowText,
@@ -336,10 +337,7 @@ def lag(
 @app.command()
 def show(
     spec: Spec,
-    window: Annotated[
-        str | None,
-        typer.Option("--window", metavar="W", help="Only these windows.", show_default=False),
-    ] = None,
+    window: SomeWindows = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 100,
     json: Json = False,
     debug: Debug = False,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from windrow.ingest.cli.arguments import Debug, Json, Spec
+from windrow.ingest.cli.arguments import Debug, Json, SomeWindows, Spec
 from windrow.ingest.cli.output import command_output
 
 transactions_app = typer.Typer(
@@ -29,10 +29,7 @@ def transactions_list(spec: Spec, json: Json = False, debug: Debug = False) -> N
 @transactions_app.command("abort")
 def transactions_abort(
     spec: Spec,
-    window: Annotated[
-        str | None,
-        typer.Option("--window", metavar="W", help="Only of these windows.", show_default=False),
-    ] = None,
+    window: SomeWindows = None,
     yes: Annotated[bool, typer.Option("--yes", help="End them.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="With --yes: also where somebody still writes.")
