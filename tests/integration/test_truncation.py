@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -24,7 +25,6 @@ from windrow.ingest.kafka.codes import is_truncation
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.reader import ReadPlan
-from windrow.ingest.source.reader.cursor import Cursor
 from windrow.ingest.source.reader.reader import KafkaReader
 
 pytestmark = pytest.mark.broker
@@ -57,33 +57,36 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
         yield Cut(cluster, desk, partial(reader, "read_committed"))
 
 
+def with_reader(cut: Cut, **settings: Any) -> Cut:
+    """The same cut cluster, read by readers with other settings."""
+
+    def reader(plan: ReadPlan) -> KafkaReader:
+        made = cut.reader_of(plan)
+        assert isinstance(made, KafkaReader)
+        return replace(made, **settings)
+
+    other = copy(cut)
+    other.reader_of = reader
+    return other
+
+
 @pytest.mark.long
 class TestByConfluent(ReadTruncationContract):
     """By confluent-kafka's consumer, which reads where the compiled way can't be had."""
 
     @pytest.fixture
     def cut(self, cut: Cut) -> Cut:
-        def reader(plan: ReadPlan) -> KafkaReader:
-            made = cut.reader_of(plan)
-            assert isinstance(made, KafkaReader)
-            return replace(made, fetching=WAYS["confluent"])
-
-        other = copy(cut)
-        other.reader_of = reader
-        return other
+        return with_reader(cut, fetching=WAYS["confluent"])
 
 
 @pytest.mark.some(3, of="tests")
 class TestOnKafka(TruncationContract):
     """On the real thing."""
 
-    def test_a_truncation_is_known_without_a_stall(
-        self, cut: Cut, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.mark.timeout(300)
+    def test_a_truncation_is_known_without_a_stall(self, cut: Cut) -> None:
         """It is told again when the client begins again, not after the stall limit."""
-        monkeypatch.setattr(
-            Cursor, "_stalled", lambda _: pytest.fail("the stall limit was waited for")
-        )
+        cut = with_reader(cut, stall_seconds=3_600)
         with pytest.raises(DataLossError, match="broker end offset is 6"):
             cut.read(cut.grown, 8, 14, cut.old, cut.new)
 
