@@ -58,18 +58,12 @@ def columns(names: Iterable[str], messages: pa.RecordBatch, attempt: str) -> lis
     ]
 
 
-UNTOLD = ("ordinal", "value-size")
-"""Names of metadata columns that `messages_of` can't bring back.
-
-They are computed from a message or its rows, and no other column has what they need.
-"""
-
-
 def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """Messages of some rows, as far as the rows' metadata columns, by name, have them.
 
-    `columns` gives the same metadata columns again, except `UNTOLD`. Whatever isn't in
-    them is null.
+    `columns` gives the same metadata columns again, except `ordinal` and `value-size`:
+    they are computed from rows and values, which no metadata column has. Whatever
+    isn't in the metadata columns is null.
     """
     found = {
         **stated,

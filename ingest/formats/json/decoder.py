@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.ingest.formats.json.layout import ITEMS, PASS, SPARE, tables_of
-from windrow.ingest.formats.json.strict import Strict, Unknown
+from windrow.ingest.formats.json.strict import StrictJson, Unknown
 from windrow.ingest.formats.json.values import EXACT, Reading
 from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
@@ -54,7 +54,7 @@ def json_batch_decoder(
 
     `skip`: bytes before each document.
     """
-    fast, strict = JsonPass(columns, unknown, reading), Strict(columns, unknown, reading)
+    fast, strict = JsonPass(columns, unknown, reading), StrictJson(columns, unknown, reading)
     return BatchDecoder(columns.arrow_schema, fast, strict, skip=skip)
 
 

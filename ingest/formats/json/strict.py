@@ -55,7 +55,7 @@ It is checked on the text, since a document of small values takes much more memo
 """
 
 
-class Strict:
+class StrictJson:
     """Decodes one message at a time."""
 
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.formats.json.models import Nested, Scalars
 from windrow.ingest.formats.json.decoder import json_batch_decoder
-from windrow.ingest.formats.json.strict import Strict
+from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns
 
@@ -116,7 +116,7 @@ LISTS = ("tags", "lines", "prices", "stock")
 """Families whose rows are large, too: a column of theirs is a list or a map."""
 
 
-def _refusal(strict: Strict, message: bytes) -> str | None:
+def _refusal(strict: StrictJson, message: bytes) -> str | None:
     try:
         strict.decode(message)
     except RefusedValueError as refused:
@@ -131,7 +131,7 @@ def main(size: int) -> None:
     found = {}
     for model, unknown in ((Scalars, "ignore"), (Nested, "dead")):
         strict, machine = (
-            Strict(Columns.of(model), unknown),
+            StrictJson(Columns.of(model), unknown),
             json_batch_decoder(Columns.of(model), unknown),
         )
         for name, family in FAMILIES.items():

@@ -18,7 +18,7 @@ import pytest
 from tests.formats.json.documents import documents
 from tests.formats.json.models import Nested, Scalars
 from windrow.ingest.formats.json.decoder import JsonPass, json_batch_decoder
-from windrow.ingest.formats.json.strict import Strict
+from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
 from windrow.ingest.formats.shared.onepass import KEPT
 from windrow.ingest.ports.decoder import Decoded
@@ -57,7 +57,7 @@ class Failing:
 class StrictBut:
     """The strict way, with other values where it is told so."""
 
-    def __init__(self, strict: Strict, instead: Callable[[bytes], list[Any] | None]) -> None:
+    def __init__(self, strict: StrictJson, instead: Callable[[bytes], list[Any] | None]) -> None:
         self.strict, self.truncation, self.instead = strict, strict.truncation, instead
 
     def decode(self, message: bytes) -> list[Any]:
@@ -66,7 +66,7 @@ class StrictBut:
 
 def without_pass(instead: Callable[[bytes], list[Any] | None]) -> BatchDecoder:
     columns = Columns.of(Nested)
-    strict = StrictBut(Strict(columns, "ignore"), instead)
+    strict = StrictBut(StrictJson(columns, "ignore"), instead)
     return BatchDecoder(columns.arrow_schema, Failing(MemoryError()), strict)
 
 

@@ -29,7 +29,7 @@ from tests.profiles import examples
 from windrow.ingest.formats.json.decoder import JsonPass
 from windrow.ingest.formats.json.layout import PASS
 from windrow.ingest.formats.json.scan import KEY_HASH_STEP
-from windrow.ingest.formats.json.strict import MAX_DEPTH, Strict, Unknown
+from windrow.ingest.formats.json.strict import MAX_DEPTH, StrictJson, Unknown
 from windrow.ingest.formats.json.values import EXACT, Reading
 from windrow.ingest.formats.options import TimestampForm
 from windrow.ingest.formats.shared.onepass import ENTRIES, room_for_keys
@@ -50,7 +50,7 @@ class Both:
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
         self.columns = columns
         self.fast = JsonPass(columns, unknown, reading)
-        self.strict = Strict(columns, unknown, reading)
+        self.strict = StrictJson(columns, unknown, reading)
 
     def compare(self, messages: list[bytes]) -> tuple[int, int]:
         """Prove the promise for each message; how many the pass took, and how many are rows."""
@@ -81,7 +81,7 @@ class Both:
 WAYS: dict[Unknown, Both] = {unknown: Both(COLUMNS, unknown) for unknown in ("ignore", "dead")}
 
 
-def strictly(strict: Strict, message: bytes) -> list[Any] | None:
+def strictly(strict: StrictJson, message: bytes) -> list[Any] | None:
     """The truth."""
     try:
         return strict.decode(message)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.formats.json.documents import documents
 from tests.formats.json.models import Nested, Scalars
-from windrow.ingest.formats.json.strict import MAX_DEPTH, Strict, Unknown
+from windrow.ingest.formats.json.strict import MAX_DEPTH, StrictJson, Unknown
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns
 
@@ -44,7 +44,7 @@ def decode(
     """By a decoder that the test itself makes: what is made while this is imported is
     told of no mutant (`tests/mutants`).
     """
-    return Strict(columns, unknown).decode(
+    return StrictJson(columns, unknown).decode(
         message if isinstance(message, bytes) else message.encode()
     )
 
@@ -382,7 +382,7 @@ def test_what_is_json_another_parser_says_too(dice: random.Random) -> None:
 
     Depth and keys that are there twice are judged here first, and integers have an end there.
     """
-    strict, other = Strict(SCALARS, "ignore"), msgspec.json.Decoder(float_hook=str)
+    strict, other = StrictJson(SCALARS, "ignore"), msgspec.json.Decoder(float_hook=str)
     for document in documents(3_000, dice.randrange(1 << 32)):
         reason = said = ""
         try:
