@@ -176,7 +176,7 @@ def open_database(url: str) -> Database:
         return _sqlite(parsed)
     if kind == "postgresql":
         return _opened.get(parsed) or _opened.setdefault(parsed, _postgresql(parsed))
-    raise SpecError(f"A ledger can't lie in {kind}", "spec", _FORMS)
+    raise SpecError(f"A ledger can't be in {kind}", "spec", _FORMS)
 
 
 def _sqlite(url: URL) -> Database:

@@ -1,4 +1,4 @@
 """Sinks: stage on executors, then one commit of data and receipt on the driver.
 
-One folder a kind, and beside them what all kinds share.
+A folder for each kind; the modules here are for all kinds.
 """

@@ -136,7 +136,7 @@ def _differences(path: str, there: pa.Field | None, here: pa.Field | None) -> It
         if (there.type, there.nullable) == (here.type, here.nullable):
             return
         if there.nullable == here.nullable and there.type.id == here.type.id:
-            deeper = [told for inner in _inner(path, there, here) for told in _differences(*inner)]
+            deeper = [one for inner in _inner(path, there, here) for one in _differences(*inner)]
             if deeper:
                 yield from deeper
                 return

@@ -58,19 +58,20 @@ Mode: TypeAlias = Annotated[
     Literal["append", "upsert", "delete-aware"],
     Field(
         description=(
-            "What becomes of a row whose key is in the table: it stands beside the other one"
-            " (`append`), or takes its place (`upsert`; a delete takes the row out)."
-            " `delete-aware`: as `upsert`, but of what is deleted the key stays, `_deleted` true."
+            "How a row is written: it is added to the table (`append`), or replaces the row with"
+            " its key (`upsert`; a delete removes that row). `delete-aware`: as `upsert`, but the"
+            " key of a deleted row stays in the table, with `_deleted` true."
         )
     ),
 ]
 KeyColumns: TypeAlias = Annotated[
     Annotated[tuple[Text, ...], Field(min_length=1)] | None,
     Values("a list of columns"),
-    LeftOut("none, as goes with `append`"),
+    LeftOut("none, as for `append`"),
     Field(
         description=(
-            "By which columns of the schema rows replace each other. Goes with the other two modes."
+            "The columns of the schema by which rows replace each other. For the modes `upsert` and"
+            " `delete-aware`, which need it."
         )
     ),
 ]
@@ -80,8 +81,8 @@ Version: TypeAlias = Annotated[
     LeftOut("the order of the log decides"),
     Field(
         description=(
-            "The column whose greatest value is a key's row, whatever the order of the log. Goes"
-            " with `upsert`; nothing is deleted then, for a delete has no version."
+            "The row with the greatest value of this column is a key's row, whatever the order of"
+            " the log. For `upsert`; nothing is deleted then, because a delete has no version."
         )
     ),
 ]
@@ -94,9 +95,9 @@ EvolveSetting: TypeAlias = Annotated[
     Evolve,
     Field(
         description=(
-            "What becomes of the table's columns where the schema has others: nothing (`none`); new"
-            " nullable ones are added (`add_columns`); and numbers become wider, columns nullable"
-            " (`widen`). Any other difference is refused before anything is read."
+            "How the table's columns change when the schema has others: not at all (`none`); new"
+            " nullable ones are added (`add_columns`); numbers also become wider, and columns"
+            " nullable (`widen`). Any other difference is refused before anything is read."
         )
     ),
 ]
@@ -159,10 +160,7 @@ class OnClusterSection(SinkSection):
 
     cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(
         default=None,
-        description=(
-            "The cluster, by its name in a `windrow.yaml`; or it is told here, by"
-            " `bootstrap_servers`."
-        ),
+        description=("The cluster, by its name in a `windrow.yaml`; or set `bootstrap_servers`."),
     )
     bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
         default=None, description="The cluster's first addresses."
@@ -172,20 +170,18 @@ class OnClusterSection(SinkSection):
         repr=False,
         description="Properties of librdkafka for it, as under `source.client`.",
     )
-    registry: Annotated[
-        RegistrySpec | None, LeftOut("that of the cluster that the table lies on")
-    ] = Field(
-        default=None,
-        description=(
-            "The schema registry that is asked for the schemas of the formats that have some."
-        ),
+    registry: Annotated[RegistrySpec | None, LeftOut("the registry of the table's cluster")] = (
+        Field(
+            default=None,
+            description=("The schema registry, for the formats whose schemas it has."),
+        )
     )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Only one setting may name the cluster, and the source's has properties of its own."""
-        told = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
-        if len(told) > 1:
+        named = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
+        if len(named) > 1:
             yield (
                 ("bootstrap_servers",),
                 (
@@ -193,7 +189,7 @@ class OnClusterSection(SinkSection):
                     " cluster has the table"
                 ),
             )
-        if "client" in written and not told:
+        if "client" in written and not named:
             yield (
                 ("client",),
                 (
@@ -209,13 +205,13 @@ class OnClusterSection(SinkSection):
 
         `registry`: the cluster's, for a section that names none.
         """
-        told = {
+        filled_in = {
             "cluster": None,
             "bootstrap_servers": servers,
             "client": dict(client),
             "registry": self.registry or registry,
         }
-        return self.model_copy(update=told)
+        return self.model_copy(update=filled_in)
 
 
 S_contra = TypeVar("S_contra", bound=SinkSection, contravariant=True)

@@ -55,9 +55,9 @@ class Tally(msgspec.Struct):
             buried: the tombstones that it added and removed, where they are in one table.
         """
         done = (None if older is None else older.merged) or Merged()
-        dug = done.buried or Changed()
+        earlier = done.buried or Changed()
         kept = self.kept + (0 if older is None else kept_by(older))
-        in_table = None if buried is None else Changed(*buried.onto(dug))
+        in_table = None if buried is None else Changed(*buried.onto(earlier))
         return Merged(*self.onto(done), tombstones, in_table, kept)
 
     def onto(self, done: Changed) -> tuple[int, int, str, str]:

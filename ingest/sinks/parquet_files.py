@@ -76,7 +76,7 @@ def checked_by_stats(
             if held["min"] is not None and (
                 (low is not None and held["min"] < low) or (high is not None and held["max"] > high)
             ):
-                raise _other(path, f"values of {name} lie outside")
+                raise _other(path, f"values of {name} are outside")
         yield batch
     if said.rows not in {None, count}:
         raise _other(path, f"it has {count} rows instead of {said.rows}")

@@ -91,7 +91,7 @@ def normalized(uri: str) -> str:
     scheme, _, remote = uri.partition("://")
     if remote and scheme != "file":
         if scheme not in _STORES:
-            raise SpecError(f"sink.path is {uri}: no table can lie in {scheme}", "spec", _FORMS)
+            raise SpecError(f"sink.path is {uri}: no table can be in {scheme}", "spec", _FORMS)
         return uri.rstrip("/")
     try:
         path = _local(uri) if remote else str(home(uri).absolute())

@@ -129,9 +129,9 @@ def _unfit(array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
     """Yields the rows with values that the column can't hold, and the problem."""
     kind = array.type
     if column_type(kind) == JSON:
-        untold = without_text({"": array})
-        if untold is not None:
-            yield untold[0], WHAT
+        without = without_text({"": array})
+        if without is not None:
+            yield without[0], WHAT
     elif pa.types.is_list(kind):
         for elements, what in _unfit(array.flatten()):
             yield np.unique(pc.list_parent_indices(array).take(pa.array(elements)).to_numpy()), what

@@ -1,4 +1,4 @@
-"""Tables in PostgreSQL as a kind of sink: what a spec says of one.
+"""Tables in PostgreSQL as a kind of sink: its section of the spec.
 
 Loads the driver only when a table is made of it.
 """
@@ -64,8 +64,7 @@ class PostgresSection(SinkSection):
             description=(
                 "The server and its database, as libpq takes them:"
                 " `postgresql://user@host:5432/database?sslmode=verify-full`. The password comes"
-                " from PGPASSWORD or a password file, or stands here as a template, `{{ env.NAME"
-                " }}`."
+                " from PGPASSWORD or a password file, or from a template here, `{{ env.NAME }}`."
             ),
         )
     )
@@ -73,21 +72,20 @@ class PostgresSection(SinkSection):
         Text, AfterValidator(_table), Values("`schema.table`, or a table of the schema `public`")
     ] = Field(
         description=(
-            "The table, as the catalog has its name: capitals count. Dead letters go beside it, to"
+            "The table, as PostgreSQL's catalog has its name: capitals count. Dead letters go to"
             " `<table>_dead`."
         )
     )
     windrow_schema: Annotated[Text, AfterValidator(_own), Values("a name")] = Field(
         default="windrow",
         description=(
-            "The schema for what windrow keeps of its tables: receipts, and which offsets they"
-            " hold."
+            "The schema with windrow's own tables: receipts, and the offsets of committed windows."
         ),
     )
     staging: StoragePlace = Field(
         description=(
-            "Where tasks keep rows until their window is committed; all of them, and the driver,"
-            " must see it. A relative path begins at the file's folder."
+            "The folder in which tasks keep rows until their window is committed; all of them, and"
+            " the driver, must see it. A relative path begins at the file's folder."
         )
     )
     mode: Mode = "append"

@@ -315,9 +315,9 @@ class Merge:
             identifier(self._keyed.window), _literal(self._key)
         )
         if self.dead_replay:
-            lies = sql.SQL('({0}.{1} COLLATE "C", {0}.{2}, {0}.{3})')
+            place = sql.SQL('({0}.{1} COLLATE "C", {0}.{2}, {0}.{3})')
             mine, other = (
-                lies.format(sql.SQL(side), *map(identifier, self._keyed.place)) for side in "wt"
+                place.format(sql.SQL(side), *map(identifier, self._keyed.place)) for side in "wt"
             )
             own = sql.SQL("t.{} = {}").format(identifier(self._keyed.window), _literal(self._key))
             after = sql.SQL("{} AND (NOT {} OR {} > {})").format(after, own, mine, other)

@@ -45,7 +45,7 @@ class SqliteSection(SinkSection):
     )
     table: Annotated[
         Text, AfterValidator(_table), Values("a name of letters, digits and underscores")
-    ] = Field(description="The table in it. Dead letters go beside it, to `<table>_dead`.")
+    ] = Field(description="The table in it. Dead letters go to `<table>_dead`.")
 
     def place(self, folder: Path) -> str:
         """The file and, behind a `#`, the table."""

@@ -69,7 +69,7 @@ WHERE name = ? AND EXISTS (
 )
 """
 _AGAIN = "Fix that, then run it again: it looks first."
-_TROUBLE = {
+_ERRORS = {
     sqlite3.SQLITE_NOTADB: (SpecError, "is no SQLite database", "Set sink.path to another file."),
     sqlite3.SQLITE_READONLY: (
         SpecError,
@@ -155,10 +155,18 @@ class SqliteStore:
         for own in ("receipts", "offsets", "notes"):
             of_it = "id IN (SELECT id FROM windrow_tables WHERE name = ?)"
             database.execute(f"DELETE FROM windrow_{own} WHERE {of_it}", [self.table])  # noqa: S608
-        name, window, making = _quoted(self.table), columns.names[-1], uuid.uuid4().hex[:16]
+        name, window, table_id = _quoted(self.table), columns.names[-1], uuid.uuid4().hex[:16]
         database.execute(f"CREATE TABLE {name} ({', '.join(map(_defined, columns))})")
-        database.execute(f"CREATE INDEX windrow_{making} ON {name} ({_quoted(window)})")
-        row = self.table, _FORM, making, to_json(owner), window, columns.serialize().to_pybytes(), 0
+        database.execute(f"CREATE INDEX windrow_{table_id} ON {name} ({_quoted(window)})")
+        row = (
+            self.table,
+            _FORM,
+            table_id,
+            to_json(owner),
+            window,
+            columns.serialize().to_pybytes(),
+            0,
+        )
         database.execute("INSERT OR REPLACE INTO windrow_tables VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     @contextmanager
@@ -224,7 +232,7 @@ class SqliteStore:
                 yield database
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-            kind, what, do = _TROUBLE.get(code, (UnreachableError, "can't be used", _AGAIN))
+            kind, what, do = _ERRORS.get(code, (UnreachableError, "can't be used", _AGAIN))
             # Python's own error would quote the text
             why = error if hasattr(error, "sqlite_errorcode") else "a text isn't UTF-8"
             raise kind(f"the database {self.path} {what}: {why}", "commit", do) from error
@@ -237,14 +245,14 @@ class SqliteState:
         self,
         store: SqliteStore,
         database: sqlite3.Connection,
-        making: str,
+        table_id: str,
         owner: str,
         window: str,
         columns: bytes,
         version: int,
     ) -> None:
         self.version, self._owner = version, owner
-        self._store, self._database, self._making = store, database, making
+        self._store, self._database, self._table_id = store, database, table_id
         self._columns = pa.ipc.read_schema(pa.py_buffer(columns))
         self._table, self._window = _quoted(store.table), _quoted(window)
 
@@ -307,7 +315,7 @@ class SqliteState:
         return {file.path: at for file in listed if (at := millis(file.modified)) <= cutoff}
 
     def put(self, change: TableChange) -> Answer:
-        execute, making, version = self._database.execute, self._making, self.version + 1
+        execute, table_id, version = self._database.execute, self._table_id, self.version + 1
         if change.columns is not None:
             self._take_columns(change.columns)
         if change.window is not None and change.replaces:
@@ -316,17 +324,19 @@ class SqliteState:
             self._copy_in(change.staged)
         if change.receipt is not None:
             key = change.receipt.window.key
-            execute("DELETE FROM windrow_offsets WHERE id = ? AND window = ?", [making, key])
+            execute("DELETE FROM windrow_offsets WHERE id = ? AND window = ?", [table_id, key])
             for r in covered(change.receipt.plan):
-                row = making, r.topic_id, r.partition, r.stop, r.start, key
+                row = table_id, r.topic_id, r.partition, r.stop, r.start, key
                 execute("INSERT INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
             execute(
                 "INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?)",
-                [making, key, version, to_json(change.receipt)],
+                [table_id, key, version, to_json(change.receipt)],
             )
         for name, value in change.notes.items():
-            execute("INSERT OR REPLACE INTO windrow_notes VALUES (?, ?, ?)", [making, name, value])
-        execute("UPDATE windrow_tables SET version = ? WHERE id = ?", [version, making])
+            execute(
+                "INSERT OR REPLACE INTO windrow_notes VALUES (?, ?, ?)", [table_id, name, value]
+            )
+        execute("UPDATE windrow_tables SET version = ? WHERE id = ?", [version, table_id])
         try:
             execute("COMMIT")
         except sqlite3.OperationalError as error:
@@ -344,7 +354,7 @@ class SqliteState:
             self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_defined(field)}")
         content = after.serialize().to_pybytes()
         self._database.execute(
-            "UPDATE windrow_tables SET columns = ? WHERE id = ?", [content, self._making]
+            "UPDATE windrow_tables SET columns = ? WHERE id = ?", [content, self._table_id]
         )
 
     def _copy_in(self, staged: Sequence[str]) -> None:
@@ -366,7 +376,7 @@ class SqliteState:
             raise RefusedError(what, "commit", "Nothing was committed. Drop it, then run it again.")
 
     def _asked(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        yield from self._database.execute(question, [self._making, *values])
+        yield from self._database.execute(question, [self._table_id, *values])
 
 
 def _among(column: str, keys: Collection[str] | None) -> tuple[str, list[str]]:
