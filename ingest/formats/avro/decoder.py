@@ -50,8 +50,8 @@ def avro_batch_decoder(schema: AvroSchema, columns: Columns) -> BatchDecoder:
     Raises:
         SpecError: a column can't be read from the schema.
     """
-    found, defaults = columns.as_written(schema.fields)
-    fast, strict = AvroPass(schema, found), StrictAvro(schema, found)
+    by_field, defaults = columns.as_written(schema.fields)
+    fast, strict = AvroPass(schema, by_field), StrictAvro(schema, by_field)
     return BatchDecoder(columns.arrow_schema, fast, strict, defaults)
 
 

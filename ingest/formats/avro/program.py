@@ -91,7 +91,7 @@ from windrow.ingest.schema.columns import Columns, Finer
 
 WIDTH = 12
 OP, NODE, NEXT, FIRST, COUNT, LOW, HIGH, FACTOR, DIVISOR, SPACE, COST, KEYED = range(WIDTH)
-"""Columns of an instruction's row.
+"""Numbers in an instruction's row.
 
 - `OP`: the operation; `NODE`: the node of the value, or `NOBODY`; `NEXT`: the next
   instruction.
@@ -112,8 +112,8 @@ NOBODY = -1
 """In the place of a node: no column is for the value."""
 
 MAPS = 4
-"""The place in the pass's state, behind those of `shared.rewind`, that counts the
-arrays and maps that were opened, ever: so each has a number of its own.
+"""The place in the pass's state, after those of `shared.seen`, that counts the arrays
+and maps that were opened, ever. So each one has a number of its own.
 """
 FRAMES = 5
 """The place in the state where the frames begin."""
@@ -129,7 +129,7 @@ INSTRUCTION, REMAINING, BLOCK_END, BEGIN, INDEX, MAP_NUMBER = range(FRAME)
 - `MAP_NUMBER`: its own number, for the table of keys.
 """
 ITEMS = FRAMES + FRAME * MAX_DEPTH
-"""The place in the state, behind the frames, of two numbers for each space.
+"""The place in the state, after the frames, of two numbers for each space.
 
 First how many items each space has, then the same before the message. Space 0 has the
 rows.
@@ -411,7 +411,7 @@ class _ProgramWriter:
         """Writes an array of a type, or a map of its values.
 
         `node`, `item`: the node of the array, and of its items or values; None if no
-        column is for it. `cost`, `keyed`: the loop's columns `COST` and `KEYED`.
+        column is for it. `cost`, `keyed`: the loop's `COST` and `KEYED`.
         """
         number, space, key = (
             (NOBODY, 0, 0) if node is None else (node.number, node.inner, node.children[0].number)

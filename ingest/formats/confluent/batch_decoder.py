@@ -42,7 +42,7 @@ _LONGEST_REASON = 300
 
 
 _OfFrame = RecordDecoder | OtherRecord | OneOfSeveral | str
-"""The decoder for a frame, or why there is none; a text says why the schema can\'t be used."""
+"""The decoder for a frame, or why there is none; a text says why the schema can't be used."""
 
 
 class BatchDecoders:

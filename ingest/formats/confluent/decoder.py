@@ -37,7 +37,7 @@ An older version is asked for when a message names its schema.
 
 
 class Payloads(Protocol):
-    """Kind of the payloads behind the frames. Picklable."""
+    """Kind of the payloads after the frames. Picklable."""
 
     @property
     def kind(self) -> str | None:

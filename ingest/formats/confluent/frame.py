@@ -113,7 +113,7 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
 def branches_of(
     values: pa.BinaryArray, skip: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Reads the number of a union's type in each value, behind `skip` bytes.
+    """Reads the number of a union's type in each value, after `skip` bytes.
 
     Returns the numbers, -1 if a value has none, and how many bytes each number has.
     """
@@ -134,9 +134,9 @@ def schema_ids(messages: pa.RecordBatch, header: str, *, paths: bool) -> pa.Stri
 
     The arguments are those of `frames_of`.
     """
-    found = frames_of(messages, header, paths=paths)
-    ids = pa.array([frame.id for frame in found.frames], pa.string())
-    return ids.take(pa.array(found.numbers, mask=found.numbers < 0))
+    framed = frames_of(messages, header, paths=paths)
+    ids = pa.array([frame.id for frame in framed.frames], pa.string())
+    return ids.take(pa.array(framed.numbers, mask=framed.numbers < 0))
 
 
 def _number(

@@ -121,7 +121,7 @@ class AskingSection(RecordOptions, RowSection):
     """Values whose schemas the registry is asked for."""
 
     def payloads(self) -> Payloads:
-        """Returns the kind of the payloads behind the frames."""
+        """Returns the kind of the payloads after the frames."""
         raise NotImplementedError
 
     def decoder(self, folder: Path) -> ConfluentDecoder:
@@ -144,7 +144,7 @@ class AskingKeySection(RegistryOptions, KeySection):
     """Keys whose schemas the registry is asked for."""
 
     def payloads(self) -> Payloads:
-        """Returns the kind of the payloads behind the frames."""
+        """Returns the kind of the payloads after the frames."""
         raise NotImplementedError
 
     def decoder(self, model: ModelReference) -> ConfluentDecoder:

@@ -1,4 +1,4 @@
-"""Kinds of payloads behind the frames: how each makes a decoder of a schema and columns.
+"""Kinds of payloads after the frames: how each makes a decoder of a schema and columns.
 
 Avro and Protobuf are decoded by the schema that the frame names, JSON without it.
 """
@@ -64,11 +64,11 @@ class AvroPayloads:
         written = root if isinstance(root, AvroSchema) else root[frame.path[0]]
         if written is None:
             return OtherRecord("null")
-        found, defaults = columns.as_written(written.fields)
-        if _is_other(written.names, written.fields, found, records):
+        by_field, defaults = columns.as_written(written.fields)
+        if _is_other(written.names, written.fields, by_field, records):
             return OtherRecord(written.root or "no record")
-        read = resolved(written, found, records)
-        fast, strict = AvroPass(read, found), StrictAvro(read, found)
+        read = resolved(written, by_field, records)
+        fast, strict = AvroPass(read, by_field), StrictAvro(read, by_field)
         return RecordDecoder(
             BatchDecoder(columns.arrow_schema, fast, strict, defaults, frame.skip), written.root
         )
@@ -95,11 +95,11 @@ class ProtobufPayloads:
         types = compiled_text(schema.text, schema.references, _PLACE)
         kind = message_type(types, name_at(types, frame.path, _PLACE), _PLACE)
         fields = set(kind.fields_by_name)
-        found, defaults = columns.as_written(fields)
-        if _is_other([kind.full_name], fields, found, records):
+        by_field, defaults = columns.as_written(fields)
+        if _is_other([kind.full_name], fields, by_field, records):
             return OtherRecord(kind.full_name)
-        strict = StrictProtobuf(kind, found, "null")
-        fast = ProtobufPass(kind, found)
+        strict = StrictProtobuf(kind, by_field, "null")
+        fast = ProtobufPass(kind, by_field)
         return RecordDecoder(
             BatchDecoder(columns.arrow_schema, fast, strict, defaults, frame.skip), kind.full_name
         )

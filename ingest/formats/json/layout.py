@@ -57,7 +57,7 @@ WIDTH = 16
 """
 
 OBJECTS, REQUIRED_SEEN, SPARE = range(4, 7)
-"""Places of the counters in the pass's state, behind those of `shared.rewind`.
+"""Places of the counters in the pass's state, behind those of `shared.seen`.
 
 - `OBJECTS`: objects and arrays opened so far, so that each has a number of its own.
 - `REQUIRED_SEEN`: required columns that the message has had.

@@ -22,7 +22,7 @@ The functions share their arguments:
   of the message: no byte from there on is read.
 - `tables`: the columns as numbers (`layout.Tables`); `names`: the bytes of all names,
   with room behind them for one name more; `room`: the same memory, writable.
-- `state`: what the pass keeps in mind (`layout.py`, `shared/rewind.py`): counters,
+- `state`: what the pass keeps in mind (`layout.py`, `shared/seen.py`): counters,
   frames and counts of items. `frame`: the place in it of the innermost object or array
   that is open.
 - `tape`: the entries; `state[ENTRIES]` counts them.
@@ -72,14 +72,8 @@ from windrow.ingest.formats.json.scalars import put, scalar, skipped
 from windrow.ingest.formats.json.text import QUOTE, blank, hashed, same, text_end, unescape
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
 from windrow.ingest.formats.shared.octets import EDGES, byte
-from windrow.ingest.formats.shared.onepass import ENTRIES
-from windrow.ingest.formats.shared.rewind import (
-    KEYS_MASK,
-    MESSAGES,
-    begin_message,
-    end_message,
-)
-from windrow.ingest.formats.shared.seen import is_first
+from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
+from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, is_first
 from windrow.ingest.formats.shared.spread import copy_octets
 from windrow.ingest.native.making import (
     OCTETS,
@@ -95,6 +89,8 @@ from windrow.ingest.native.making import (
 
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME
+
+_room_for_keys = part(room_for_keys)
 KEY_HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 
@@ -412,16 +408,23 @@ def is_new(name, frame, state, keys):
 @part
 def take_message(data, at, end, names, room, others, required, tables, state, tape, keys):
     """Takes a message as a row, or leaves the counts of items and entries as they were."""
-    entries = state[ENTRIES]
-    begin_message(state, ITEMS, (end - at) // 2)
+    # the loops are written out as in Avro's scanner
+    entries, spaces = state[ENTRIES], state[SPACES]
+    for space in range(ITEMS, ITEMS + spaces):
+        state[space + spaces] = state[space]
+    state[MESSAGES] += 1
     state[REQUIRED_SEEN] = 0
-    taken = (
+    state[KEYS_MASK] = _room_for_keys((end - at) // 2) - 1
+    if (
         read_message(data, at, end, names, room, others, tables, state, tape, keys)
         and state[REQUIRED_SEEN] == required
-    )
-    if not taken:
-        state[ENTRIES] = entries
-    return end_message(state, ITEMS, taken)
+    ):
+        state[ITEMS] += 1
+        return True
+    state[ENTRIES] = entries
+    for space in range(ITEMS, ITEMS + spaces):
+        state[space] = state[space + spaces]
+    return False
 
 
 @compiled(

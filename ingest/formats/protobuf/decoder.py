@@ -54,8 +54,8 @@ def protobuf_batch_decoder(kind: Any, columns: Columns) -> BatchDecoder:
     Raises:
         SpecError: a column can't be read from the type.
     """
-    found, defaults = columns.as_written(kind.fields_by_name)
-    fast, strict = ProtobufPass(kind, found), StrictProtobuf(kind, found)
+    by_field, defaults = columns.as_written(kind.fields_by_name)
+    fast, strict = ProtobufPass(kind, by_field), StrictProtobuf(kind, by_field)
     return BatchDecoder(columns.arrow_schema, fast, strict, defaults)
 
 

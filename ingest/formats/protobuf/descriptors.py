@@ -29,8 +29,8 @@ They are field numbers of Google's descriptor.proto.
 """
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}")
 _DO = (
-    "Give a .proto file, or a descriptor set (`protoc --include_imports --descriptor_set_out`),"
-    " beside the spec; nothing was read."
+    "Give a .proto file, or a descriptor set (`protoc --include_imports --descriptor_set_out`)."
+    " Nothing was read."
 )
 _INSTALL = "Install windrow[protobuf]."
 
@@ -200,8 +200,8 @@ def by_protoc(folder: Path, name: str, place: str) -> bytes:
             ) from None
         if done.returncode:
             lines = done.stderr.splitlines()  # some are the compiler's own log
-            said = [line for line in lines if ".proto:" in line] or lines[-1:]
-            raise SpecError(f"{place} can't be compiled: {'; '.join(said)}", "spec", _DO)
+            errors = [line for line in lines if ".proto:" in line] or lines[-1:]
+            raise SpecError(f"{place} can't be compiled: {'; '.join(errors)}", "spec", _DO)
         return out.read_bytes()
 
 

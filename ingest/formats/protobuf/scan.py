@@ -84,19 +84,15 @@ from windrow.ingest.formats.protobuf.weight import FREE as FREE_WEIGHT
 from windrow.ingest.formats.protobuf.weight import SHARE as WEIGHT_SHARE
 from windrow.ingest.formats.protobuf.weight import SMALL
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
-from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES
-from windrow.ingest.formats.shared.rewind import (
-    KEYS_MASK,
-    MESSAGES,
-    begin_message,
-    end_message,
-)
-from windrow.ingest.formats.shared.seen import hash_of, is_first
+from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
+from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, hash_of, is_first
 from windrow.ingest.formats.shared.spread import put
 from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memory, part, uint8
 
 SIGNLESS = (UINT64, FIXED64)
 """Encodings of unsigned numbers of 64 bits: the pass reads those from 2**63 on as negative."""
+
+_room_for_keys = part(room_for_keys)
 
 
 @inlined
@@ -152,7 +148,7 @@ def put_length(row, index, spaces, numbers, state, tape, entry):
 
 @inlined
 def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
-    """Scans one value behind its tag, other than a message.
+    """Scans one value, other than a message; its tag is read.
 
     Returns the place after it, or -1, and the next entry.
     """
@@ -355,11 +351,19 @@ def message(data, at, end, table, kids, left, weight, spaces, numbers, state, ta
 @part
 def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, keys):
     """Scans one message; returns whether it is a row. If not, the state is as before it."""
-    begin_message(state, ITEMS, end - at)
-    weight = FREE_WEIGHT + WEIGHT_SHARE * (end - at) if end - at > SMALL else 1 << 62
+    # the loops are written out as in Avro's scanner
     spaces = state[SPACES]
-    taken = message(data, at, end, table, kids, left, weight, spaces, numbers, state, tape, keys)
-    return end_message(state, ITEMS, taken)
+    for space in range(ITEMS, ITEMS + spaces):
+        state[space + spaces] = state[space]
+    state[MESSAGES] += 1
+    state[KEYS_MASK] = _room_for_keys(end - at) - 1
+    weight = FREE_WEIGHT + WEIGHT_SHARE * (end - at) if end - at > SMALL else 1 << 62
+    if message(data, at, end, table, kids, left, weight, spaces, numbers, state, tape, keys):
+        state[ITEMS] += 1
+        return True
+    for space in range(ITEMS, ITEMS + spaces):
+        state[space] = state[space + spaces]
+    return False
 
 
 @compiled(

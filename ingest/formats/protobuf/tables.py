@@ -95,7 +95,7 @@ FIELD = 16
     INNER,
     WEIGHT,
 ) = range(FIELD)
-"""Columns of a field's row.
+"""Numbers in a field's row.
 
 - `OP`: the operation; `NODE`: the node of the value, or `NOBODY`; `WIRE`: the wire type;
   `KIND`: the encoding.
@@ -115,7 +115,7 @@ FIELD = 16
 
 TYPE = 6
 NEEDS, DENSE, DENSE_AT, SPARSE, SPARSE_AT, KEYED = range(TYPE)
-"""Columns of a message type's row.
+"""Numbers in a message type's row.
 
 - `NEEDS`: bits that must be set at the end of a message.
 - `DENSE`, `DENSE_AT`: how many field numbers are looked up directly, and the place of
@@ -129,7 +129,7 @@ MAX_DEPTH = 60
 """The deepest nesting of messages that the pass takes; Protobuf's library takes a hundred."""
 
 FRAMES = 4
-"""The place in the pass's state, behind those of `shared.rewind`, where the frames begin."""
+"""The place in the pass's state, after those of `shared.seen`, where the frames begin."""
 FRAME = 7
 FRAME_TABLE, FRAME_END, FRAME_INDEX, FRAME_BITS, FRAME_PARENT, FRAME_LENGTHS, FRAME_KEY = range(
     FRAME
@@ -145,7 +145,7 @@ FRAME_TABLE, FRAME_END, FRAME_INDEX, FRAME_BITS, FRAME_PARENT, FRAME_LENGTHS, FR
   says it.
 """
 ITEMS = FRAMES + FRAME * MAX_DEPTH
-"""The place in the state, behind the frames, of three numbers for each space.
+"""The place in the state, after the frames, of three numbers for each space.
 
 First how many items each space has; then the same before the message; then where the
 open list of each space begins. Space 0 has the rows.
@@ -155,9 +155,9 @@ NOBODY = -1
 """In the place of a node: no column is for the value."""
 UNKNOWN, DOUBTFUL = -1, -2
 """In the place of a field's row: the type has no such field; only the strict decoder can tell."""
-_BITS = 62
+_MOST_BITS = 62
 """How many bits a type may use."""
-_DENSE = 1024
+_DENSE_BELOW = 1024
 """Field numbers below this one are looked up directly."""
 _WIDEST_ENUM = 4096
 """The widest enum that gets a table: from its lowest number to its highest."""
@@ -233,7 +233,7 @@ class _Type:
     - `wanted`: the nodes that its fields are read into, by the fields' names.
     - `unwrapped`: True if it is a wrapper, and its value is the column's.
     - `used`: how many bits it uses. A bit notes that a field, or a member of a oneof,
-      has come. If there are more than `_BITS`, the others share the last bit: then the
+      has come. If there are more than `_MOST_BITS`, the others share the last bit: then the
       pass only leaves more messages to the strict decoder.
     - `needs`: the bits that must be set at the end of a message.
     """
@@ -245,7 +245,7 @@ class _Type:
     of_oneofs: dict[str, int] = field(default_factory=dict)
 
     def new(self) -> int:
-        bit = 1 << min(self.used, _BITS - 1)
+        bit = 1 << min(self.used, _MOST_BITS - 1)
         self.used += 1
         return bit
 
@@ -311,14 +311,14 @@ class _TableWriter:
         return len(self.numbers) - len(numbers)
 
     def _fill(self, place: int, kind: Any, of: _Type) -> None:
-        below = max((f.number for f in kind.fields if f.number < _DENSE), default=0) + 1
+        below = max((f.number for f in kind.fields if f.number < _DENSE_BELOW), default=0) + 1
         # Protobuf's library may know an extension with this number
         unknown = DOUBTFUL if kind.is_extendable else UNKNOWN
         dense = [DOUBTFUL] + [unknown] * (below - 1)  # a field can't have the number 0
         sparse = []
         for each in kind.fields:
             at = self._field(each, of)
-            if each.number < _DENSE:
+            if each.number < _DENSE_BELOW:
                 dense[each.number] = at
             else:
                 sparse.append((each.number, at))
@@ -400,7 +400,7 @@ class _TableWriter:
         return node if node.kind == MAP else node.children[0]
 
     def _value(self, one: Any, node: Node | None) -> Iterator[tuple[int, int]]:
-        """Yields the columns of a field's row that say what is done with one value."""
+        """Yields the numbers of a field's row that say what is done with one value."""
         inner, name = one.message_type, TYPES[one.type]
         if inner is not None:
             yield WEIGHT, weight_of(inner)

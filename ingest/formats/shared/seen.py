@@ -12,6 +12,14 @@ from windrow.ingest.native.making import below, part, word_at
 _U = np.uint64
 HASH_STEP = _U(0x9E3779B97F4A7C15)
 
+MESSAGES, KEYS_MASK = range(2, 4)
+"""Two places in the state of a pass with keys, after those of every pass (`onepass.py`).
+
+- `MESSAGES`: how many messages were begun, ever. So each message has a number of its
+  own, and entries of the table of keys that other messages made don't count.
+- `KEYS_MASK`: the mask that makes a place in the table of keys of a hash.
+"""
+
 MOST_PROBES = 100
 """Steps of the search for an equal key.
 
