@@ -158,13 +158,13 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Serve
     from windrow.ingest.sinks import put_if_absent
 
     # a test before this one may have found no credentials, or another server
-    put_if_absent._client.cache_clear()
+    put_if_absent.s3_client.cache_clear()
     for name, value in s3_server.env.items():
         monkeypatch.setenv(name, value)
     s3_server.seen.clear()
     yield s3_server
     s3_server.faults.clear()
-    put_if_absent._client.cache_clear()
+    put_if_absent.s3_client.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -220,7 +220,7 @@ def _take(message: Any, found: list[tuple[int, int, int]]) -> set[int]:
             )
         )
         return set()
-    if error.code() != KafkaError._PARTITION_EOF:  # public  # noqa: SLF001
+    if error.code() != KafkaError._PARTITION_EOF:  # public
         raise RuntimeError(error.str())
     return {message.partition()}
 

@@ -87,7 +87,7 @@ class Api:
         Raises:
             Unusable: the library doesn't have all of them.
         """
-        self._library = library
+        self.library = library
         pointer, text, whole, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
         self.version = self._bound("version", whole)
         self.conf_new = self._bound("conf_new", pointer)
@@ -146,7 +146,7 @@ class Api:
 
     def _function(self, name: str) -> Any:
         try:
-            return self._library[f"rd_kafka_{name}"]
+            return self.library[f"rd_kafka_{name}"]
         except AttributeError:
             raise Unusable(f"the library of confluent-kafka has no rd_kafka_{name}") from None
 

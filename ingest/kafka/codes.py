@@ -13,8 +13,8 @@ UNKNOWN = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
     }
 )
 """There is no such topic or partition.
@@ -40,7 +40,7 @@ FORBIDDEN = frozenset(
 
 LOGIN = frozenset(
     {
-        KafkaError._AUTHENTICATION,  # noqa: SLF001
+        KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
@@ -70,11 +70,11 @@ PASSING = frozenset(
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-        KafkaError._RESOLVE,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
-        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
     }
 )
 """The leader moves, or the network broke.
@@ -89,9 +89,9 @@ AGAIN = PASSING | {
     KafkaError.NOT_CONTROLLER,
     KafkaError.NOT_COORDINATOR,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
-    KafkaError._NOENT,  # noqa: SLF001
-    KafkaError._WAIT_CACHE,  # noqa: SLF001
-    KafkaError._WAIT_COORD,  # noqa: SLF001
+    KafkaError._NOENT,
+    KafkaError._WAIT_CACHE,
+    KafkaError._WAIT_COORD,
 }
 """A request is worth another try.
 
@@ -101,17 +101,17 @@ transaction is about to change a group's offsets.
 
 LOST = frozenset(
     {
-        KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001
-        KafkaError._LOG_TRUNCATION,  # noqa: SLF001
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError._LOG_TRUNCATION,
         KafkaError.OFFSET_OUT_OF_RANGE,
     }
 )
 """A consumer's offset is not in the log, or not under the leader epoch given with it."""
 
-END = KafkaError._PARTITION_EOF  # noqa: SLF001
+END = KafkaError._PARTITION_EOF
 """A consumer has reached the end of the log: the stable one under read_committed."""
 
-_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
+_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 
 
 def is_truncation(error: KafkaError) -> bool:
@@ -121,8 +121,8 @@ def is_truncation(error: KafkaError) -> bool:
     `auto.offset.reset` is "error", it reports a truncation as a refused reset, and only
     the text has its name for a truncation.
     """
-    return error.code() == KafkaError._LOG_TRUNCATION or (  # noqa: SLF001
-        error.code() == KafkaError._AUTO_OFFSET_RESET and _TRUNCATION in error.str()  # noqa: SLF001
+    return error.code() == KafkaError._LOG_TRUNCATION or (
+        error.code() == KafkaError._AUTO_OFFSET_RESET and _TRUNCATION in error.str()
     )
 
 

@@ -115,7 +115,7 @@ class IdentityCheck:
             error = (
                 failure.args[0]
                 if isinstance(failure, KafkaException)
-                else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001
+                else KafkaError(KafkaError._TIMED_OUT)
             )
             raise refusal_of(split, error, self._errors, self._properties) from None
 

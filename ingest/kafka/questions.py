@@ -92,7 +92,7 @@ class Questions:
                 break
         if not future.done() and self._turned_away:
             code = (
-                KafkaError._SSL  # noqa: SLF001
+                KafkaError._SSL
                 if self._login_error is None
                 else KafkaError.SASL_AUTHENTICATION_FAILED
             )
@@ -221,7 +221,7 @@ class Questions:
         "All brokers are down" is taken only where there is no other error.
         """
         errors = [error for _, error in self._client.errors_since(self._began)]
-        down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+        down = KafkaError._ALL_BROKERS_DOWN
         reasons = [error for error in errors if error.code() != down]
         return self.scrub((reasons or errors)[-1].str()) if errors else None
 

@@ -43,13 +43,13 @@ PRODUCER: Mapping[str, Value] = {
 
 FENCED = frozenset(
     {
-        KafkaError._FENCED,  # noqa: SLF001
+        KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
         KafkaError.INVALID_TXN_STATE,
         # A producer that was fenced before answers with it.
-        KafkaError._FATAL,  # noqa: SLF001
+        KafkaError._FATAL,
     }
 )
 """Errors of a producer whose transactional id another producer took."""
@@ -344,7 +344,7 @@ class LibrdkafkaTransaction(LibrdkafkaProducer):
             self.producer.begin_transaction()
         except KafkaException as why:
             error = why.args[0]
-            if error.code() != KafkaError._STATE:  # public  # noqa: SLF001
+            if error.code() != KafkaError._STATE:
                 raise self.failed(error) from None
 
     def leave(self) -> None:

@@ -103,8 +103,8 @@ class Wire:
 
     def __init__(self, properties: Mapping[str, Value], patience: float) -> None:
         self._properties, self._patience = properties, patience
-        self._net: Any = None
-        self._manager: Any = None
+        self.net: Any = None
+        self.manager: Any = None
 
     def ask(self, request: Any, node: int | None = None, *, seconds: float | None = None) -> Any:
         """Sends a request and waits for its answer.
@@ -130,7 +130,7 @@ class Wire:
             WireError: the cluster doesn't answer.
         """
         self._bootstrap(seconds)
-        sent = self._manager.call_soon(self._send, request, node)
+        sent = self.manager.call_soon(self._send, request, node)
         self.wait([sent], seconds)
         [future] = answer_of(sent)
         return future
@@ -142,10 +142,10 @@ class Wire:
         request, so this waits until it is not. The list keeps kafka-python from waiting
         for the future as well.
         """
-        chosen = self._manager.least_loaded_node() if node is None else node
-        connection = self._manager.get_connection(chosen)
+        chosen = self.manager.least_loaded_node() if node is None else node
+        connection = self.manager.get_connection(chosen)
         while connection.paused and not connection.closed:
-            await self._net.sleep(_PAUSE_SECONDS)
+            await self.net.sleep(_PAUSE_SECONDS)
         return [connection.send_request(request)]
 
     def wait(self, futures: Iterable[Any], seconds: float | None = None) -> None:
@@ -159,7 +159,7 @@ class Wire:
             answered = threading.Event()
             future.add_both(lambda *_, answered=answered: answered.set())
             if not answered.wait(max(0.0, deadline - time.monotonic())):
-                raise WireError(KafkaError._TIMED_OUT, "no answer in time")  # noqa: SLF001
+                raise WireError(KafkaError._TIMED_OUT, "no answer in time")
 
     def leaders(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """Numbers of the leaders of the topics' partitions, where there is a leader.
@@ -203,28 +203,28 @@ class Wire:
 
     def close(self) -> None:
         """Closes the connections; requests that are under way get no answer."""
-        if self._manager is None:
+        if self.manager is None:
             return
         with suppress(WireError):
             # In this order: whoever loses a connection asks for the brokers again, unless
             # the manager is closed.
             self.wait(
                 [
-                    self._manager.call_soon(self._manager.close),
-                    self._manager.call_soon(self._disconnect),
+                    self.manager.call_soon(self.manager.close),
+                    self.manager.call_soon(self._disconnect),
                 ],
                 _CLOSE_SECONDS,
             )
-        self._net.stop(timeout_ms=int(_CLOSE_SECONDS * 1000))
-        self._net.close()
-        self._manager = None
+        self.net.stop(timeout_ms=int(_CLOSE_SECONDS * 1000))
+        self.net.close()
+        self.manager = None
 
     def _disconnect(self) -> None:
         """Closes all connections with an error, so that none waits to send its buffer."""
         from kafka.errors import Cancelled
 
         # kafka-python has no public name for all of its connections
-        connections = list(self._manager._conns.values())  # noqa: SLF001
+        connections = list(self.manager._conns.values())  # noqa: SLF001
         for connection in connections:
             connection.close(Cancelled())
 
@@ -237,20 +237,20 @@ class Wire:
             WireError: no server answers; or one refuses the login, and another try
                 could lock the account.
         """
-        if self._manager is None:
-            self._net, self._manager = self._connections()
+        if self.manager is None:
+            self.net, self.manager = self._connections()
         deadline = time.monotonic() + (
             self._patience if seconds is None else min(seconds, self._patience)
         )
-        while not self._manager.bootstrapped:
+        while not self.manager.bootstrapped:
             left = min(_BOOTSTRAP_SECONDS, max(0.1, deadline - time.monotonic()))
-            future = self._manager.bootstrap_async(timeout_ms=int(left * 1000))
+            future = self.manager.bootstrap_async(timeout_ms=int(left * 1000))
             try:
                 self.wait([future], left + 1)
                 answer_of(future)
             except WireError as failed:
                 with suppress(WireError):
-                    self.wait([self._manager.call_soon(self._disconnect)], _CLOSE_SECONDS)
+                    self.wait([self.manager.call_soon(self._disconnect)], _CLOSE_SECONDS)
                 if failed.code in LOGIN or time.monotonic() >= deadline:
                     raise
 
@@ -316,7 +316,7 @@ def answer_of(future: Any) -> Any:
         return future.value
     code = getattr(type(error), "errno", None)
     if not isinstance(code, int) or code <= 0:
-        code = KafkaError._TRANSPORT  # noqa: SLF001
+        code = KafkaError._TRANSPORT
     raise WireError(code, type(error).__name__)
 
 
@@ -350,7 +350,7 @@ def tls_context(properties: Mapping[str, Value]) -> ssl.SSLContext:
         )
     except (OSError, ValueError) as why:  # ssl's own errors are OSErrors
         what = f"the file or text of ssl.ca.location or ssl.ca.pem: {type(why).__name__}"
-        raise WireError(KafkaError._SSL, what) from None  # noqa: SLF001
+        raise WireError(KafkaError._SSL, what) from None
     # Python has this flag by default from 3.13 on, librdkafka hasn't
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -53,8 +53,8 @@ _NOT_ATTEMPTED = KafkaError.OPERATION_NOT_ATTEMPTED
 
 _OUTCOME_UNKNOWN = frozenset(
     {
-        KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.NETWORK_EXCEPTION,
     }
@@ -92,13 +92,13 @@ class WireTransaction(MessageProducer):
     def __init__(
         self, properties: Mapping[str, Value], name: str, timeout_ms: int, patience: float
     ) -> None:
-        self._properties, self._name, self._timeout_ms, self._patience = (
+        self._properties, self._name, self._timeout_ms, self.patience = (
             properties,
             name,
             timeout_ms,
             patience,
         )
-        self._wire = Wire(properties, min(CALL_SECONDS, patience))
+        self.wire = Wire(properties, min(CALL_SECONDS, patience))
         self._coordinator: int | None = None
         self._producer = Producer(-1, -1)
         self._leaders: dict[Place, int] = {}
@@ -171,7 +171,7 @@ class WireTransaction(MessageProducer):
             first = self._sequence[place]
             self._sequence[place] = (first + batch.records) % (1 << 31)
             request = self._produce(place, batch.sealed(self._producer, first))
-            in_flight.append((place, batch.records, self._wire.send(request, leader)))
+            in_flight.append((place, batch.records, self.wire.send(request, leader)))
 
     def sent(self) -> list[BatchPlace]:
         """Waits for all answers; returns the places of the batches since the last call.
@@ -206,20 +206,20 @@ class WireTransaction(MessageProducer):
 
     def commit(self) -> None:
         self._open = False
-        self._end(committed=True)
+        self.end(committed=True)
 
     def leave(self) -> None:
         if self._open and self._added:
-            self._patience = LEAVE_SECONDS
+            self.patience = LEAVE_SECONDS
             with suppress(WireError):  # no batch shall arrive after the transaction's end
                 in_flight = [future for q in self._in_flight.values() for _, _, future in q]
-                self._wire.wait(in_flight, LEAVE_SECONDS)
+                self.wire.wait(in_flight, LEAVE_SECONDS)
             with suppress(TransactionError):
-                self._end(committed=False)
+                self.end(committed=False)
         self._open = False
-        self._wire.close()
+        self.wire.close()
 
-    def _end(self, *, committed: bool) -> None:
+    def end(self, *, committed: bool) -> None:
         from kafka.protocol.producer import EndTxnRequest
 
         number, epoch = self._producer
@@ -240,7 +240,7 @@ class WireTransaction(MessageProducer):
         return ProduceRequest(
             transactional_id=self._name,
             acks=-1,
-            timeout_ms=int(self._patience * 1000),
+            timeout_ms=int(self.patience * 1000),
             topic_data=[data(name=place[0], partition_data=[partition])],
             max_version=7,
         )
@@ -252,7 +252,7 @@ class WireTransaction(MessageProducer):
             WireError: no answer, or the batch was refused.
         """
         place, records, future = in_flight.popleft()
-        self._wire.wait([future], CALL_SECONDS)
+        self.wire.wait([future], CALL_SECONDS)
         [topic] = answer_of(future).responses
         [partition] = topic.partition_responses
         raise_error(partition.error_code, f"{place[0]}[{place[1]}]")
@@ -261,7 +261,7 @@ class WireTransaction(MessageProducer):
 
     def _leader(self, place: Place) -> int:
         if place not in self._leaders:
-            self._leaders |= self._wire.leaders([place[0]])
+            self._leaders |= self.wire.leaders([place[0]])
         if place not in self._leaders:
             raise WireError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no {place[0]}[{place[1]}]")
         return self._leaders[place]
@@ -277,13 +277,13 @@ class WireTransaction(MessageProducer):
         Raises:
             TransactionError: the coordinator refuses the request, or doesn't answer.
         """
-        deadline, unknown, wait = time.monotonic() + self._patience, False, _FIRST_PAUSE_SECONDS
+        deadline, unknown, wait = time.monotonic() + self.patience, False, _FIRST_PAUSE_SECONDS
         while True:
             try:
                 left = max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())
                 if self._coordinator is None:
-                    self._coordinator = self._wire.coordinator(self._name, left)
-                answer = self._wire.ask(request, self._coordinator, seconds=left)
+                    self._coordinator = self.wire.coordinator(self._name, left)
+                answer = self.wire.ask(request, self._coordinator, seconds=left)
                 # the reason is another partition's error
                 for code in sorted(codes(answer), key=lambda code: code == _NOT_ATTEMPTED):
                     raise_error(code, type(request).__name__.removesuffix("Request"))

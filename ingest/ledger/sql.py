@@ -140,7 +140,7 @@ class SqlLedger:
 
     def bind_grid(self, pipeline_id: str, grid: str) -> str:
         """Records the pipeline's grid if none is recorded; returns the recorded one."""
-        with self._writing(pipeline_id) as connection:
+        with self.writing(pipeline_id) as connection:
             row = _put_if_absent(connection, GRIDS, {"pipeline": pipeline_id}, {"grid": grid})
             return grid if row is None else str(row.grid)
 
@@ -151,7 +151,7 @@ class SqlLedger:
 
     def bind_sink(self, pipeline_id: str, sink: str) -> str:
         """Records the pipeline's table if none is recorded; returns the recorded one."""
-        with self._writing(pipeline_id) as connection:
+        with self.writing(pipeline_id) as connection:
             row = _put_if_absent(connection, SINKS, {"pipeline": pipeline_id}, {"sink": sink})
             return sink if row is None else str(row.sink)
 
@@ -164,7 +164,7 @@ class SqlLedger:
             RefusedError: the recorded table isn't the one that the caller has seen.
         """
         key = {"pipeline": pipeline_id}
-        with self._writing(pipeline_id) as connection:
+        with self.writing(pipeline_id) as connection:
             row = _get(connection, SINKS, key)
             if (None if row is None else row.sink) not in {instead_of, sink}:
                 raise RefusedError(
@@ -230,7 +230,7 @@ class SqlLedger:
         if not boundaries:
             return []
         ordered = sorted(boundaries, key=lambda b: sortable(b.label))
-        with self._writing(pipeline_id) as connection:
+        with self.writing(pipeline_id) as connection:
             frozen = self._frozen(connection, pipeline_id, [b.label for b in ordered])
             now_frozen = [frozen.freeze(b) for b in ordered]
             if frozen.added:
@@ -254,7 +254,7 @@ class SqlLedger:
             _label(pipeline_id, opening.label),
             select(BOUNDARIES.c.label).where(BOUNDARIES.c.pipeline == pipeline_id),
         )
-        with self._writing(pipeline_id) as connection:
+        with self.writing(pipeline_id) as connection:
             recorded = self._value(_get(connection, OPENINGS, key), Boundary)
             if recorded == opening:
                 return
@@ -294,7 +294,7 @@ class SqlLedger:
 
         The first one counts. So a request's retries run the same micro-batch.
         """
-        with self._writing(pipeline_id) as connection:
+        with self.writing(pipeline_id) as connection:
             row = _put_if_absent(
                 connection,
                 REQUESTS,
@@ -324,7 +324,7 @@ class SqlLedger:
         """Freezes plans of one pipeline in one transaction; returns the frozen ones."""
         if not plans:
             return []
-        with self._writing(plans[0].window.pipeline) as connection:
+        with self.writing(plans[0].window.pipeline) as connection:
             rows = [
                 _put_if_absent(connection, PLANS, _window(plan.window), {"value": _packed(plan)})
                 for plan in plans
@@ -339,7 +339,7 @@ class SqlLedger:
 
         The first one counts. So a request's retries don't replace again.
         """
-        with self._writing(window.pipeline) as connection:
+        with self.writing(window.pipeline) as connection:
             row = _put_if_absent(
                 connection,
                 TARGETS,
@@ -363,7 +363,7 @@ class SqlLedger:
                 "value": packed(written or to_json(receipt)),
             },
         )
-        with self._writing(receipt.window.pipeline) as connection:
+        with self.writing(receipt.window.pipeline) as connection:
             row = _put_if_absent(connection, RECEIPTS, key, new)
             if row is None or row.value == new["value"]:
                 return
@@ -408,7 +408,7 @@ class SqlLedger:
         """Records writers' schemas whose ids are new; returns the recorded ones."""
         if not schemas:
             return []
-        with self._writing(pipeline_id) as connection:
+        with self.writing(pipeline_id) as connection:
             count = connection.execute(
                 select(func.count()).select_from(SCHEMAS).where(SCHEMAS.c.pipeline == pipeline_id)
             ).scalar_one()
@@ -437,7 +437,7 @@ class SqlLedger:
             )
             return question(connection) if connection is not None and has_tables else nothing
 
-    def _writing(self, pipeline_id: str) -> AbstractContextManager[Connection]:
+    def writing(self, pipeline_id: str) -> AbstractContextManager[Connection]:
         return self._writing_in(f"pipeline {pipeline_id}")
 
     def _writing_self(self) -> AbstractContextManager[Connection]:

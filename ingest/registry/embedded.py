@@ -80,18 +80,18 @@ class RegistryServer:
         self._schemas: list[dict[str, Any]] = []
         self._subjects: dict[str, list[_Version]] = {}
         self._stopping = threading.Event()
-        self._server = _Server(("127.0.0.1", port), self._handler())
+        self.http_server = _Server(("127.0.0.1", port), self._handler())
         self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
         """Address of the registry."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self.http_server.server_address[1]}"
 
     def start(self) -> Self:
         """Starts to answer."""
         self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+            target=self.http_server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
         )
         self._thread.start()
         return self
@@ -99,8 +99,8 @@ class RegistryServer:
     def stop(self) -> None:
         """Stops to answer, and frees the port."""
         self._stopping.set()
-        self._server.shutdown()
-        self._server.server_close()
+        self.http_server.shutdown()
+        self.http_server.server_close()
         if self._thread is not None:
             self._thread.join(timeout=10)
 

@@ -179,7 +179,7 @@ class Place:
             4 The sweep removes the file.   5 A commits a file that doesn't exist.
         """
         with self._explained(path):
-            return self._open(self._draft(path))
+            return self.open_output(self._draft(path))
 
     def finish(self, path: str, *, durable: bool = True) -> int:
         """Gives a created and closed file its name, and returns its size.
@@ -257,14 +257,15 @@ class Place:
         if draft != path:
             # others may put the same file now
             draft = f"{path}.{uuid.uuid4().hex}.tmp"
-        with self._open(draft) as out:
+        with self.open_output(draft) as out:
             out.write(content)
         self.fsync(draft)
         if draft != path:
             self._fs.move(self._full(draft), self._full(path))
             self.fsync(path)
 
-    def _open(self, path: str) -> pa.NativeFile:
+    def open_output(self, path: str) -> pa.NativeFile:
+        """Opens a file for writing, in folders that are made where they are missing."""
         full = self._full(path)
         # an object store has no folders
         if self.is_local:

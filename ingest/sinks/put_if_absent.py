@@ -143,7 +143,7 @@ class S3Puts:
     def put(self, path: str, content: bytes) -> None:
         """Puts an object. It is sent once: a retry of the client could find its own object."""
         with self._explained(path):
-            _client().put_object(
+            s3_client().put_object(
                 Bucket=self._bucket, Key=self._key(path), Body=content, IfNoneMatch="*"
             )
 
@@ -178,7 +178,7 @@ class S3Puts:
 
     def _delete(self, path: str) -> None:
         with self._explained(path):
-            _client().delete_object(Bucket=self._bucket, Key=self._key(path))
+            s3_client().delete_object(Bucket=self._bucket, Key=self._key(path))
 
     def _key(self, path: str) -> str:
         return f"{self._prefix}/{path}".lstrip("/")
@@ -218,7 +218,7 @@ def has_s3() -> bool:
 
 
 @cache
-def _client() -> Any:
+def s3_client() -> Any:
     """The process's client, which finds credentials as the SDK does."""
     import boto3
     from botocore.config import Config

@@ -316,10 +316,10 @@ class WindowTable(ReceiptTable):
         def on(state: TableState) -> TableChange:
             check_staged(self.store, state, committables)
             if receipt.generation == 0 and self.capabilities.mode == "append":
-                self._refuse_strange_rows(state, receipt.window.key)
+                self.refuse_strange_rows(state, receipt.window.key)
             return change
 
-        done = settle(self.store, lambda state: self._judge(state, receipt), on)
+        done = settle(self.store, lambda state: self.committed_in(state, receipt), on)
         if isinstance(done, Unanswered):
             return Unknown(done.why)
         remove_consumed(self.store, committables)
@@ -328,13 +328,13 @@ class WindowTable(ReceiptTable):
         ours = done.sent and is_this(done.value.receipt, receipt)
         return Done(done.value) if ours else AlreadyDone(done.value)
 
-    def _judge(self, state: TableState, receipt: Receipt) -> Committed | None:
+    def committed_in(self, state: TableState, receipt: Receipt) -> Committed | None:
         if receipt.generation and not self.capabilities.replaces:
             what = f"window {receipt.window.key} can't be replaced in {self.store.place}"
             raise RefusedError(what, "commit", "Begin a pipeline with another id and table.")
         return judge(self.store.place, state, receipt)
 
-    def _refuse_strange_rows(self, state: TableState, key: str) -> None:
+    def refuse_strange_rows(self, state: TableState, key: str) -> None:
         if state.holding([key]):
             do = "Nothing was committed. Find out what wrote them, and remove them."
             raise self._strange_rows(key, do)

@@ -187,7 +187,7 @@ class Rules:
         If that fails, each rule is run by itself, to say which one it was.
         """
         if not self._bound:
-            self._bind(_frame(rows.slice(0, 0)))
+            self._bind(frame_of(rows.slice(0, 0)))
         try:
             found = self._at_once(rows)
         except Exception:  # a check is the user's own code  # noqa: BLE001
@@ -195,7 +195,8 @@ class Rules:
         if found and all(_is_one_each(verdicts, rows.num_rows) for verdicts in found):
             return found
         return [
-            self._alone(rule, lazy, rows.num_rows) for rule, lazy in self._with_frames(_frame(rows))
+            self._alone(rule, lazy, rows.num_rows)
+            for rule, lazy in self._with_frames(frame_of(rows))
         ]
 
     def _at_once(self, rows: pa.RecordBatch) -> Sequence[pl.Series]:
@@ -203,7 +204,7 @@ class Rules:
 
         One is for the expressions of built-in checks, the other for all other checks.
         """
-        frame = _frame(rows.select(self._reads))
+        frame = frame_of(rows.select(self._reads))
         asked = [(rule, lazy) for rule, lazy in self._with_frames(frame) if rule not in self._known]
         verdicts = _together([rule.verdicts(lazy) for rule, lazy in asked]) if asked else []
         found = dict(zip([rule for rule, _ in asked], verdicts, strict=True))
@@ -286,7 +287,7 @@ def _aliases(names: list[str]) -> dict[str, str]:
     return dict(zip(patterns, free, strict=False))
 
 
-def _frame(rows: pa.RecordBatch) -> pl.DataFrame:
+def frame_of(rows: pa.RecordBatch) -> pl.DataFrame:
     """Rows as polars has them.
 
     Maps become lists of key/value structs, as the model declares them.

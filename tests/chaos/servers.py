@@ -125,7 +125,7 @@ def kill_broker(place: str) -> None:
 
 def stop_broker(place: str) -> None:
     """It answers nobody for a while, and then goes on as if nothing had been."""
-    process = _BROKERS[place]._process()
+    process = _BROKERS[place].process()
     assert process is not None, "the broker doesn't run"
     process.suspend()
     time.sleep(STOPPED)

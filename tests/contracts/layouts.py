@@ -127,7 +127,7 @@ class Layout:
         running.send(tp, messages)
         first = self.desk.logs.end(tp)
         commit = self.dice.random() < 0.5
-        self.desk.logs._mirror(tp, messages, seen=commit)
+        self.desk.logs.mirror(tp, messages, seen=commit)
         if commit:
             self.desk.note(tp, first, messages)
         return [(running, tp, int(commit))]
@@ -135,7 +135,7 @@ class Layout:
     def _end(self, opened: tuple[OpenTransaction, TopicPartition, int]) -> None:
         running, tp, commit = opened
         running.end(commit=bool(commit))
-        self.desk.logs._log(tp).append(None)
+        self.desk.logs.log_of(tp).append(None)
 
     def _grow(self) -> None:
         topic = self.dice.choice(self.topics)

@@ -127,27 +127,27 @@ class Logs:
     def send(self, tp: TopicPartition, *messages: Sent) -> None:
         """Plain messages."""
         self.cluster.send(tp, messages)
-        self._mirror(tp, messages, seen=True)
+        self.mirror(tp, messages, seen=True)
 
     def transaction(self, tp: TopicPartition, *messages: Sent, commit: bool) -> None:
         """Messages and a marker."""
         running = self.cluster.begin(tp.topic)
         running.send(tp, messages)
         running.end(commit=commit)
-        self._mirror(tp, messages, seen=commit)
-        self._log(tp).append(None)
+        self.mirror(tp, messages, seen=commit)
+        self.log_of(tp).append(None)
 
     @contextmanager
     def open_transaction(self, tp: TopicPartition, *messages: Sent) -> Iterator[None]:
         """Undecided inside the block, aborted after it, also for the mirror."""
         running = self.cluster.begin(tp.topic)
         running.send(tp, messages)
-        self._mirror(tp, messages, seen=False)
+        self.mirror(tp, messages, seen=False)
         try:
             yield
         finally:
             running.end(commit=False)
-            self._log(tp).append(None)
+            self.log_of(tp).append(None)
 
     def compact(self, tp: TopicPartition) -> None:
         """Of each key only the newest message is left; `tp` is of a topic from `compacted`.
@@ -156,7 +156,7 @@ class Logs:
         others begins one, and is its only message.
         """
         self.send(tp, Sent(key=b"a day later", timestamp=DAY))
-        log = self._log(tp)
+        log = self.log_of(tp)
         newest = {m.key: m.offset for m in log if m is not None}
         self.expected[tp] = [
             m if m is not None and newest[m.key] == m.offset else None for m in log
@@ -165,11 +165,11 @@ class Logs:
 
     def end(self, tp: TopicPartition) -> int:
         """The high watermark."""
-        return len(self._log(tp))
+        return len(self.log_of(tp))
 
     def seen(self, tp: TopicPartition, start: int, stop: int) -> list[Seen]:
         """What a reader of [start, stop) must give."""
-        return [message for message in self._log(tp)[start:stop] if message is not None]
+        return [message for message in self.log_of(tp)[start:stop] if message is not None]
 
     def aborted_in(self, tp: TopicPartition, start: int, stop: int) -> int:
         """Messages of aborted transactions in [start, stop)."""
@@ -184,13 +184,13 @@ class Logs:
         """The logs end there, and grow under a new leader from now on."""
         cluster.cut(ends)
         for tp, end in ends.items():
-            del self._log(tp)[end:]
+            del self.log_of(tp)[end:]
 
-    def _log(self, tp: TopicPartition) -> list[Seen | None]:
+    def log_of(self, tp: TopicPartition) -> list[Seen | None]:
         return self.expected.setdefault(tp, [])
 
-    def _mirror(self, tp: TopicPartition, messages: Sequence[Sent], *, seen: bool) -> None:
-        log = self._log(tp)
+    def mirror(self, tp: TopicPartition, messages: Sequence[Sent], *, seen: bool) -> None:
+        log = self.log_of(tp)
         for m in messages:
             if not seen:
                 self.aborted.setdefault(tp, set()).add(len(log))

@@ -220,7 +220,7 @@ class SourceContract:
         running = desk.logs.cluster.begin(tp.topic)
         hidden = desk.things(*minutes(1))
         running.send(tp, hidden)
-        desk.logs._mirror(tp, hidden, seen=True)
+        desk.logs.mirror(tp, hidden, seen=True)
         desk.now = FIRST + timedelta(hours=1, minutes=5)
         pipeline = desk.pipeline(
             {"topic": tp.topic}, {"grid": "hourly", "start": FIRST, "delay": "5m", "max_wait": "3m"}
@@ -230,7 +230,7 @@ class SourceContract:
         assert [m.how for m in result.committed.receipt.plan.stop.marks] == ["open"]
         assert "transaction" in result.committed.receipt.warnings[0]
         running.end(commit=True)
-        desk.logs._log(tp).append(None)
+        desk.logs.log_of(tp).append(None)
         desk.note(tp, 1, hidden)
         desk.send(tp, *minutes(61))
         desk.now = at(24 * HOUR)

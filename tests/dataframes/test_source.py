@@ -180,7 +180,7 @@ def test_a_windows_rows(things: Path, reading: Any) -> None:
     rows = reading(spec=str(things), window="2026-01-05T09:00:00Z/2026-01-05T11:00:00Z")
     assert rows.columns == ["id", "name", "_topic", "_partition", "_offset", "_timestamp"]
     assert not rows.schema["id"].nullable
-    seen = sorted((row.id, row.name, row._partition, row._offset) for row in rows.collect())
+    seen = sorted((row.id, row.name, row["_partition"], row["_offset"]) for row in rows.collect())
     assert seen == [
         (0, "n0", 0, 0),
         (1, "n1", 1, 0),
@@ -238,7 +238,10 @@ def test_rows_of_a_table_with_a_key_are_changes(kafka: str, things: Path, readin
         )
     )
     rows = reading(spec=str(things), window="2026-01-05T11:00:00Z").orderBy("_offset").collect()
-    assert [(row.id, row.name, row._deleted) for row in rows] == [(9, "a", False), (9, None, True)]
+    assert [(row.id, row.name, row["_deleted"]) for row in rows] == [
+        (9, "a", False),
+        (9, None, True),
+    ]
 
 
 @pytest.mark.long

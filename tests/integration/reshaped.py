@@ -97,7 +97,7 @@ def forgets(rows: DataFrame) -> DataFrame:
 
 def loses(rows: DataFrame) -> DataFrame:
     """Has Spark's executors let go of what was read, as if they were lost."""
-    for kept in rows.sparkSession.sparkContext._jsc.getPersistentRDDs().values():
+    for kept in rows.sparkSession.sparkContext._jsc.getPersistentRDDs().values():  # noqa: SLF001
         kept.unpersist(True)
     return rows
 

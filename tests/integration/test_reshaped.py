@@ -183,7 +183,7 @@ def test_what_was_read_is_kept_for_the_window(
     """What windrow has Spark keep is no part of its cache, which any function, and any
     client of a server, may clear; and it is let go.
     """
-    here, kept = place("forgets"), spark.sparkContext._jsc.getPersistentRDDs
+    here, kept = place("forgets"), spark.sparkContext._jsc.getPersistentRDDs  # noqa: SLF001
     before = kept().size()
     assert ran(on_spark(here), here).committed.receipt.counts.rows == 10
     assert kept().size() == before
@@ -338,7 +338,7 @@ def test_what_the_session_is_told_is_known_to_spark(spark: SparkSession) -> None
     doesn't know, or no longer.
     """
     session = spark.newSession()
-    for name in checkpoint._SETTINGS:
+    for name in checkpoint.SETTINGS:
         session.conf.get(name)  # raises where Spark has no such setting
     with pytest.raises(PySparkException):
         session.conf.get("spark.sql.shuffle.noSuchSetting")

@@ -167,7 +167,7 @@ def test_what_a_dead_one_left_is_ended_by_the_next(kafka: str, topic: str) -> No
     """Its connections are gone, and nobody has ended what it had open."""
     one = begun(kafka, topic)
     send(one, topic, [b"open"])
-    one._wire.close()
+    one.wire.close()
     two = begun(kafka, topic)
     send(two, topic, [b"next"])
     two.commit()
@@ -226,10 +226,10 @@ def test_an_interrupt_is_raised_where_it_waits(kafka: str, topic: str) -> None:
 
     before = signal.signal(signal.SIGUSR1, interrupted)
     try:
-        one._wire.wait(
+        one.wire.wait(
             [
-                one._wire._manager.call_soon(
-                    lambda: [c.pause("a test") for c in one._wire._manager._conns.values()]
+                one.wire.manager.call_soon(
+                    lambda: [c.pause("a test") for c in one.wire.manager._conns.values()]  # noqa: SLF001
                 )
             ]
         )
@@ -240,7 +240,7 @@ def test_an_interrupt_is_raised_where_it_waits(kafka: str, topic: str) -> None:
             send(one, topic, [b"never"])
     finally:
         signal.signal(signal.SIGUSR1, before)
-        one._wire.close()
+        one.wire.close()
 
 
 def test_a_paused_connection_is_waited_for(kafka: str, topic: str) -> None:
@@ -249,14 +249,14 @@ def test_a_paused_connection_is_waited_for(kafka: str, topic: str) -> None:
     """
     one = begun(kafka, topic)
     send(one, topic, [b"first"])
-    wire = one._wire
+    wire = one.wire
 
     def pause() -> None:
-        for connection in wire._manager._conns.values():
+        for connection in wire.manager._conns.values():  # noqa: SLF001
             connection.pause("a test")
-            wire._net.call_later(0.3, lambda c=connection: c.unpause("a test"))
+            wire.net.call_later(0.3, lambda c=connection: c.unpause("a test"))
 
-    paused = wire._manager.call_soon(pause)
+    paused = wire.manager.call_soon(pause)
     wire.wait([paused])
     answer_of(paused)
     send(one, topic, [b"second"])
@@ -342,7 +342,7 @@ def test_a_refused_login_is_seen_where_the_broker_hangs_up(
         received: tuple[bytes, Exception | None] = receive(self)
         return received
 
-    receive = KafkaSSLTransport._sock_recv
+    receive = KafkaSSLTransport._sock_recv  # noqa: SLF001
     monkeypatch.setattr(KafkaSSLTransport, "_sock_recv", late)
     user = admin_properties(secure.secure, client(password="another"))
     kind, _ = refusal(WireTransaction(user, "x", TIMEOUT_MS, 20.0))

@@ -117,7 +117,7 @@ class ResolvesOutside(SqlLedger):
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         moved = [clamped(b, *self.neighbours(pipeline_id, b.label)) for b in boundaries]
         self.met.wait(60)
-        with self._writing(pipeline_id) as connection:
+        with self.writing(pipeline_id) as connection:
             for b in moved:
                 connection.execute(
                     insert(BOUNDARIES).values(
@@ -265,7 +265,7 @@ def test_a_stopped_holder_loses_the_lock(
     ledger = open_ledger(postgres_url)
 
     def sleep_in_a_transaction() -> None:
-        with ledger._writing(PIPELINE) as connection:
+        with ledger.writing(PIPELINE) as connection:
             connection.execute(
                 insert(BOUNDARIES).values(pipeline=PIPELINE, label=sortable(at(1)), value="{}")
             )

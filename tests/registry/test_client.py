@@ -272,7 +272,7 @@ def test_a_certificate_that_is_not_trusted(registry: Registry) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
     with RegistryServer() as server:
-        server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
+        server.http_server.socket = context.wrap_socket(server.http_server.socket, server_side=True)
         with pytest.raises(
             UnreachableError, match=r"no answer \(its certificate isn't trusted: .*certificate"
         ):

@@ -351,7 +351,7 @@ def test_fewer_in_one_partition_is_fewer(desk: SourceDesk, cluster: MemoryBroker
         cluster.produce(two, b'{"id": 51, "name": null}', timestamp=FIRST, transaction=aborted)
         aborted.abort()
         aborted.state.status = "open"  # so that leaving the block has something to end
-        desk.logs._mirror(two, desk.things(0, 0), seen=False)
+        desk.logs.mirror(two, desk.things(0, 0), seen=False)
     desk.run(desk.pipeline({"topic": topic}), 0)
     cluster.remove(one, {1})
     with pytest.raises(DataLossError, match="1 messages are left, generation 0 had 2"):

@@ -102,8 +102,8 @@ def test_the_names_for_dagster_are_these() -> None:
 
 def test_type_checkers_see_what_runs() -> None:
     """Each name is typed as the very thing that it is loaded as."""
-    assert typed() == windrow._HOMES
-    for name, home in windrow._HOMES.items():
+    assert typed().keys() == set(windrow.__all__)
+    for name, home in typed().items():
         module, _, attribute = home.partition(":")
         assert getattr(windrow, name) is getattr(import_module(module), attribute)
 

@@ -111,7 +111,7 @@ def test_a_full_disk_at_the_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sink.prepare()
     made, staged = staged_receipt(sink, 0)
     with monkeypatch.context() as full:
-        full.setattr(Place, "_open", lambda *_: _Full())
+        full.setattr(Place, "open_output", lambda *_: _Full())
         with pytest.raises(
             UnreachableError, match=rf"{RECEIPTS}/2026-01-02T00_00_00Z.*No space left"
         ):

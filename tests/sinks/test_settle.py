@@ -258,15 +258,15 @@ def test_a_loop_that_takes_a_conflict_for_done(sink: Any) -> None:
 def test_a_loop_that_does_not_judge_again(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A twin that puts on the next state without looking what is in it has every row twice."""
     judged: set[int] = set()
-    judge = window_table.WindowTable._judge
+    judge = window_table.WindowTable.committed_in
 
     def once(table: Any, state: Any, made: Any) -> Any:
         first = id(table) not in judged
         judged.add(id(table))
         return judge(table, state, made) if first else None
 
-    monkeypatch.setattr(window_table.WindowTable, "_judge", once)
-    monkeypatch.setattr(window_table.WindowTable, "_refuse_strange_rows", lambda *_: None)
+    monkeypatch.setattr(window_table.WindowTable, "committed_in", once)
+    monkeypatch.setattr(window_table.WindowTable, "refuse_strange_rows", lambda *_: None)
     assert race(sink) == ["Done", "Done"]
     assert not report(sink, 0).ok
 

@@ -219,13 +219,13 @@ def test_checks_on_maps_see_what_the_model_declares() -> None:
 
 def _frames_made(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     made: list[list[str]] = []
-    real = rules_module._frame
+    real = rules_module.frame_of
 
     def seen(batch: pa.RecordBatch) -> pl.DataFrame:
         made.append(batch.schema.names)
         return real(batch)
 
-    monkeypatch.setattr(rules_module, "_frame", seen)
+    monkeypatch.setattr(rules_module, "frame_of", seen)
     return made
 
 

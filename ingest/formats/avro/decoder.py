@@ -66,7 +66,7 @@ class AvroPass(OnePass):
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         del longest
         numbers, first = self._program.numbers, self._program.begin
-        own = first, FREE, SHARE, numbers, self._state, self._tape, self._keys
+        own = first, FREE, SHARE, numbers, self.state, self.tape, self.keys
         PASS.scan(data, begins, ends, *own, mask)
 
     def _most_entries(self, size: int, messages: int) -> int:

@@ -64,17 +64,17 @@ class BatchDecoders:
         )
         self._payloads = payloads
         self._records = records
-        self._kept: OrderedDict[tuple[str | None, int, tuple[int, ...]], _OfFrame] = OrderedDict()
+        self.kept: OrderedDict[tuple[str | None, int, tuple[int, ...]], _OfFrame] = OrderedDict()
 
     def of(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         """Returns the decoder for messages with a frame, made when it is first needed."""
         key = (None if schema is None else schema.digest, frame.skip, frame.path)
-        if key not in self._kept:
-            self._kept[key] = self._made(schema, frame)
-            if len(self._kept) > KEPT_DECODERS:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        if key not in self.kept:
+            self.kept[key] = self._made(schema, frame)
+            if len(self.kept) > KEPT_DECODERS:
+                self.kept.popitem(last=False)
+        self.kept.move_to_end(key)
+        return self.kept[key]
 
     def _made(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         kind = self._payloads.kind

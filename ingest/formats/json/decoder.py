@@ -90,7 +90,7 @@ class JsonPass(OnePass):
         room[: len(names)] = np.frombuffer(names, np.uint8)
         read = room.view()
         read.setflags(write=False)
-        self._state[SPARE] = len(names)
+        self.state[SPARE] = len(names)
         PASS.scan(
             data,
             begins,
@@ -100,9 +100,9 @@ class JsonPass(OnePass):
             self._others,
             self._required,
             self._tables.numbers,
-            self._state,
-            self._tape,
-            self._keys,
+            self.state,
+            self.tape,
+            self.keys,
             mask,
         )
 

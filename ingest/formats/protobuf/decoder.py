@@ -79,7 +79,7 @@ class ProtobufPass(OnePass):
         del longest
         tables = self._tables
         own = tables.root, tables.kids, FREE, SHARE, tables.numbers
-        PASS.scan(data, begins, ends, *own, self._state, self._tape, self._keys, mask)
+        PASS.scan(data, begins, ends, *own, self.state, self.tape, self.keys, mask)
 
     def _most_entries(self, size: int, messages: int) -> int:
         """Returns the most entries of the tape.

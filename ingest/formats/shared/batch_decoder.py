@@ -80,15 +80,15 @@ class BatchDecoder:
         skip: int = 0,
     ) -> None:
         self._whole, self._defaults, self._skip = schema, defaults, skip
-        self._schema = pa.schema([field for field in schema if field.name not in defaults])
+        self.schema = pa.schema([field for field in schema if field.name not in defaults])
         self.fast, self.strict = fast, strict
 
     def decode(self, values: pa.BinaryArray, on_null: Literal["dead", "drop"]) -> Decoded:
         """The verdict on each message."""
         dead = _DeadLetters()
-        taken = self._by_fast_way(values)
+        taken = self.by_fast_way(values)
         strict_rows, dropped, cut = (
-            _StrictRows(self._schema, dead),
+            _StrictRows(self.schema, dead),
             0,
             np.flatnonzero(taken.mask)[taken.truncated].tolist(),
         )
@@ -112,7 +112,7 @@ class BatchDecoder:
             cut=np.array(sorted(cut), np.int64),
         )
 
-    def _by_fast_way(self, values: pa.BinaryArray) -> Taken:
+    def by_fast_way(self, values: pa.BinaryArray) -> Taken:
         """Runs the fast way; takes nothing if it fails.
 
         Most likely memory ran out. The strict way needs little, and judges alone.
@@ -124,7 +124,7 @@ class BatchDecoder:
                 "A batch is decoded slowly: the fast way failed with %s.", type(error).__name__
             )
             return Taken(
-                np.zeros(len(values), np.bool_), [pa.array([], f.type) for f in self._schema]
+                np.zeros(len(values), np.bool_), [pa.array([], f.type) for f in self.schema]
             )
 
     def _strictly(self, message: bytes | None) -> list[object]:
@@ -167,7 +167,7 @@ class _StrictRows:
     """
 
     def __init__(self, schema: pa.Schema, dead: _DeadLetters) -> None:
-        self._schema = schema
+        self.schema = schema
         self._dead = dead
         self._rows: list[list[object]] = []
         self._waiting: list[int] = []  # the messages of `_rows`
@@ -205,7 +205,7 @@ class _StrictRows:
             self._chunks.append(
                 [
                     pa.array(v, f.type)
-                    for v, f in zip(zip(*rows, strict=True), self._schema, strict=True)
+                    for v, f in zip(zip(*rows, strict=True), self.schema, strict=True)
                 ]
             )
             self._index += index

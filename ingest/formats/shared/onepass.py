@@ -66,9 +66,9 @@ class OnePass(ABC):
         self._null = null
         self._defaults = defaults
         self._by_key = by_key
-        self._state = np.zeros(items + 3 * self._spaces, np.int64)
-        self._state[SPACES] = self._spaces
-        self._tape = self._keys = np.zeros(0, np.int64)
+        self.state = np.zeros(items + 3 * self._spaces, np.int64)
+        self.state[SPACES] = self._spaces
+        self.tape = self.keys = np.zeros(0, np.int64)
 
     def decode(self, messages: pa.BinaryArray, skip: int = 0) -> Taken:
         """Decodes the messages that are certainly rows.
@@ -83,28 +83,28 @@ class OnePass(ABC):
             2 * self._most_entries(size, len(messages)),
             2 * self._room_for_keys(longest),
         )
-        if len(self._tape) < entries:
-            self._tape = np.empty(entries, np.int64)
-        if len(self._keys) < keys:
-            self._keys = np.zeros(keys, np.int64)
+        if len(self.tape) < entries:
+            self.tape = np.empty(entries, np.int64)
+        if len(self.keys) < keys:
+            self.keys = np.zeros(keys, np.int64)
         mask = np.zeros(len(messages), np.uint8)
-        state, items = self._state, slice(self._items, self._items + self._spaces)
+        state, items = self.state, slice(self._items, self._items + self._spaces)
         state[ENTRIES], state[items] = 0, 0
         self._scan(data, begins, ends, longest, mask)
         written = int(state[ENTRIES])
         gathered = Gathered.of(
             self._nodes,
             state[items].copy(),
-            self._tape,
+            self.tape,
             written,
             partial(self._copy_texts, data, *self._copying),
             self._defaults,
             by_key=self._by_key,
         )
         if written > KEPT:
-            self._tape = np.zeros(0, np.int64)
-        if len(self._keys) > 2 * KEPT:
-            self._keys = np.zeros(0, np.int64)
+            self.tape = np.zeros(0, np.int64)
+        if len(self.keys) > 2 * KEPT:
+            self.keys = np.zeros(0, np.int64)
         return Taken(
             mask.view(np.bool_),
             [gathered.array(node) for node in self._nodes[0].children],

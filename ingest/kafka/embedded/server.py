@@ -142,7 +142,7 @@ class EmbeddedBroker:
 
     def running(self) -> bool:
         """True if the broker's process lives."""
-        return self._process() is not None
+        return self.process() is not None
 
     def stopped(self) -> bool:
         """True if any process has called `stop` since the last start; False after a crash."""
@@ -160,7 +160,7 @@ class EmbeddedBroker:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            process = self._process()
+            process = self.process()
             if process is None:
                 problem = java_problem()
                 if problem:
@@ -318,7 +318,7 @@ class EmbeddedBroker:
         if not self._folder.is_dir():
             return
         with self._locked():
-            process = self._process()
+            process = self.process()
             if process is not None:
                 if sign == signal.SIGTERM:
                     # before the signal: whoever sees the end has to see that it was wanted
@@ -346,7 +346,7 @@ class EmbeddedBroker:
         if self._child is not None and self._child.poll() is not None:
             self._child = None
 
-    def _process(self) -> psutil.Process | None:
+    def process(self) -> psutil.Process | None:
         """The broker's process, with the noted pid, start time and command line; or None."""
         noted = self._read("broker.pid", _Pid)
         if noted is None:

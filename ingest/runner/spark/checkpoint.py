@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_SETTINGS = {
+SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # the function may shuffle, and most windows are small
     "spark.sql.adaptive.enabled": "true",
@@ -111,7 +111,7 @@ def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
 
     with spark_errors_as("setup", "Spark can't begin", DO_AGAIN):
         session = session_beside(spark) if is_connected(spark) else spark.newSession()
-        for name, value in _SETTINGS.items():
+        for name, value in SETTINGS.items():
             session.conf.set(name, value)
     try:
         yield session

@@ -85,7 +85,7 @@ class KafkaAudit:
     def rows_held(self, window: Window) -> list[RowsHeld]:
         names = [self.metadata[name] for name in ("topic", "partition", "offset")]
         offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for headers, _ in self._messages(window):
+        for headers, _ in self.messages(window):
             try:
                 topic, partition, offset = (headers[name] or b"" for name in names)
                 offsets[topic.decode(), int(partition)].append(int(offset))
@@ -109,7 +109,7 @@ class KafkaAudit:
                 "check",
                 "Compare the checksums of messages.",
             )
-        return (self._rows(batch, window) for batch in _batched(self._messages(window)))
+        return (self._rows(batch, window) for batch in _batched(self.messages(window)))
 
     def published(self, window: Window) -> PublishedRows | None:
         """Checksums of messages, without their times, which the topic may set."""
@@ -121,7 +121,7 @@ class KafkaAudit:
             for s in splits
         }
         return PublishedRows(
-            noted, (self._hashed(batch, window) for batch in _batched(self._messages(window)))
+            noted, (self._hashed(batch, window) for batch in _batched(self.messages(window)))
         )
 
     def replaced(self) -> bool:
@@ -267,7 +267,7 @@ class KafkaAudit:
         columns[self.metadata["window"]] = pa.repeat(window.key, len(batch))
         return pa.RecordBatch.from_pydict(columns)
 
-    def _messages(self, window: Window) -> Iterator[Seen]:
+    def messages(self, window: Window) -> Iterator[Seen]:
         """Reads a window's messages."""
         places = _places(self._control(), window.key)
         for place in places.values():

@@ -453,7 +453,7 @@ class ControlTopic:
             consumer: a consumer's properties.
         """
         self.name, self.patience = name, PATIENCE_SECONDS
-        self._topics, self._admin, self._consumer = topics, admin, scanning(consumer)
+        self._topics, self.admin, self.consumer = topics, admin, scanning(consumer)
         self._lock = threading.Lock()
         self._log: LogSeen | None = None
         self._state = ControlState()
@@ -498,7 +498,7 @@ class ControlTopic:
 
     def _read_on(self, state: ControlState, end: int, *, to_end: bool) -> None:
         state.is_complete, deadline = False, time.monotonic() + self.patience
-        with CLIENTS.of(self._admin).consumers(self._consumer).one(self.name) as consumer:
+        with CLIENTS.of(self.admin).consumers(self.consumer).one(self.name) as consumer:
             consumer.assign([ck.TopicPartition(self.name, 0, state.position)])
             while state.position < end:
                 batch = arrived(consumer, POLL_SECONDS)

@@ -57,8 +57,8 @@ _VTYPE = {"rkt": 2, "partition": 3, "value": 4, "key": 5, "flags": 7, "time": 8,
 _COPY = 2
 _WORDS, _HEADERS = 9, 6
 """See `passes.WORDS` and `passes.HEADERS`."""
-_QUEUE_FULL = KafkaError._QUEUE_FULL  # public  # noqa: SLF001
-_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # public  # noqa: SLF001
+_QUEUE_FULL = KafkaError._QUEUE_FULL
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """Errors of messages that were dropped because an earlier one failed."""
 POLL_MS = 20
 _REPORTS = 4096
@@ -304,10 +304,10 @@ class MessagePump:
         ):
             row = passes.next_failed(self._reports, count, 0)
             while row < count and self._target.delivery != "none":
-                self._keep_failure(int(self._reports[row]))
+                self.keep_failure(int(self._reports[row]))
                 row = passes.next_failed(self._reports, count, row + 1)
 
-    def _keep_failure(self, message: int) -> None:
+    def keep_failure(self, message: int) -> None:
         """Keeps the error of a message that was not written.
 
         An error that names a row replaces one that doesn't.

@@ -56,7 +56,7 @@ class ArrowWriter:
         """
         self._schema = schema
         self._attempt_columns = [name for name in attempt_columns if name in schema.names]
-        self._same = self._whole = 0
+        self.same = self._whole = 0
         self._writer: pa.ipc.RecordBatchFileWriter
 
     def begin(self, out: pa.NativeFile) -> None:
@@ -65,14 +65,14 @@ class ArrowWriter:
     def write(self, rows: pa.Table) -> None:
         for batch in rows.to_batches():
             self._writer.write_batch(batch)
-            self._same += checksum(batch.drop_columns(self._attempt_columns))
+            self.same += checksum(batch.drop_columns(self._attempt_columns))
             self._whole += checksum(batch)
 
     def end(self) -> None:
         self._writer.close()
 
     def describe(self, path: str, size: int, rows: int) -> StagedMessages:
-        return StagedMessages(path, size, rows, text(self._same), text(self._whole))
+        return StagedMessages(path, size, rows, text(self.same), text(self._whole))
 
 
 class KafkaStager(FileStager[StagedMessages]):

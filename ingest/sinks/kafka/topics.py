@@ -455,6 +455,7 @@ def log_ends(
 
 
 def broker_settings(questions: Questions) -> Mapping[str, Any]:
+    """Settings of the broker that is the cluster's controller, by their names."""
     """Asks for the settings of the controller, by their names."""
     described = questions.result(
         questions.admin.describe_cluster(request_timeout=questions.seconds)

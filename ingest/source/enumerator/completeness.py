@@ -129,7 +129,7 @@ def _watermark(
         if isinstance(label, datetime):
             passed |= {m.tp: label for m in boundary.marks if _passes(m, append_time, idle)}
             newest = {m.tp: passed.get(m.tp) for m in boundary.marks}
-            least = _least(newest.values(), label)
+            least = least_passed(newest.values(), label)
             watermark = max(filter(None, (watermark, least)), default=None)
     if watermark == label:
         return watermark, ()
@@ -138,7 +138,7 @@ def _watermark(
     )
 
 
-def _least(passed: Iterable[datetime | None], label: datetime) -> datetime | None:
+def least_passed(passed: Iterable[datetime | None], label: datetime) -> datetime | None:
     """The lowest of the passed labels and the boundary's own label.
 
     None if a topic-partition has passed none.

@@ -82,14 +82,14 @@ class AssignedClient:
     def __init__(
         self, api: Api, properties: Mapping[str, Any], start: Start, on_error: OnError
     ) -> None:
-        self._api = api
+        self.api = api
         self._on_error = on_error
         # kept, because librdkafka has their addresses
         self._callbacks = ERROR_CB(self._error), LOG_CB(self._log)
-        self._handle: int | None = self._create(properties)
-        api.set_log_queue(self._handle, None)
-        api.poll_set_consumer(self._handle)
-        self._queue = api.queue_get_consumer(self._handle)
+        self.handle: int | None = self._create(properties)
+        api.set_log_queue(self.handle, None)
+        api.poll_set_consumer(self.handle)
+        self._queue = api.queue_get_consumer(self.handle)
         self._places = api.topic_partition_list_new(1)
         try:
             self._assign(start)
@@ -104,8 +104,8 @@ class AssignedClient:
         over must be destroyed before.
         """
         self._on_error = on_error
-        self._api.topic_partition_list_destroy(self._places)
-        self._places = self._api.topic_partition_list_new(1)
+        self.api.topic_partition_list_destroy(self._places)
+        self._places = self.api.topic_partition_list_new(1)
         self._assign(start)
 
     def set_on_error(self, on_error: OnError) -> None:
@@ -113,13 +113,13 @@ class AssignedClient:
         self._on_error = on_error
 
     def _assign(self, start: Start) -> None:
-        place = self._api.topic_partition_list_add(
+        place = self.api.topic_partition_list_add(
             self._places, start.topic.encode(), start.partition
         )
         place.contents.offset = start.offset
         if start.leader_epoch is not None:
-            self._api.topic_partition_set_leader_epoch(place, start.leader_epoch)
-        self._check(self._api.assign(self._handle, self._places))
+            self.api.topic_partition_set_leader_epoch(place, start.leader_epoch)
+        self._check(self.api.assign(self.handle, self._places))
 
     def consume(self, messages: int, most: int, seconds: float) -> int:
         """Writes the addresses of up to `most` messages to an address.
@@ -128,43 +128,43 @@ class AssignedClient:
         arrived.
         """
         count = int(
-            self._api.consume_batch_queue(self._queue, round(seconds * 1000), messages, most)
+            self.api.consume_batch_queue(self._queue, round(seconds * 1000), messages, most)
         )
         if count < 0:
-            self._check(self._api.last_error())
+            self._check(self.api.last_error())
         return count
 
     def position(self) -> int:
         """The offset after all messages that were handed over; negative at first."""
-        self._check(self._api.position(self._handle, self._places))
+        self._check(self.api.position(self.handle, self._places))
         return int(self._places.contents.elements[0].offset)
 
     def close(self) -> None:
         """Closes the consumer. Its messages must be destroyed before."""
         # cleared first: after an interrupt, a second close must not repeat the calls
-        handle, self._handle = self._handle, None
+        handle, self.handle = self.handle, None
         if handle is not None:
-            self._api.consumer_close(handle)
-            self._api.topic_partition_list_destroy(self._places)
-            self._api.queue_destroy(self._queue)
+            self.api.consumer_close(handle)
+            self.api.topic_partition_list_destroy(self._places)
+            self.api.queue_destroy(self._queue)
             # without the flag it would close the consumer again, for ever after a fatal error
-            self._api.destroy_flags(handle, _CLOSED)
+            self.api.destroy_flags(handle, _CLOSED)
 
     def _create(self, properties: Mapping[str, Any]) -> int:
         """A new client, which owns its configuration from then on."""
-        conf = self._api.conf_new()
+        conf = self.api.conf_new()
         try:
             return self._configure(conf, properties)
         except Exception:  # not after an interrupt: then the client may own it already
-            self._api.conf_destroy(conf)
+            self.api.conf_destroy(conf)
             raise
 
     def _configure(self, conf: int, properties: Mapping[str, Any]) -> int:
-        api, why = self._api, ctypes.create_string_buffer(TEXT_SIZE)
+        api, why = self.api, ctypes.create_string_buffer(TEXT_SIZE)
         for name, value in {**properties, "log.queue": True}.items():
             if api.conf_set(conf, name.encode(), _text(value), why, TEXT_SIZE) != 0:
                 # a code without a public name
-                code = KafkaError._INVALID_ARG  # noqa: SLF001
+                code = KafkaError._INVALID_ARG
                 raise KafkaException(KafkaError(code, why.value.decode(errors="replace")))
         api.conf_set_error_cb(conf, self._callbacks[0])
         api.conf_set_log_cb(conf, self._callbacks[1])
@@ -175,13 +175,13 @@ class AssignedClient:
 
     def _check(self, code: int) -> None:
         if code != 0:
-            raise KafkaException(KafkaError(code, self._api.err2str(code).decode(errors="replace")))
+            raise KafkaException(KafkaError(code, self.api.err2str(code).decode(errors="replace")))
 
     def _error(self, _handle: int, code: int, reason: bytes, _opaque: object) -> None:
         self._on_error(KafkaError(code, reason.decode(errors="replace")))
 
     def _log(self, handle: int, level: int, facility: bytes, line: bytes) -> None:
-        words = (part.decode(errors="replace") for part in (facility, self._api.name(handle), line))
+        words = (part.decode(errors="replace") for part in (facility, self.api.name(handle), line))
         LOG.log(_LEVELS[level], "%s [%s] %s", *words)
 
 
@@ -191,66 +191,66 @@ class LibrdkafkaFetcher:
     def __init__(
         self, api: Api, properties: Mapping[str, Any], start: Start, on_error: OnError
     ) -> None:
-        self._api = api
+        self.api = api
         self._calls = calls_of(api)
         # addresses of messages that are not destroyed yet, else 0: valid after an interrupt too
-        self._messages = np.zeros(AT_ONCE, np.int64)
+        self.messages = np.zeros(AT_ONCE, np.int64)
         self._rows = np.empty((fields.FIELDS, AT_ONCE), np.int64)
         self._scratch = np.zeros(fields.SCRATCH, np.int64)
-        self._state = np.zeros(fields.STATE, np.int64)
-        self._turn = 0  # counts polls: each one destroys the messages of the one before
+        self.state = np.zeros(fields.STATE, np.int64)
+        self.turn = 0  # counts polls: each one destroys the messages of the one before
         self._expect(start)
-        self._client: AssignedClient = AssignedClient(api, properties, start, on_error)
+        self.client: AssignedClient = AssignedClient(api, properties, start, on_error)
 
     def begin(self, start: Start, on_error: OnError) -> bool:
         self._release()
-        if self._tp == TopicPartition(start.topic, start.partition) and can_continue(
+        if self.tp == TopicPartition(start.topic, start.partition) and can_continue(
             self._last, start
         ):
-            self._client.set_on_error(on_error)
+            self.client.set_on_error(on_error)
             return True
         if not start.doubtful:
             self._expect(start)
-            self._client.begin(start, on_error)
+            self.client.begin(start, on_error)
         return not start.doubtful
 
     def _expect(self, start: Start) -> None:
         """Resets the state, so that only messages from a start on are accepted."""
-        self._tp, self._begun = TopicPartition(start.topic, start.partition), False
+        self.tp, self._begun = TopicPartition(start.topic, start.partition), False
         self._last: LastMessage | None = None
-        self._state[[fields.TOPIC, fields.PARTITION, fields.DUE]] = 0, start.partition, start.offset
+        self.state[[fields.TOPIC, fields.PARTITION, fields.DUE]] = 0, start.partition, start.offset
 
     def poll(self, wanted: int, stop: int) -> Fetched:
         self._release()
         fetched = self._consume(min(wanted, AT_ONCE))
-        self._state[fields.STOP] = stop
+        self.state[fields.STOP] = stop
         count = passes.look(
-            self._calls, self._messages, fetched, self._rows, self._state, self._scratch
+            self._calls, self.messages, fetched, self._rows, self.state, self._scratch
         )
-        if self._state[fields.WRONG] or not self._is_topic():
+        if self.state[fields.WRONG] or not self._is_topic():
             raise self._bug(
-                f"librdkafka gave something that can't be the next message of {self._tp}, after"
-                f" offset {self._state[fields.DUE] - 1}"
+                f"librdkafka gave something that can't be the next message of {self.tp}, after"
+                f" offset {self.state[fields.DUE] - 1}"
             )
-        events = self._events(fetched) if self._state[fields.EVENTS] else []
+        events = self._events(fetched) if self.state[fields.EVENTS] else []
         self._last = self._last_message(count) if fetched else self._last
-        return Fetched(count, self._position(fetched), events, self._batches(count, self._turn))
+        return Fetched(count, self._position(fetched), events, self.batches(count, self.turn))
 
     def close(self) -> None:
         self._release()
-        self._client.close()
+        self.client.close()
 
     def _consume(self, most: int) -> int:
         """Takes the messages that have arrived; waits for the first one if there are none.
 
         After that wait more have arrived: the cluster's answer comes as a whole.
         """
-        at = self._messages.ctypes.data
-        count = self._client.consume(at, most, 0)
+        at = self.messages.ctypes.data
+        count = self.client.consume(at, most, 0)
         if count == 0:
-            count = self._client.consume(at, 1, WAIT_SECONDS)
+            count = self.client.consume(at, 1, WAIT_SECONDS)
             if 0 < count < most:
-                count += self._client.consume(at + 8, most - 1, 0)
+                count += self.client.consume(at + 8, most - 1, 0)
         return count
 
     def _is_topic(self) -> bool:
@@ -259,10 +259,10 @@ class LibrdkafkaFetcher:
         The name of the first one's topic is compared once; later messages are compared
         with the first.
         """
-        if self._state[fields.TOPIC] == 0 and self._state[fields.TOPIC_SEEN] != 0:
-            self._state[fields.TOPIC] = self._state[fields.TOPIC_SEEN]
+        if self.state[fields.TOPIC] == 0 and self.state[fields.TOPIC_SEEN] != 0:
+            self.state[fields.TOPIC] = self.state[fields.TOPIC_SEEN]
             return bool(
-                self._api.topic_name(int(self._state[fields.TOPIC_SEEN])) == self._tp.topic.encode()
+                self.api.topic_name(int(self.state[fields.TOPIC_SEEN])) == self.tp.topic.encode()
             )
         return True
 
@@ -270,8 +270,8 @@ class LibrdkafkaFetcher:
         """The last message, if no event and no message that was left out came after it."""
         if (
             not count
-            or self._state[fields.EVENTS]
-            or self._rows[fields.OFFSET, count - 1] + 1 != self._state[fields.DUE]
+            or self.state[fields.EVENTS]
+            or self._rows[fields.OFFSET, count - 1] + 1 != self.state[fields.DUE]
         ):
             return None
         return LastMessage(
@@ -284,23 +284,23 @@ class LibrdkafkaFetcher:
 
         For a moment it may be that of the read before.
         """
-        position = self._client.position()
+        position = self.client.position()
         self._begun = self._begun or fetched > 0 or position < 0
         if not self._begun:
             return -1
-        if self._state[fields.TOPIC_SEEN] != 0 and position < self._state[fields.DUE]:
+        if self.state[fields.TOPIC_SEEN] != 0 and position < self.state[fields.DUE]:
             raise self._bug(
-                f"librdkafka's position in {self._tp} is {position}, and it gave the message before"
-                f" {self._state[fields.DUE]}"
+                f"librdkafka's position in {self.tp} is {position}, and it gave the message before"
+                f" {self.state[fields.DUE]}"
             )
         return position
 
     def _events(self, fetched: int) -> list[Event]:
         events = []
-        for address in self._messages[:fetched].tolist():
+        for address in self.messages[:fetched].tolist():
             message = MessageHead.from_address(address)
             if message.err != 0:
-                why = self._api.message_errstr(address)
+                why = self.api.message_errstr(address)
                 events.append(
                     (KafkaError(message.err, why.decode(errors="replace")), max(message.offset, 0))
                 )
@@ -308,18 +308,18 @@ class LibrdkafkaFetcher:
 
     def _bug(self, what: str) -> BugError:
         do = "Nothing was committed. Report a bug in the reader."
-        return BugError(what, "read", do, self._tp.topic, self._tp.partition)
+        return BugError(what, "read", do, self.tp.topic, self.tp.partition)
 
     def _release(self) -> None:
-        self._turn += 1
-        passes.release(self._calls, self._messages, AT_ONCE)
+        self.turn += 1
+        passes.release(self._calls, self.messages, AT_ONCE)
 
-    def _batches(self, count: int, turn: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, count: int, turn: int) -> Iterator[pa.RecordBatch]:
         for first, behind in self._pieces(count):
-            if turn != self._turn:
-                raise self._bug(f"messages of {self._tp} were taken after they were destroyed")
+            if turn != self.turn:
+                raise self._bug(f"messages of {self.tp} were taken after they were destroyed")
             yield rows_to_batch(
-                self._calls, self._tp, self._messages, self._rows, first, behind, self._scratch
+                self._calls, self.tp, self.messages, self._rows, first, behind, self._scratch
             )
 
     def _pieces(self, count: int) -> Iterator[tuple[int, int]]:
@@ -327,8 +327,8 @@ class LibrdkafkaFetcher:
 
         Rows that aren't copied yet exist in librdkafka's memory only.
         """
-        if self._state[fields.BYTES] <= PIECE_BYTES:
-            ends = np.full(count, self._state[fields.BYTES])
+        if self.state[fields.BYTES] <= PIECE_BYTES:
+            ends = np.full(count, self.state[fields.BYTES])
         else:
             ends = np.cumsum(self._rows[list(fields.SIZES), :count].sum(axis=0))
         first = before = 0

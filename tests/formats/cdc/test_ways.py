@@ -78,10 +78,10 @@ def slowly(decoder: Decoder, values: list[bytes | None]) -> Decoded:
 
     def nothing(machine: BatchDecoder, messages: pa.BinaryArray) -> Taken:
         return Taken(
-            np.zeros(len(messages), np.bool_), [pa.array([], f.type) for f in machine._schema]
+            np.zeros(len(messages), np.bool_), [pa.array([], f.type) for f in machine.schema]
         )
 
-    with mock.patch.object(BatchDecoder, "_by_fast_way", nothing):
+    with mock.patch.object(BatchDecoder, "by_fast_way", nothing):
         return decoded(decoder, values)
 
 

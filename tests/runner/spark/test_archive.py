@@ -42,7 +42,7 @@ def test_a_session_has_it_mapped(spark: SparkSession) -> None:
     path = archive.archive_path()
     assert path is not None
     assert path.is_file()
-    pid = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    pid = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]  # noqa: SLF001
     assert str(path) in Path(f"/proc/{pid}/maps").read_text()
 
 

@@ -96,7 +96,7 @@ class Server:
         arrives, status = self.faults.pop(0) if self.faults else (True, 200)
         if arrives:
             there = self.catalog.load_table(f"{name}.{table}")
-            there._do_commit(updates=asked.updates, requirements=asked.requirements)
+            there._do_commit(updates=asked.updates, requirements=asked.requirements)  # noqa: SLF001
             if status == 200:
                 return self.loaded(there)
         return told(status, "InternalServerError")

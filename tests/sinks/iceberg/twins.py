@@ -61,9 +61,9 @@ class NoAssertion(RealSink):
 
     def sends(self, ready: Prepared) -> None:
         loaded: Any = ready
-        loaded._table.refresh()
-        loaded._rebuild_snapshot_updates()
-        loaded._requirements = ()
+        loaded._table.refresh()  # noqa: SLF001
+        loaded._rebuild_snapshot_updates()  # noqa: SLF001
+        loaded._requirements = ()  # noqa: SLF001
         ready.send()
 
 

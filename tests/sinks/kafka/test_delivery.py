@@ -417,7 +417,7 @@ def test_the_twin_that_looks_at_no_report_loses_rows(
     """Without a transaction nothing but a report tells that a message was not written:
     who doesn't look writes a receipt over it.
     """
-    monkeypatch.setattr(MessagePump, "_keep_failure", lambda _pump, _message: None)
+    monkeypatch.setattr(MessagePump, "keep_failure", lambda _pump, _message: None)
     sink, topic, made = noisy(kafka, tmp_path, "at-least-once")
     assert isinstance(sink.commit(*made), Done)
     assert len(list(committed(kafka, topic))) < 3

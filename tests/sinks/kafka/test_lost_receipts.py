@@ -149,7 +149,7 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
         held = view.read(to_end=True)
         return None if held is None or held.is_new else held.owner
 
-    view = ControlTopic(topic, log, made._admin, made._consumer)  # type: ignore[arg-type]
+    view = ControlTopic(topic, log, made.admin, made.consumer)  # type: ignore[arg-type]
     assert said(view) == old
     delete_topic(kafka, topic)
     create_topic(kafka, name=topic)

@@ -225,11 +225,11 @@ def lose_answers(patch: pytest.MonkeyPatch, number: int, *, arrives: bool, again
 
     `again`: also when it is asked for again, until it is given up on, which is at once.
     """
-    end, commits_ = WireTransaction._end, count()
+    end, commits_ = WireTransaction.end, count()
 
     def losing(transaction: WireTransaction, *, committed: bool) -> None:
         if committed and next(commits_) == number:
-            ask, lost = transaction._wire.ask, count()
+            ask, lost = transaction.wire.ask, count()
 
             def unheard(request: Any, node: int | None = None, **more: Any) -> Any:
                 answer = (
@@ -241,12 +241,12 @@ def lose_answers(patch: pytest.MonkeyPatch, number: int, *, arrives: bool, again
                     raise WireError(KafkaError._TRANSPORT, "the answer was lost")
                 return answer
 
-            patch.setattr(transaction._wire, "ask", unheard)
+            patch.setattr(transaction.wire, "ask", unheard)
             if again:
-                transaction._patience = -1.0
+                transaction.patience = -1.0
         end(transaction, committed=committed)
 
-    patch.setattr(WireTransaction, "_end", losing)
+    patch.setattr(WireTransaction, "end", losing)
 
 
 def test_batches_that_arent_taken_are_followed(

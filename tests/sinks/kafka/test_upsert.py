@@ -163,7 +163,7 @@ def noting_another(write: Any) -> Any:
 
     def twin(form: Any, rows: pa.Table) -> None:
         write(form, rows)
-        form._same += 1
+        form.same += 1
 
     return twin
 
@@ -180,13 +180,13 @@ def test_what_compaction_took_is_not_lost(
     _, spec, _ = world(stage, kafka, "lanes: 1", config={"cleanup.policy": policy})
     for number in (5, 6):
         stage.json("run", spec, "--window", hour(number))
-    read = KafkaAudit._messages
+    read = KafkaAudit.messages
 
     def compacted(audit: KafkaAudit, window: Any) -> Any:
         last = {message.key(): message.offset() for _, message in read(audit, window)}
         return (seen for seen in read(audit, window) if last[seen[1].key()] == seen[1].offset())
 
-    monkeypatch.setattr(KafkaAudit, "_messages", compacted)
+    monkeypatch.setattr(KafkaAudit, "messages", compacted)
     for asked in ((), ("--deep",)):
         found = stage.json("verify", spec, *asked, code=int(level == "wrong"))["findings"]
         assert {f["level"] for f in found} == {level}

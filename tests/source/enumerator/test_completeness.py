@@ -284,7 +284,7 @@ def test_the_newest_of_all_would_be_too_early(monkeypatch: pytest.MonkeyPatch) -
     history = boundaries(["settled", "settled"], ["settled", "end"])
     never_too_early(history, "wait")
     monkeypatch.setattr(
-        completeness, "_least", lambda passed, _: max(filter(None, passed), default=None)
+        completeness, "least_passed", lambda passed, _: max(filter(None, passed), default=None)
     )
     with pytest.raises(AssertionError):
         never_too_early(history, "wait")

@@ -176,7 +176,7 @@ def send_header(bootstrap: str, topic: str, name: bytes) -> None:
     for n, (kind, words) in enumerate([(1, at[:1]), (3, [0]), (7, [2]), (9, [at[1], at[2], 1])]):
         asked[n].kind = kind
         asked[n].words[: len(words)] = words
-    native = api._library
+    native = api.library
     native.rd_kafka_produceva.restype, native.rd_kafka_produceva.argtypes = (
         ctypes.c_void_p,
         (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
@@ -282,10 +282,12 @@ def test_a_fatal_error_is_an_event() -> None:
     as an error of the connection, which would pass.
     """
     fetcher = made(consumer_properties("127.0.0.1:1", {}))
-    library = fetcher._api._library
+    library = fetcher.api.library
     library.rd_kafka_test_fatal_error.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
     library.rd_kafka_test_fatal_error(
-        fetcher._client._handle, KafkaError.UNKNOWN_PRODUCER_ID, b"for a test"
+        fetcher.client.handle,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        b"for a test",
     )
     deadline = time.monotonic() + 30
     with closing(fetcher):
@@ -330,14 +332,14 @@ def test_a_message_that_cannot_be_one_is_a_bug(
     """What the passes refuse ends the read: a layout that is not the expected one can't
     go unnoticed.
     """
-    fetcher._state[fields.PARTITION] = 9  # as if messages were of another partition
+    fetcher.state[fields.PARTITION] = 9  # as if messages were of another partition
     with pytest.raises(BugError, match="can't be the next message"):
         polled(fetcher)
 
 
 def test_a_message_of_another_topic_is_a_bug(fetcher: LibrdkafkaFetcher) -> None:
     """The library is asked for the name of the first message's topic."""
-    fetcher._tp = TopicPartition("another", 0)
+    fetcher.tp = TopicPartition("another", 0)
     with pytest.raises(BugError, match="can't be the next message"):
         polled(fetcher)
 
@@ -346,7 +348,7 @@ def test_a_position_before_a_message_is_a_bug(
     fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client's own position is a witness of the offsets that were read."""
-    monkeypatch.setattr(fetcher._client, "position", lambda: 1)
+    monkeypatch.setattr(fetcher.client, "position", lambda: 1)
     with pytest.raises(BugError, match=r"position in .* is 1, and"):
         polled(fetcher)
 
@@ -358,9 +360,9 @@ def test_what_was_not_taken_is_given_back(
     also when the passes were interrupted.
     """
     count = polled(fetcher)
-    assert int((fetcher._messages != 0).sum()) == count
+    assert int((fetcher.messages != 0).sum()) == count
     fetcher.poll(1, 3)
-    assert not fetcher._messages[1:].any()
+    assert not fetcher.messages[1:].any()
 
     def interrupted(*_: Any) -> int:
         raise KeyboardInterrupt
@@ -370,7 +372,7 @@ def test_what_was_not_taken_is_given_back(
         polled(fetcher)
     fetcher.close()
     fetcher.close()
-    assert not fetcher._messages.any()
+    assert not fetcher.messages.any()
 
 
 def test_messages_that_were_given_back_are_out_of_reach(fetcher: LibrdkafkaFetcher) -> None:
@@ -384,7 +386,7 @@ def test_messages_that_were_given_back_are_out_of_reach(fetcher: LibrdkafkaFetch
     with pytest.raises(BugError, match="after they were destroyed"):
         list(fetched.batches)
     last = fetcher.poll(1, 3)
-    last = Fetched(1, last.position, last.events, fetcher._batches(1, fetcher._turn))
+    last = Fetched(1, last.position, last.events, fetcher.batches(1, fetcher.turn))
     fetcher.close()
     with pytest.raises(BugError, match="after they were destroyed"):
         list(last.batches)
@@ -396,7 +398,7 @@ def test_an_interrupt_while_closing(monkeypatch: pytest.MonkeyPatch, where: str)
     closes again gives nothing back twice.
     """
     fetcher = made(consumer_properties("127.0.0.1:1", {}))
-    api, called = fetcher._api, list[str]()
+    api, called = fetcher.api, list[str]()
 
     def interrupted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def then(*arguments: Any) -> Any:
