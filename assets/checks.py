@@ -112,9 +112,8 @@ def _loss(pipeline: Pipeline) -> Verdict:
     receipts = pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
     lines = [f"{r.window.key}: {line}" for r in receipts for line in r.partial]
     why = (
-        f"{len(lines)} times the newest {len(receipts)} windows went on without messages that were"
-        f" gone; first: {lines[0]}. They can't be read any more: keep messages longer, or run"
-        " windows sooner."
+        f"In the newest {len(receipts)} windows messages were missing {len(lines)} times; first:"
+        f" {lines[0]}. They can't be read any more: keep messages longer, or run windows sooner."
         if lines
         else f"The newest {len(receipts)} windows lack nothing."
     )

@@ -1,7 +1,6 @@
 """Sinks: tables that take windows.
 
 Rows are staged on executors; then the driver commits data and receipt in one operation.
-The three outcomes of a commit are those of PyIceberg's `CommitStateUnknown`.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ class Capabilities(msgspec.Struct, frozen=True):
 class Stager(Protocol):
     """Writes the rows of one attempt at one split, under names that no other attempt uses.
 
-    Nothing becomes visible. Used on executors.
+    Nothing becomes visible. Executors use it.
     """
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """Stages rows beside the messages that they came from, equal in length and order.
+        """Stages rows; `messages` has the message of each row, in the same order.
 
         Values may be dictionary-encoded.
 
@@ -202,7 +201,7 @@ class Audit(Protocol):
     def receipts(self) -> Iterator[Committed | Unreadable]:
         """Every committed window, with its receipt or with what is wrong with that.
 
-        Doesn't use anything that this process has read before.
+        Reads the table again: nothing that this process has read before is used.
         """
 
     def windows(self) -> set[str]:
@@ -297,7 +296,7 @@ class Sink(Protocol):
 
     Rows are staged on executors; then the driver commits data and receipt atomically.
 
-    INV: the data of a window is visible if and only if its receipt is: both are
+    Guarantee: the data of a window is visible if and only if its receipt is: both are
     committed by one atomic operation, at most once for each generation. No method
     deletes or overwrites anything while a commit's outcome is unknown.
     """

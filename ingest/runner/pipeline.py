@@ -1,7 +1,7 @@
 """Runs windows: plan -> [per split: read -> decode -> validate -> stage] -> commit.
 
-The commit is fence, look, write (with the look before the fence, two runs of one window
-would both write). A run may die at any step; the next run of the same window begins at
+In its commit the sink looks at the table, decides, and puts rows and receipt on exactly
+that state. A run may die at any step; the next run of the same window begins at
 the top, and ledger and sink show it how far the last one came:
 
     died before                          the next run sees           and does
@@ -173,7 +173,7 @@ def stop_at_refused(window: Window, refused: RefusedError) -> bool:
 def pass_over_refused(pipeline: Pipeline) -> PassOver:
     """Passes over windows that are refused for their own data.
 
-    Not if a window could not be committed behind later ones.
+    If windows must be committed in order, only committed windows are passed over.
     """
     in_order, sink = pipeline.spec.in_order, pipeline.sink
     return lambda window, refused: (

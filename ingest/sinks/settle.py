@@ -88,8 +88,8 @@ def settle(
         change: makes the change for this state; raises if it is refused.
 
     Returns:
-        What the table has already, or that the change was written; or that nobody knows, even after
-        the last look.
+        Found: the table has the change already. Written: this call wrote it. Unanswered: nobody
+        knows, even after the last look.
 
     Raises:
         RefusedError: the table doesn't exist any more, or judge or change refuse; and no put of

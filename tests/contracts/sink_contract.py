@@ -70,8 +70,8 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_several_windows_are_looked_at_at_once(self, sink: Any, tmp_path: Path) -> None:
-        """Each in its place, None for those that aren't there, as looks one by one
-        would tell; also where no table is.
+        """`looks` returns what single looks would, in the order asked for: None for
+        windows that the table doesn't have, and where there is no table.
         """
         sink.commit(*staged_receipt(sink, 1))
         asked = [window(n) for n in (2, 1, 0)]
@@ -80,8 +80,8 @@ class CommitContract(SinkUnderTest):
         assert list(self.make(tmp_path / "none", ROWS).looks(asked)) == [None] * 3
 
     def test_which_windows_are_committed(self, sink: Any, tmp_path: Path) -> None:
-        """Of some windows those that the table has, whatever else it has; none where
-        nothing is asked, or no table is there.
+        """`committed` returns exactly the windows asked for that the table has; none where
+        there is no table.
         """
         for number in (1, 3):
             sink.commit(*staged_receipt(sink, number))
@@ -433,7 +433,7 @@ class ReplaceContract(SinkUnderTest):
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_a_replacement_takes_replayed_rows_with_it(self, sink: Any) -> None:
-        """What a later generation reads from the log is all there is then."""
+        """The rows of a replacement are all the rows of its window."""
         self.commit(sink, 0)
         sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m1"))
         assert isinstance(self.commit(sink, 0, generation=2, attempt="b1"), Done)

@@ -53,7 +53,7 @@ of a file are told at once, each with its line.
 SHARED = """\
 ## `windrow.yaml`
 
-What is told once for many pipelines lies in a `windrow.yaml`, in a pipeline's folder or in one above it; the nearest one counts, alone. The
+What many pipelines share lies in a `windrow.yaml`, in a pipeline's folder or in one above it; the nearest one counts, alone. The
 search ends at a repository's root, at the user's home, and below a folder that everybody may write to. `source.cluster: prod` names the
 entry `prod` of its `clusters`, and so does `dead_letters.cluster: prod`. What the pipeline says itself under `source.client` and
 `source.tuning` wins, property by property.
