@@ -66,8 +66,7 @@ class SplitTask:
     keyed: bool = False
 
     def __call__(self, split: Split) -> Staged:
-        """Takes one split through all steps in batches, which bounds memory.
-        """
+        """Takes one split through all steps in batches, which bounds memory."""
         began = time.time()
         schemas = _Schemas()
         decode = (

@@ -39,7 +39,7 @@ class RouteSection(Section):
         ),
     )
     sink: Annotated[TableOfItsKind, Values("as `sink`")] = Field(
-        description="The table, of a kind that is a table by itself (not `kafka` or `routes`); rows are only appended to it."
+        description="The table, of any kind but `kafka` and `routes`; rows are only appended to it."
     )
 
     @classmethod
