@@ -32,7 +32,7 @@ from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Progress, Request, Result
 from windrow.ingest.runner.micro_batches import run_batch, run_batches
-from windrow.ingest.runner.pipeline import refused_last, run_past_refused
+from windrow.ingest.runner.pipeline import pass_over_refused, refused_last, run_windows
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.source.enumerator.grid import parse_windows
 
@@ -124,9 +124,10 @@ class Batches(DeadReplayConfig):
                 "Leave drain out: each batch under replay is run.",
             )
         batches = self._named(pipeline, names)
-        yield from refused_last(
-            run_past_refused(pipeline, batches, request, progress_log(context)), len(batches)
+        outcomes = run_windows(
+            pipeline, batches, request, progress_log(context), pass_over_refused(pipeline)
         )
+        yield from refused_last(outcomes, len(batches))
 
     @staticmethod
     def _named(pipeline: Pipeline, names: str) -> list[Window]:

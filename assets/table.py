@@ -31,7 +31,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
-from windrow.ingest.runner.pipeline import all_refused, run_past_refused
+from windrow.ingest.runner.pipeline import all_refused, pass_over_refused, run_windows
 from windrow.ingest.schema.columns import Columns
 
 
@@ -88,7 +88,9 @@ class OnCommitted(DeadReplayConfig):
             replace=self.on_committed == "replace",
             accept_fewer=self.accept_fewer,
         )
-        yield from run_past_refused(pipeline, windows, request, progress_log(context))
+        yield from run_windows(
+            pipeline, windows, request, progress_log(context), pass_over_refused(pipeline)
+        )
 
 
 def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:

@@ -169,11 +169,11 @@ def run(
         raise typer.BadParameter("--again goes with --window")
     spark = spark_options(master, conf, connect, token_file)
     with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.cli.run import run_windows
+        from windrow.ingest.cli.run import run_named
         from windrow.ingest.cli.spark import engine_at
 
         with engine_at(spark) as engine:
-            run_windows(
+            run_named(
                 output,
                 spec,
                 window,

@@ -21,8 +21,12 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.runner.context import Pipeline, Progress, Request, Result
 from windrow.ingest.runner.micro_batches import run_batch, run_batches
-from windrow.ingest.runner.pipeline import refused_last, run_past_refused
-from windrow.ingest.runner.pipeline import run_windows as run_each
+from windrow.ingest.runner.pipeline import (
+    pass_over_refused,
+    refused_last,
+    run_windows,
+    stop_at_refused,
+)
 
 
 class Runs(msgspec.Struct):
@@ -36,7 +40,7 @@ class Runs(msgspec.Struct):
     windows: list[Result]
 
 
-def run_windows(
+def run_named(
     output: Output,
     path: Path,
     text: str | None,
@@ -81,7 +85,7 @@ def replay_windows(
     keep_going: bool,
     request: str | None,
 ) -> None:
-    """Replaces the named windows; the arguments are those of `run_windows`."""
+    """Replaces the named windows; the arguments are those of `run_named`."""
     spec = load_spec(path)
     windows = windows_named(spec, text)
     asked = Request(_id(request), replace=True, accept_fewer=accept_fewer)
@@ -102,10 +106,11 @@ def _each(
     keep_going: bool,
 ) -> Iterator[Result]:
     """Runs windows and yields each result; refused windows are reported at the end."""
-    run = run_past_refused if keep_going else run_each
+    pass_over = pass_over_refused(pipeline) if keep_going else stop_at_refused
     name = windows[0].key if len(windows) == 1 else pipeline.spec.id
     with progress_bar(output, name) as progress:
-        yield from refused_last(run(pipeline, windows, asked, progress), len(windows))
+        outcomes = run_windows(pipeline, windows, asked, progress, pass_over)
+        yield from refused_last(outcomes, len(windows))
 
 
 def _batches(

@@ -94,6 +94,12 @@ PassOver: TypeAlias = Callable[[Window, RefusedError], bool]
 """Decides whether the windows behind a refused one are run all the same."""
 
 
+def stop_at_refused(window: Window, refused: RefusedError) -> bool:
+    """Lets a refused window stop those behind it."""
+    del window, refused
+    return False
+
+
 def run(
     pipeline: Pipeline,
     window: Window,
@@ -109,6 +115,7 @@ def run(
         UnreachableError: broker, ledger, sink or Spark; run the window again.
     """
     (result,) = run_windows(pipeline, [window], request, progress)
+    assert isinstance(result, Result), "nothing is passed over"
     return result
 
 
@@ -117,37 +124,25 @@ def run_windows(
     windows: Sequence[Window],
     request: Request,
     progress: Callable[[Progress], None] = ignore,
-) -> Iterator[Result]:
+    pass_over: PassOver = stop_at_refused,
+) -> Iterator[Result | PassedOver]:
     """Commits several windows, in their order; yields each result after its commit.
 
     Small windows share the steps that cost most: the looks at table and cluster, and
-    the Spark job. An error at one window stops it and all behind it: the windows before
-    it are committed by then, and the error names those that were not tried.
+    the Spark job. A refused window that `pass_over` accepts is yielded in its turn as
+    `PassedOver`. Any other error at one window stops it and all behind it: the windows
+    before it are committed by then, and the error names those that were not tried.
 
     Raises:
         WindrowError: as `run`, at the window that it is about.
     """
-    for outcome in _run_all(pipeline, windows, request, progress, stop_at_refused):
-        assert isinstance(outcome, Result), "nothing is passed over"
-        yield outcome
-
-
-def run_past_refused(
-    pipeline: Pipeline,
-    windows: Sequence[Window],
-    request: Request,
-    progress: Callable[[Progress], None] = ignore,
-) -> Iterator[Result | PassedOver]:
-    """Commits several windows as `run_windows`, and goes on behind a refused one.
-
-    A window that is refused for its own data is yielded in its turn as `PassedOver`. If
-    a window can't be committed behind later ones (`PipelineSpec.in_order`), it stops
-    them.
-
-    Raises:
-        WindrowError: as `run_windows`; a RefusedError only if it stops every window.
-    """
-    yield from _run_all(pipeline, windows, request, progress, pass_over_refused(pipeline))
+    parts = (windows[at : at + TOGETHER] for at in range(0, len(windows), TOGETHER))
+    outcomes = (
+        outcome
+        for part in parts
+        for outcome in _run_together(pipeline, part, request, progress, pass_over)
+    )
+    return _naming_untried(windows, outcomes)
 
 
 def one_by_one(
@@ -162,12 +157,6 @@ def one_by_one(
         WindrowError: as `do`; it names the windows that were not tried.
     """
     return _naming_untried(windows, (_outcome_of(window, do, pass_over) for window in windows))
-
-
-def stop_at_refused(window: Window, refused: RefusedError) -> bool:
-    """Lets a refused window stop those behind it."""
-    del window, refused
-    return False
 
 
 def pass_over_refused(pipeline: Pipeline) -> PassOver:
@@ -209,22 +198,6 @@ def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
         "check",
         f"The others are committed. Run the refused ones again, once they are fixed:\n{lines}",
     )
-
-
-def _run_all(
-    pipeline: Pipeline,
-    windows: Sequence[Window],
-    request: Request,
-    progress: Callable[[Progress], None],
-    pass_over: PassOver,
-) -> Iterator[Result | PassedOver]:
-    parts = (windows[at : at + TOGETHER] for at in range(0, len(windows), TOGETHER))
-    outcomes = (
-        outcome
-        for part in parts
-        for outcome in _run_together(pipeline, part, request, progress, pass_over)
-    )
-    return _naming_untried(windows, outcomes)
 
 
 def _outcome_of(window: Window, do: Callable[[Window], T], pass_over: PassOver) -> T | PassedOver:

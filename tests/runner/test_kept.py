@@ -18,7 +18,7 @@ from windrow.ingest.errors import DeadLetterLimitError, SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Request
-from windrow.ingest.runner.pipeline import run, run_past_refused
+from windrow.ingest.runner.pipeline import pass_over_refused, run, run_windows
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
@@ -106,7 +106,7 @@ def test_a_refused_window_holds_back_what_it_could_not_come_behind(tmp_path: Pat
     )
     windows = [Window("notes", START + hour * HOUR, START + (hour + 1) * HOUR) for hour in range(2)]
     with pytest.raises(DeadLetterLimitError, match=f"Not tried: {windows[1].key}"):
-        list(run_past_refused(made, windows, Request("r")))
+        list(run_windows(made, windows, Request("r"), pass_over=pass_over_refused(made)))
 
 
 @pytest.mark.parametrize(

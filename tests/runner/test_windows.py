@@ -35,7 +35,12 @@ from windrow.ingest.ports.reader import ReadSummary, Take
 from windrow.ingest.runner import attempts
 from windrow.ingest.runner.broker_snapshot import BrokerSnapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Result
-from windrow.ingest.runner.pipeline import all_refused, preview, run_past_refused, run_windows
+from windrow.ingest.runner.pipeline import (
+    all_refused,
+    pass_over_refused,
+    preview,
+    run_windows,
+)
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.engine import LocalEngine
@@ -370,8 +375,11 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
             return super().read(split, take)
 
     outcomes = list(
-        run_past_refused(
-            replace(made, reader=lambda plan: Lossy(desk.broker, plan)), WINDOWS, PLAIN
+        run_windows(
+            replace(made, reader=lambda plan: Lossy(desk.broker, plan)),
+            WINDOWS,
+            PLAIN,
+            pass_over=pass_over_refused(made),
         )
     )
     told = [o.window if isinstance(o, PassedOver) else o.committed.receipt.window for o in outcomes]
@@ -406,7 +414,9 @@ def test_what_refuses_every_window_stops_at_the_first(
     own = frozen and how == "topic"
     outcomes, ended = list[Result | PassedOver](), None
     try:
-        outcomes += run_past_refused(replace(made, broker=other), rest, PLAIN)
+        outcomes += run_windows(
+            replace(made, broker=other), rest, PLAIN, pass_over=pass_over_refused(made)
+        )
     except IdentityError as error:
         ended = error
     assert [o.window for o in outcomes if isinstance(o, PassedOver) and not o.error.of_setting] == (
@@ -447,7 +457,7 @@ def test_what_goes_wrong_behind_a_commit_refuses_no_window(
     made = desk.pipeline()
     monkeypatch.setattr(type(made.ledger), "record", refuse)
     with pytest.raises(RefusedError, match=r"no \(ledger\)"):
-        list(run_past_refused(made, WINDOWS, PLAIN))
+        list(run_windows(made, WINDOWS, PLAIN, pass_over=pass_over_refused(made)))
     assert committed(desk) == [WINDOWS[0]]
 
 

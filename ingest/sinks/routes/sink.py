@@ -32,7 +32,7 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt, Routed
@@ -87,7 +87,6 @@ class RoutedSink:
         self._other, self._load = other, rows
         self.metadata = dict(metadata)
         refuse_not_apart(self._tables, other)
-        _refuse_unfit(self._every)
         self._router.refuse_no_pattern()
         if isinstance(rows, pa.Schema):
             self._router.refuse_unfit(rows)
@@ -283,25 +282,3 @@ def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None
         " replay it."
     )
     raise RefusedError(what, "commit", do)
-
-
-def _refuse_unfit(sinks: Sequence[Sink]) -> None:
-    for sink in sinks:
-        if sink.capabilities.mode != "append" or sink.capabilities.atomic != "window":
-            what = (
-                f"{sink.identity} can't be one of several tables: only tables that rows are"
-                " appended to, window by window, can"
-            )
-            raise SpecError(
-                what, "spec", "Leave primary_key out, or give this table a pipeline of its own."
-            )
-        if sink.capabilities.delivery != "exactly-once":
-            what = (
-                f"{sink.identity} can't be one of several tables: it is written with"
-                f" delivery_guarantee {sink.capabilities.delivery}"
-            )
-            raise SpecError(
-                what,
-                "spec",
-                "Leave delivery_guarantee out, or give this table a pipeline of its own.",
-            )

@@ -110,12 +110,6 @@ class Fetcher(Protocol):
         """Closes the client, its threads and its queue."""
 
 
-class Fetching(Protocol):
-    """Makes clients of one kind."""
-
-    def __call__(self, properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
-        """Makes a client at a place.
-
-        Raises:
-            KafkaException: the properties can't be used.
-        """
+Fetching = Callable[[Mapping[str, Any], Start, OnError], Fetcher]
+"""Makes a client of one kind at its start; raises KafkaException for properties that can't be used.
+"""
