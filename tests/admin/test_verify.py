@@ -262,7 +262,7 @@ def test_a_table_that_is_gone(scene: Scene) -> None:
 def test_a_ledger_of_another_table(scene: Scene) -> None:
     """Where the ledger has the pipeline write elsewhere, that is told beside what is verified."""
     here = scene.sink.identity
-    scene.ledger.rebind("orders", "delta:/elsewhere", here, [])
+    scene.ledger.rebind("orders", "delta:/elsewhere", None, [])
     assert [what for _, _, what in wrong(scene.verify())] == [
         f"by the ledger, the pipeline writes to delta:/elsewhere; by the spec, to {here}"
     ]

@@ -468,6 +468,13 @@ def _production_reads() -> set[tuple[str, str]]:
                         if owner == "options"
                         for part in (name, "key")
                     }
+            if file.is_relative_to(ROOT / "ingest" / "sinks" / "kafka"):  # one section for both
+                reads |= {
+                    (part, field)
+                    for owner, field in _reads(tree)
+                    if owner == "section"
+                    for part in ("key_", "value")
+                }
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef) and node.name in SECTIONS:
                     reads |= {

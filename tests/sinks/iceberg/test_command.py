@@ -158,11 +158,11 @@ def said(lake: Stage, section: str) -> str:
         ),
         (
             "{kind: iceberg, catalog: {type: rest, token: {env: NOT_THERE}}, table: shop.things}",
-            "variable NOT_THERE, by which",
+            "variable NOT_THERE, which",
         ),
         (
             "{kind: iceberg, catalog: {type: rest, token: {file: not/there}}, table: shop.things}",
-            "not/there, by which",
+            "not/there, which",
         ),
         (
             "{kind: iceberg, catalog: {type: rest, uri: {env: X}}, table: shop.things}",

@@ -99,7 +99,9 @@ def test_what_is_asked_of_the_brokers(
     """
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        transaction, "made", lambda _kind, properties, _unheard: asked.append(dict(properties))
+        transaction,
+        "create_client",
+        lambda _kind, properties, _unheard: asked.append(dict(properties)),
     )
     target = PublishTarget(
         {"t": Topic("t", 1, 1000, packs_anew=False)},
