@@ -155,8 +155,12 @@ def _receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
         with failing(f"The receipts of {spec.id}"):
             pipeline = pipeline_of(spec, context.resources)
             copies = pipeline.ledger.recorded(spec.id, NEWEST)
-            newest = _newest(pipeline.sink, [copy.window for copy in copies])
+            newest, lost = _newest(pipeline.sink, [copy.window for copy in copies])
         wrong = [
+            *(
+                f"{window.key}: the ledger knows it as committed, the table lacks it"
+                for window in lost
+            ),
             *_differences("Dagster", newest, _shown(context.instance, spec, newest)),
             *_differences("the ledger", newest, _by_window(copies)),
             *gaps(newest),
@@ -172,16 +176,18 @@ def _receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
     return receipts
 
 
-def _newest(sink: Sink, recorded: Sequence[Window]) -> list[Receipt]:
-    """The table's receipts of the newest windows, in window order.
+def _newest(sink: Sink, recorded: Sequence[Window]) -> tuple[list[Receipt], list[Window]]:
+    """The table's receipts of the newest windows, in window order, and the lost windows.
 
     `recorded`: the newest windows in the ledger. If there are fewer than `NEWEST`, the
     ledger may be new, and all receipts of the table are read.
     """
     if len(recorded) == NEWEST:
-        return [found.receipt for found in sink.looks(recorded) if found is not None]
+        looked = list(zip(recorded, sink.looks(recorded), strict=True))
+        newest = [found.receipt for _, found in looked if found is not None]
+        return newest, [window for window, found in looked if found is None]
     receipts = (committed.receipt for committed in sink.receipts())
-    return sorted(receipts, key=lambda receipt: receipt.window)[-NEWEST:]
+    return sorted(receipts, key=lambda receipt: receipt.window)[-NEWEST:], []
 
 
 def _why(wrong: Sequence[str], windows: int) -> str:
@@ -194,7 +200,8 @@ def _why(wrong: Sequence[str], windows: int) -> str:
     return (
         f"{wrong[0]}{more}. The table's receipts are right. What Dagster shows is corrected by"
         " materializing the window again, which writes nothing; a ledger by `windrow doctor SPEC"
-        " --rebuild-ledger`; for windows that don't tile see `windrow verify SPEC`."
+        " --rebuild-ledger`; for windows that the table lacks, or that don't tile, see `windrow"
+        " verify SPEC`."
     )
 
 

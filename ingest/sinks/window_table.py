@@ -282,14 +282,15 @@ class WindowTable(ReceiptTable):
 
     def receipts(self) -> Iterator[Committed]:
         yield from super().receipts()
+        if not self.store.lists_windows:
+            return
         with self.reading() as state:
-            if state is not None and self.store.lists_windows:
-                for key in sorted(state.holding() - set(state.committed())):
-                    do = (
-                        "Something else writes into this table: windrow verify shows what; remove"
-                        " the rows."
-                    )
-                    raise self._strange_rows(key, do)
+            held = set() if state is None else state.holding() - set(state.committed())
+        for key in sorted(held):
+            do = (
+                "Something else writes into this table: windrow verify shows what; remove the rows."
+            )
+            raise self._strange_rows(key, do)
 
     # ------------------------------------------------------------------------------ committing
 

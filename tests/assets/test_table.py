@@ -259,6 +259,26 @@ def test_the_check_reads_only_the_newest_receipts(
     assert check.metadata["windows"].value == 2
 
 
+def test_the_check_names_a_window_that_the_table_has_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window of which the ledger has a receipt and the table none fails the check."""
+    world.fill(4)
+    assert world.run(0, 2).success
+    monkeypatch.setattr("windrow.assets.checks.NEWEST", 2)
+    looks = world.sink.looks
+    monkeypatch.setattr(
+        world.sink,
+        "looks",
+        lambda windows: [None, *looks(windows[1:])] if len(windows) == 2 else looks(windows),
+    )
+    [check] = [e for e in world.run(2).get_asset_check_evaluations() if e.check_name == "receipts"]
+    assert not check.passed
+    assert "the ledger knows it as committed, the table lacks it" in str(
+        check.metadata["wrong"].value
+    )
+
+
 def killed_at_the_third_window(folder: str) -> None:
     """A run over four windows whose process is killed in the third one's commit.
 

@@ -266,7 +266,7 @@ class SinkTopics:
         )
         try:
             questions.ask(
-                f"the creation of the topic {self._control_name}",
+                f"that the topic {self._control_name} is created",
                 None,
                 lambda: questions.result(self._creation(questions, new)),
             )
@@ -455,8 +455,7 @@ def log_ends(
 
 
 def broker_settings(questions: Questions) -> Mapping[str, Any]:
-    """Settings of the broker that is the cluster's controller, by their names."""
-    """Asks for the settings of the controller, by their names."""
+    """Asks for the settings of the cluster's controller, by their names."""
     described = questions.result(
         questions.admin.describe_cluster(request_timeout=questions.seconds)
     )

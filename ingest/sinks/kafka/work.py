@@ -146,7 +146,9 @@ def judge_window(place: str, work: WindowWork, control: ControlState | None) -> 
         WindrowError: the window can't be committed in this state of the table.
     """
     if control is None or control.is_new:
-        raise RefusedError(f"the table {place} doesn't exist any more", "commit", "Run it again.")
+        raise RefusedError(
+            f"the table {place} doesn't exist any more", "commit", "Run the window again."
+        )
     receipt = work.receipt
     committed = judge(place, control, receipt)
     if committed is None:

@@ -335,8 +335,13 @@ class BoundTable:
     # --------------------------------------------------------------------- receipts and ranges
 
     def committed(self) -> Collection[str]:
-        query = self.place.query("SELECT DISTINCT window_key FROM {receipts} WHERE target = %s")
-        return {key for (key,) in self.connection.execute(query, [self.target.id])}
+        """Committed windows, those whose receipt was deleted among them: their ranges say so."""
+        query = self.place.query(
+            "SELECT window_key FROM {receipts} WHERE target = %(target)s"
+            " UNION SELECT window_key FROM {ranges} WHERE target = %(target)s"
+        )
+        found = self.connection.execute(query, {"target": self.target.id})
+        return {key for (key,) in found}
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
         for row in self._receipt_rows(keys):

@@ -539,6 +539,7 @@ def test_what_windrow_keeps_of_a_window_is_told_and_restored(
     assert {one.key for one in sink.audit().receipts() if isinstance(one, Unreadable)} - {"x"} == {
         key
     }
+    assert sink.committed([window(0), window(2)]) == {window(0)}
     for ask in (
         lambda: list(sink.receipts()),
         lambda: sink.look(window(0)),
