@@ -156,14 +156,19 @@ def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, pac
     assert [m.key() for m in committed(kafka, topic)] == [b"%d" % n for n in range(12_000)]
 
 
+def with_a_large_message(kafka: str, folder: Path) -> tuple[Any, str, Any]:
+    """A sink, its topic, and three staged rows, of which the topic doesn't take the second."""
+    small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
+    sink = table(kafka, folder, [small])
+    noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
+    return sink, small, staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
+
+
 def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path, way: str) -> None:
     """It is named by where it was read from, and nothing of its split is visible; once
     the topic takes it, all of it is.
     """
-    small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
-    sink = table(kafka, tmp_path, [small])
-    noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
-    made = staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
+    sink, small, made = with_a_large_message(kafka, tmp_path)
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
         sink.commit(*made)
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
@@ -204,10 +209,7 @@ def test_a_refused_message_is_named_though_its_transaction_breaks_first(
             raise
 
     monkeypatch.setattr(LibrdkafkaTransaction, "refuse_broken", once_broken)
-    small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
-    sink = table(kafka, tmp_path, [small])
-    noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
-    made = staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
+    sink, _, made = with_a_large_message(kafka, tmp_path)
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
         sink.commit(*made)
     assert (seen, refused.value.offset) == (["refused"], 1)
