@@ -10,6 +10,7 @@ import pyarrow as pa
 from windrow.ingest.errors import RefusedError, WindrowError
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import RowsHeld
+from windrow.ingest.sinks.sql_names import quoted
 
 MEMORY = "400MB"
 """The memory limit. Beyond it DuckDB spills to a temporary folder: any window can be counted."""
@@ -56,7 +57,7 @@ def rows_held(
             failed.append(error)
             raise
 
-    count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
+    count = _COUNT.format(**{name: quoted(column) for name, column in metadata.items()})
     try:
         with duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
             # the bar would be written to stdout
@@ -71,7 +72,3 @@ def rows_held(
             what = f"a file of window {window.key} has other columns than windrow wrote"
             raise RefusedError(what, "check", "Restore the file from a backup.") from error
         raise
-
-
-def _quoted(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'

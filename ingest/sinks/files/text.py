@@ -19,6 +19,8 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
+from windrow.ingest.sinks.sql_names import quoted
+
 Way = Literal["json", "csv"]
 
 _SQL = (
@@ -40,8 +42,8 @@ class ValueTexts:
     def __init__(self, schema: pa.Schema, way: Way) -> None:
         self._schema = schema
         plain = self._plain = pa.schema([pa.field(f.name, _without_maps(f.type)) for f in schema])
-        texts = {f.name: _to_text(_quoted(f.name), f.type, way) for f in plain}
-        rows = {f.name: _from_text(_quoted(f.name), f.type) for f in plain}
+        texts = {f.name: _to_text(quoted(f.name), f.type, way) for f in plain}
+        rows = {f.name: _from_text(quoted(f.name), f.type) for f in plain}
         shape = _text(msgspec.json.encode({f.name: _shape(f.type) for f in plain}).decode())
         self._to = _select(
             {"line": f"to_json({_struct(texts)})::VARCHAR"} if way == "json" else texts, "rows"
@@ -203,12 +205,8 @@ def _struct(parts: Mapping[str, str]) -> str:
 
 def _select(columns: Mapping[str, str], source: str, *more: str) -> str:
     """Makes a query; all names in it are quoted, and it has no values."""
-    parts = ", ".join([*(f"{sql} AS {_quoted(name)}" for name, sql in columns.items()), *more])
+    parts = ", ".join([*(f"{sql} AS {quoted(name)}" for name, sql in columns.items()), *more])
     return f"SELECT {parts} FROM {source}"  # noqa: S608
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _text(text: str) -> str:

@@ -41,7 +41,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.postgres.columns import CatalogColumn
 from windrow.ingest.sinks.postgres.lock import lock_row
-from windrow.ingest.sinks.postgres.names import COMMENT, TableName, bound_by, quoted
+from windrow.ingest.sinks.postgres.names import COMMENT, TableName, bound_by
 from windrow.ingest.sinks.postgres.server import (
     Connection,
     TablePlace,
@@ -50,6 +50,7 @@ from windrow.ingest.sinks.postgres.server import (
     is_true,
     set_lock_timeout,
 )
+from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.sinks.table_store import StoredReceipt
 
 FORM = 3

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import msgspec
 
+from windrow.ingest.sinks.sql_names import quoted
+
 LONGEST = 63
 """The most bytes of a name. PostgreSQL cuts a longer one, and says so only in a notice."""
 
@@ -90,8 +92,3 @@ def bound_by(comment: str) -> tuple[UUID, int] | None:
     """The id and the oid in the comment of a bound table; None of any other comment."""
     found = _COMMENT.match(comment)
     return None if found is None else (UUID(found[1]), int(found[2]))
-
-
-def quoted(name: str) -> str:
-    """A name as an SQL identifier, whatever characters it has."""
-    return '"' + name.replace('"', '""') + '"'

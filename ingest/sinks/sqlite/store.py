@@ -28,6 +28,7 @@ from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import ListedFile, is_same, millis, normalized
 from windrow.ingest.sinks.schema_evolution import new_columns
+from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
 from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
 from windrow.ingest.sinks.staging import Layout
@@ -155,9 +156,9 @@ class SqliteStore:
         for own in ("receipts", "offsets", "notes"):
             of_it = "id IN (SELECT id FROM windrow_tables WHERE name = ?)"
             database.execute(f"DELETE FROM windrow_{own} WHERE {of_it}", [self.table])  # noqa: S608
-        name, window, table_id = _quoted(self.table), columns.names[-1], uuid.uuid4().hex[:16]
+        name, window, table_id = quoted(self.table), columns.names[-1], uuid.uuid4().hex[:16]
         database.execute(f"CREATE TABLE {name} ({', '.join(map(_defined, columns))})")
-        database.execute(f"CREATE INDEX windrow_{table_id} ON {name} ({_quoted(window)})")
+        database.execute(f"CREATE INDEX windrow_{table_id} ON {name} ({quoted(window)})")
         row = (
             self.table,
             _FORM,
@@ -254,7 +255,7 @@ class SqliteState:
         self.version, self._owner = version, owner
         self._store, self._database, self._table_id = store, database, table_id
         self._columns = pa.ipc.read_schema(pa.py_buffer(columns))
-        self._table, self._window = _quoted(store.table), _quoted(window)
+        self._table, self._window = quoted(store.table), quoted(window)
 
     @property
     def owner(self) -> TableOwner:
@@ -303,7 +304,7 @@ class SqliteState:
     ) -> Iterator[pa.RecordBatch]:
         read = pa.schema([field for field in self._columns if names is None or field.name in names])
         some, values = _among(self._window, None if window is None else [window.key])
-        asked = f"SELECT {', '.join(map(_quoted, read.names))} FROM {self._table} WHERE {some}"  # noqa: S608
+        asked = f"SELECT {', '.join(map(quoted, read.names))} FROM {self._table} WHERE {some}"  # noqa: S608
         # from the size of each batch follows how many rows the next one may have
         found, count = self._database.execute(asked, values), 64
         while rows := found.fetchmany(count):
@@ -363,7 +364,7 @@ class SqliteState:
         files = self._store.staged.named(staged)
         refuse_gone(place, files, None)
         for batch in (batch for file in files for batch in batches_of(place, file.path)):
-            names = ", ".join(map(_quoted, batch.schema.names))
+            names = ", ".join(map(quoted, batch.schema.names))
             marks = ", ".join("?" * batch.num_columns)
             put = f"INSERT INTO {self._table} ({names}) VALUES ({marks})"  # noqa: S608
             taken += self._database.executemany(put, rows_of(batch)).rowcount
@@ -395,8 +396,4 @@ def _has(database: sqlite3.Connection, name: str) -> bool:
 
 
 def _defined(field: pa.Field) -> str:
-    return f"{_quoted(field.name)} {declared(field.type)}{'' if field.nullable else ' NOT NULL'}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return f"{quoted(field.name)} {declared(field.type)}{'' if field.nullable else ' NOT NULL'}"

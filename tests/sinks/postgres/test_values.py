@@ -22,7 +22,8 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.postgres.names import TableName, quoted, table_name
+from windrow.ingest.sinks.postgres.names import TableName, table_name
+from windrow.ingest.sinks.sql_names import quoted
 
 pytestmark = pytest.mark.slow  # starts a server
 

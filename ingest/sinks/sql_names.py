@@ -1,0 +1,8 @@
+"""Names in SQL, as SQLite, DuckDB and PostgreSQL take them. Pure."""
+
+from __future__ import annotations
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'
