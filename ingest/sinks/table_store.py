@@ -19,7 +19,6 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered
 from windrow.ingest.model.receipt import Receipt
@@ -195,26 +194,14 @@ class TableState(ReceiptState, Protocol):
         """
 
 
-class KeyedState(TableState, Protocol):
-    """A state of a table whose rows replace each other by a primary key."""
-
-    def rows(self) -> int:
-        """The number of rows, as the table itself counts them."""
-
-    def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """All tombstones of a table that keeps those of all windows in one place."""
-
-    def lost_tombstones(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
-        """The reason why the keys that a window deleted are unknown; None if they are known."""
-
-
 class TableStore(Protocol):
     """One table of some kind, at a place that a spec names.
 
     `identity`: goes into plans' digests. `place`: the table's name for people. `primary_key`: the
-    columns by which rows replace each other; None if rows are only appended. `lists_windows`:
-    whether `TableState.holding` of all windows is cheap, so that reading all receipts asks it, too.
-    `staged`: None if rows are in the tasks' results.
+    columns by which rows replace each other, and then each state is a `ports.sink.KeyedAudit`, too;
+    None if rows are only appended. `lists_windows`: whether `TableState.holding` of all windows is
+    cheap, so that reading all receipts asks it, too. `staged`: None if rows are in the tasks'
+    results.
     """
 
     @property

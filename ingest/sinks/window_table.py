@@ -7,11 +7,11 @@ visible (`ingest.sinks.settle`). This module makes a sink and its verification o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +28,7 @@ from windrow.ingest.ports.sink import (
     AlreadyDone,
     Capabilities,
     Done,
+    KeyedAudit,
     Outcome,
     RowsHeld,
     StagerFactory,
@@ -42,7 +43,6 @@ from windrow.ingest.sinks.settle import gone, settle
 from windrow.ingest.sinks.staging import RowLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
 from windrow.ingest.sinks.table_store import (
-    KeyedState,
     ReceiptState,
     StoredReceipt,
     TableChange,
@@ -51,6 +51,8 @@ from windrow.ingest.sinks.table_store import (
     Unanswered,
     Written,
 )
+
+T = TypeVar("T")
 
 # ------------------------------------------------------------------------------------- receipts
 
@@ -372,12 +374,11 @@ class TableAudit:
     """Answers the questions of verification by receipts and scans (`ports.sink.Audit`)."""
 
     def __init__(self, table: WindowTable) -> None:
-        self._table, self._store = table, table.store
-        self.metadata = table.metadata
+        self._store, self.metadata = table.store, table.metadata
 
     @property
     def keyed(self) -> KeyedTableAudit | None:
-        return KeyedTableAudit(self._table) if self._store.primary_key is not None else None
+        return KeyedTableAudit(self._store) if self._store.primary_key is not None else None
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
         with self._store.reading() as state:
@@ -424,30 +425,27 @@ class TableAudit:
 
 
 class KeyedTableAudit:
-    """Answers the further questions about a table with a primary key (`ports.sink.KeyedAudit`)."""
+    """Asks the newest state of a table with a primary key (`ports.sink.KeyedAudit`)."""
 
-    def __init__(self, table: WindowTable) -> None:
-        self._table, self._store = table, table.store
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
 
     def rows(self) -> int:
         with self._store.reading() as state:
-            return 0 if state is None else cast("KeyedState", state).rows()
+            return 0 if state is None else cast("KeyedAudit", state).rows()
 
     def every(self) -> Iterator[pa.RecordBatch]:
-        with self._store.reading() as state:
-            if state is not None:
-                yield from state.scan(None)
+        return self._asked(lambda state: state.every())
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        with self._store.reading() as state:
-            if state is not None:
-                yield from cast("KeyedState", state).tombstones()
+        return self._asked(lambda state: state.tombstones())
 
     def lost_tombstones(
         self, receipts: Sequence[Receipt]
     ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
+        return self._asked(lambda state: state.lost_tombstones(receipts))
+
+    def _asked(self, ask: Callable[[KeyedAudit], Iterator[T]]) -> Iterator[T]:
         with self._store.reading() as state:
-            for receipt in receipts if state is not None else ():
-                why = cast("KeyedState", state).lost_tombstones(receipt)
-                if why is not None:
-                    yield receipt, why
+            if state is not None:
+                yield from ask(cast("KeyedAudit", state))

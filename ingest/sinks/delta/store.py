@@ -188,7 +188,7 @@ class DeltaStore:
 
 
 class DeltaState(PagedState):
-    """One version of the table (`sinks.table_store.KeyedState`)."""
+    """One version of the table (`sinks.table_store.TableState`)."""
 
     def __init__(self, store: DeltaStore, table: DeltaTable) -> None:
         super().__init__(store.files, store.pages)
@@ -257,21 +257,26 @@ class DeltaState(PagedState):
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
         return {path: at for path, at in sorted(old.items()) if path not in needed}
 
-    # ------------------------------------------------------------------------------ a primary key
+    # ---------------------------------------------- of a table with a primary key (`KeyedAudit`)
 
     def rows(self) -> int:
         return self.size()[0]
+
+    def every(self) -> Iterator[pa.RecordBatch]:
+        return self.scan(None)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
         """None: each window has a file of its own, which `lost_tombstones` checks."""
         return iter(())
 
-    def lost_tombstones(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
-        try:
-            TombstonesOf(self._store.files, receipt)
-        except (RefusedError, UnreachableError) as error:
-            return error
-        return None
+    def lost_tombstones(
+        self, receipts: Sequence[Receipt]
+    ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
+        for receipt in receipts:
+            try:
+                TombstonesOf(self._store.files, receipt)
+            except (RefusedError, UnreachableError) as error:
+                yield receipt, error
 
     # ---------------------------------------------------------------------------------- a change
 

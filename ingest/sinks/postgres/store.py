@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 
 import psycopg
 import pyarrow as pa
@@ -149,7 +148,7 @@ class PostgresStore:
 
 
 class PostgresState(BoundTable):
-    """The table as one transaction sees it (`sinks.table_store.KeyedState`)."""
+    """The table as one transaction sees it (`sinks.table_store.TableState`)."""
 
     def __init__(
         self,
@@ -224,13 +223,16 @@ class PostgresState(BoundTable):
         if not dry_run:
             server.commit(self.connection)
 
-    # -------------------------------------------------------------- of a table with a primary key
+    # ------------------------------------------------ of a table with a primary key (`KeyedAudit`)
 
     def rows(self) -> int:
         row = self.connection.execute(
             self.place.query("SELECT count(*) FROM {table}"), ()
         ).fetchone()
         return 0 if row is None else int(row[0])
+
+    def every(self) -> Iterator[pa.RecordBatch]:
+        return self.scan(None)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
         """Leaves out the hashes, as `scan` does."""
@@ -241,18 +243,17 @@ class PostgresState(BoundTable):
             columns = pa.schema([self.target.columns.field(name) for name in keyed.tombstone])
             yield from rows(self.connection, place, columns, sql.SQL(""), ())
 
-    def lost_tombstones(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
-        return self._lost_tombstones if receipt.counts.deletes else None
-
-    @cached_property
-    def _lost_tombstones(self) -> RefusedError | UnreachableError | None:
-        """The same for all windows, whose tombstones are in one table; it is asked once."""
-        if self._store.keyed is not None and self._store.keyed.has_tombstones:
+    def lost_tombstones(
+        self, receipts: Sequence[Receipt]
+    ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
+        """Looks once for all windows, whose tombstones are in one table."""
+        deleting = [receipt for receipt in receipts if receipt.counts.deletes]
+        keyed = self._store.keyed
+        if deleting and keyed is not None and keyed.has_tombstones:
             try:
                 self.refuse_lost_tombstones()
             except (RefusedError, UnreachableError) as error:
-                return error
-        return None
+                yield from ((receipt, error) for receipt in deleting)
 
 
 class PostgresTable(WindowTable):
