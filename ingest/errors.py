@@ -111,7 +111,7 @@ class WindrowError(Exception):
 
     @property
     def place(self) -> str:
-        """The place in the log as far as it is known: `topic[0]@7`, or an empty text."""
+        """The position in the log as far as it is known: `topic[0]@7`, or an empty text."""
         partition = "" if self.partition is None else f"[{self.partition}]"
         return f"{self.topic or ''}{partition}{'' if self.offset is None else f'@{self.offset}'}"
 
@@ -286,10 +286,10 @@ class BugError(WindrowError):
         which only a stack trace shows.
         """
         kind, frames = type(error).__qualname__, list(traceback.walk_tb(error.__traceback__))
-        place = "".join(
+        line = "".join(
             f", at {frame.f_globals.get('__name__', '?')}:{line}" for frame, line in frames[-1:]
         )
-        what = f"{kind}: this is a bug in windrow{place}"
+        what = f"{kind}: this is a bug in windrow{line}"
         do = (
             "Nothing was committed. Report it with its stack trace, which the command shows with"
             " --debug."

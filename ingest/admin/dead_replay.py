@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from windrow.ingest.admin.dead_letters import Chosen, dead_letters_of, messages_of
 from windrow.ingest.admin.edit import Edit, Mask, with_edits
-from windrow.ingest.admin.verify_contents import Places, differences, summed
+from windrow.ingest.admin.verify_contents import SplitFinder, differences, summed
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
@@ -273,9 +273,9 @@ class _Attempt:
 
     def read(self) -> None:
         """Reads and stages all dead letters of the committed attempt, split by split."""
-        places = Places(self._before.splits)
+        finder = SplitFinder(self._before.splits)
         for dead_letters in dead_letters_of(self._store, self._before.window, self._before.attempt):
-            where = places.of(
+            where = finder.of(
                 *(dead_letters[DEFAULT[name]] for name in ("topic", "partition", "offset"))
             )
             for number in np.unique(where).tolist():

@@ -171,8 +171,8 @@ def _expected(
 def _summed_published(splits: Sequence[SplitCounts], published: PublishedRows) -> Summed:
     sums = _Sums(splits)
     for batch in published.rows:
-        places = sums.places.of(batch["topic"], batch["partition"], batch["offset"])
-        sums.add(places, batch["hash"].to_numpy())
+        found = sums.finder.of(batch["topic"], batch["partition"], batch["offset"])
+        sums.add(found, batch["hash"].to_numpy())
     return sums.summed
 
 
@@ -192,7 +192,7 @@ def summed(
     sums = _Sums(splits)
     for batch in batches:
         with other_columns_refused():
-            where = sums.places.of(
+            where = sums.finder.of(
                 *(batch.column(names[name]) for name in ("topic", "partition", "offset"))
             )
             hashes = row_hashes(batch, leave_out=(names["window"],))
@@ -222,7 +222,7 @@ class _Sums:
     """Counts and checksums of rows by their splits."""
 
     def __init__(self, splits: Sequence[SplitCounts]) -> None:
-        self.places = Places(splits)
+        self.finder = SplitFinder(splits)
         self._sums, self._counts = (
             np.zeros(len(splits) + 1, np.uint64),
             np.zeros(len(splits) + 1, np.int64),
@@ -243,7 +243,7 @@ class _Sums:
         )
 
 
-class Places:
+class SplitFinder:
     """Finds the split that has an offset of a topic-partition.
 
     `nowhere`: the number that means no split.
@@ -252,8 +252,8 @@ class Places:
     def __init__(self, splits: Sequence[SplitCounts]) -> None:
         self.nowhere = len(splits)
         held: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
-        for place, split in enumerate(splits):
-            held[split.topic, split.partition].append((split.start, split.stop, place))
+        for number, split in enumerate(splits):
+            held[split.topic, split.partition].append((split.start, split.stop, number))
         self._ranges = {tp: np.array(sorted(ranges), np.int64).T for tp, ranges in held.items()}
 
     def of(self, topic: pa.Array, partition: pa.Array, offset: pa.Array) -> npt.NDArray[np.int64]:
@@ -263,7 +263,7 @@ class Places:
         partitions, offsets = (
             column.cast(pa.int64()).fill_null(-1).to_numpy() for column in (partition, offset)
         )
-        places = np.full(len(codes), self.nowhere)
+        found = np.full(len(codes), self.nowhere)
         pairs = np.stack([codes, partitions], axis=1)
         for code, number in np.unique(pairs, axis=0).tolist():
             ranges = (
@@ -275,5 +275,5 @@ class Places:
             starts, stops, numbers = ranges
             at = np.searchsorted(starts, offsets[rows], side="right") - 1
             held = (at >= 0) & (offsets[rows] < stops[at])
-            places[rows[held]] = numbers[at[held]]
-        return places
+            found[rows[held]] = numbers[at[held]]
+        return found

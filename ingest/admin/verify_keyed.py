@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.ingest.admin.findings import REPORT, Finding, failure
-from windrow.ingest.admin.verify_contents import Places, other_columns_refused
+from windrow.ingest.admin.verify_contents import SplitFinder, other_columns_refused
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.receipt import Changed, Receipt
 from windrow.ingest.ports.sink import Audit, KeyedAudit
@@ -136,7 +136,7 @@ def summed(
     Raises:
         RefusedError: a batch lacks a column, or has a type that windrow doesn't write.
     """
-    places = {receipt.window.key: Places(receipt.splits) for receipt in receipts}
+    finders = {receipt.window.key: SplitFinder(receipt.splits) for receipt in receipts}
     rows = checksum = outside = 0
     for batch in batches:
         with other_columns_refused():
@@ -148,7 +148,7 @@ def summed(
         numbers = windows.indices.fill_null(-1).to_numpy()
         for number in np.unique(numbers).tolist():
             mine = pa.array(np.flatnonzero(numbers == number))
-            known = None if number < 0 else places.get(windows.dictionary[number].as_py())
+            known = None if number < 0 else finders.get(windows.dictionary[number].as_py())
             held = (
                 0
                 if known is None

@@ -48,7 +48,7 @@ def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
 
     Raises:
         SpecError: the file can't be read, or is wrong: then with all its mistakes, each
-            with its line and dotted place.
+            with its line and dotted name.
     """
     path = Path(path)
     text = text_of(path, f"The spec {path}", "Give the path of a pipeline's YAML file.")
@@ -63,7 +63,7 @@ def parse_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
     `folder`: relative paths are relative to it.
 
     Raises:
-        SpecError: with all mistakes, each with its dotted place.
+        SpecError: with all mistakes, each with its dotted name.
     """
     return _made(read_values(attributes), folder.absolute(), "the spec")
 
@@ -73,7 +73,7 @@ def _made(document: Document, folder: Path, name: str) -> PipelineSpec:
     # a place whose template failed has no value: pydantic's mistakes there are noise
     mistakes = [
         *document.mistakes,
-        *(m for m in (*wrong, *written_out(document)) if not document.failed(m.place)),
+        *(m for m in (*wrong, *written_out(document)) if not document.failed(m.path)),
     ]
     if mistakes or spec is None:
         raise refusal(name, mistakes, document)
@@ -85,17 +85,17 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     if not isinstance(attributes, Mapping):
         return None, [Mistake((), "a spec is a mapping with id, source, window, decode and sink")]
     clusters, wrong = dict[str, ClusterSpec](), list[Mistake]()
-    for place, over in _NAMING.items():
-        section = section_of(attributes, place)
-        if place == "sink" and not _is_on_a_cluster(section):
+    for name, over in _NAMING.items():
+        section = section_of(attributes, name)
+        if name == "sink" and not _is_on_a_cluster(section):
             continue
-        named = _named(section, place, folder)
+        named = _named(section, name, folder)
         if isinstance(named, Mistake):
             wrong.append(named)
             continue
         if named is not None:
             clusters[str(section["cluster"])] = named
-        wrong += client_mistakes({name: section.get(name) for name in over}, (place,), named)
+        wrong += client_mistakes({key: section.get(key) for key in over}, (name,), named)
     wrong += _file_mistakes(attributes, folder)
     wrong += [
         Mistake((name,), f"unknown key; {why}")
@@ -105,8 +105,8 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     spec, found = validated(
         PipelineSpec, {**attributes, "folder": folder, "named_clusters": clusters}
     )
-    known = {mistake.place for mistake in wrong}
-    wrong += [mistake for mistake in found if mistake.place not in known]
+    known = {mistake.path for mistake in wrong}
+    wrong += [mistake for mistake in found if mistake.path not in known]
     return (None if wrong else spec), wrong
 
 
@@ -116,16 +116,16 @@ def _is_on_a_cluster(sink: Mapping[str, Any]) -> bool:
     return kinds is not None and issubclass(kinds.model(sink), OnClusterSection)
 
 
-def _named(section: Mapping[str, Any], place: str, folder: Path) -> ClusterSpec | Mistake | None:
+def _named(section: Mapping[str, Any], name: str, folder: Path) -> ClusterSpec | Mistake | None:
     """Finds the cluster that a section names.
 
     None if it names none, or if the value can't be a name, which its own field reports.
     """
-    name = section.get("cluster")
+    cluster = section.get("cluster")
     try:
         return (
-            named_cluster(cluster_name(str(name)), folder, place)
-            if isinstance(name, str | int) and not isinstance(name, bool)
+            named_cluster(cluster_name(str(cluster)), folder, name)
+            if isinstance(cluster, str | int) and not isinstance(cluster, bool)
             else None
         )
     except ValueError:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from windrow.ingest.model.metadata_columns import DEFAULT, METADATA
-from windrow.ingest.settings.document import Place, suggest
+from windrow.ingest.settings.document import SettingPath, suggest
 from windrow.ingest.settings.values import refuse, sentence
 
 METADATA_SCHEMA = {
@@ -23,7 +23,7 @@ def checked_metadata(value: object) -> Mapping[str, str]:
     """Validates the section and adds the defaults, in the order of `METADATA`."""
     if not isinstance(value, Mapping):
         raise sentence("must be a mapping")
-    wrong: list[tuple[Place, str]] = [
+    wrong: list[tuple[SettingPath, str]] = [
         ((str(name),), f"unknown key{suggest(str(name), tuple(METADATA))}")
         for name in value
         if name not in METADATA
@@ -44,10 +44,10 @@ def checked_metadata(value: object) -> Mapping[str, str]:
     for name, column in found.items():
         other = seen.setdefault(column.casefold(), name)
         if other != name:
-            place = name if name in written else other
+            own = name if name in written else other
             wrong.append(
                 (
-                    (place,),
+                    (own,),
                     (
                         f"{other} and {name} would both be column {column}, and tables don't tell"
                         " case apart"

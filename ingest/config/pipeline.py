@@ -26,7 +26,7 @@ from windrow.ingest.formats.kinds import ASKING, DecodeSection, asks_registry
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute
 from windrow.ingest.settings.values import (
     ClientProperties,
@@ -168,7 +168,7 @@ class DeadLettersSpec(Section):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Refuses two settings that say which cluster, and `client` without either.
 
         The source's cluster has its properties in `source.client`.
@@ -267,7 +267,7 @@ class PipelineSpec(Section):
         return self.folder / file if file.endswith(".py") else None
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Conflicts between sections."""
         source, window = section_of(written, "source"), section_of(written, "window")
         if source.get("start") == "label" and window.get("grid") == BATCH:
@@ -466,7 +466,7 @@ class PipelineSpec(Section):
 
 def _delete_mistakes(
     sink: Mapping[str, Any], decode: Mapping[str, Any]
-) -> Iterator[tuple[Place, str]]:
+) -> Iterator[tuple[SettingPath, str]]:
     """Finds settings that conflict with deletes.
 
     A null value that deletes a row can't have `on_null`; a primary key can't come from
@@ -499,7 +499,7 @@ def _loops(
     section: str,
     named_clusters: Mapping[str, Any],
     what: str,
-) -> Iterator[tuple[Place, str]]:
+) -> Iterator[tuple[SettingPath, str]]:
     """Refuses to write to a topic that the pipeline reads.
 
     Its messages would come back, again and again.
@@ -546,15 +546,15 @@ def _registry_mistakes(
     decode: Mapping[str, Any],
     sink: Mapping[str, Any],
     named_clusters: Mapping[str, Any],
-) -> Iterator[tuple[Place, str]]:
+) -> Iterator[tuple[SettingPath, str]]:
     """Refuses a missing registry, and one that no format asks.
 
     A format that asks a registry needs one; a registry of this pipeline alone must be
     asked by some format.
     """
     decoding = [
-        place
-        for place, part in ((("decode",), decode), (("decode", "key"), section_of(decode, "key")))
+        path
+        for path, part in ((("decode",), decode), (("decode", "key"), section_of(decode, "key")))
         if asks_registry(part)
     ]
     writing = [
@@ -605,7 +605,9 @@ def _registry_of(
     return cluster.registry if isinstance(cluster, ClusterSpec) else None
 
 
-def _start_mistakes(pipeline_id: str, window: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _start_mistakes(
+    pipeline_id: str, window: Mapping[str, Any]
+) -> Iterator[tuple[SettingPath, str]]:
     """Refuses a start that is not on the grid; the fields report wrong values themselves."""
     grid = window.get("grid")
     try:

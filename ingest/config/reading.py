@@ -13,7 +13,7 @@ from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
 from windrow.ingest.errors import SpecError, SpecMistakesError
 from windrow.ingest.kafka.client import problems
 from windrow.ingest.kafka.properties import ALLOWED
-from windrow.ingest.settings.document import Document, Mistake, Place, mistake_of
+from windrow.ingest.settings.document import Document, Mistake, SettingPath, mistake_of
 from windrow.ingest.settings.secrets import FORMS, reference
 from windrow.ingest.settings.values import section_of
 from windrow.ingest.settings.yamltext import SIZE_MAX
@@ -75,13 +75,13 @@ def validated(model: type[M], values: Mapping[str, Any]) -> tuple[M | None, list
 
 
 def client_mistakes(
-    section: Mapping[str, Any], place: Place, above: ClusterSpec | None = None
+    section: Mapping[str, Any], path: SettingPath, above: ClusterSpec | None = None
 ) -> list[Mistake]:
     """Mistakes in a section's client properties, alone and together with its tuning.
 
     Args:
         section: as it was written, with `client` and `tuning`.
-        place: the section's place in the file.
+        path: the keys that lead to the section in the file.
         above: the named cluster whose settings these override.
     """
     client: dict[str, Any] = {
@@ -99,30 +99,30 @@ def client_mistakes(
     if above is not None:
         whole, other = above.under(client, tuning), " (with what the cluster has)"
         return [
-            _placed(problem, place, client, other)
+            _placed(problem, path, client, other)
             for problem in problems(whole.client, whole.tuning.client())
         ]
-    return [_placed(problem, place, client) for problem in problems(client, tuning.client())]
+    return [_placed(problem, path, client) for problem in problems(client, tuning.client())]
 
 
 def written_out(document: Document) -> list[Mistake]:
     """Mistakes: secrets of clients and registries in plain text in the file."""
     return [
         Mistake(
-            place,
+            path,
             f"is written out, and it is a secret: write {FORMS}, which each process reads for"
             " itself, or a template",
         )
-        for place in document.lines
-        if place[-2:-1] in {("client",), ("registry",)}
-        and place[-1] in _SECRETS
-        and place not in document.given
-        if isinstance(_at(document.attributes, place), str | int | float)
+        for path in document.lines
+        if path[-2:-1] in {("client",), ("registry",)}
+        and path[-1] in _SECRETS
+        and path not in document.given
+        if isinstance(_at(document.attributes, path), str | int | float)
     ]
 
 
-def _at(values: Any, place: Place) -> object:
-    for part in place:
+def _at(values: Any, path: SettingPath) -> object:
+    for part in path:
         values = values.get(part) if isinstance(values, Mapping) else None
     return values
 
@@ -140,7 +140,7 @@ def _is_tuning(name: str, value: object) -> bool:
 
 
 def _placed(
-    problem: str, place: Place, client: Mapping[str, object], elsewhere: str = ""
+    problem: str, path: SettingPath, client: Mapping[str, object], elsewhere: str = ""
 ) -> Mistake:
     """Places a problem at the property or setting with whose name it begins.
 
@@ -148,9 +148,9 @@ def _placed(
     """
     name, _, rest = problem.partition(" ")
     if name.startswith("tuning."):
-        return Mistake((*place, *name.split(".")), re.sub(r"^\((.+?)\)", r"\1", rest))
+        return Mistake((*path, *name.split(".")), re.sub(r"^\((.+?)\)", r"\1", rest))
     return (
-        Mistake((*place, "client", name), rest)
+        Mistake((*path, "client", name), rest)
         if name in client
-        else Mistake((*place, "client"), f"{problem}{elsewhere}")
+        else Mistake((*path, "client"), f"{problem}{elsewhere}")
     )

@@ -57,19 +57,19 @@ def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSp
         SpecError: the file can't be read, or is wrong: then with all its mistakes, each
             with its line.
     """
-    place, (file, last) = (section, "cluster"), find_shared(folder)
+    path, (file, last) = (section, "cluster"), find_shared(folder)
     if file is None:
         where = (
             f"{folder}" if last == folder else f"{folder} and in the folders above it, up to {last}"
         )
         return Mistake(
-            place,
+            path,
             f"there is no {FILE}, which would say what cluster {name} is: it was looked for in"
             f" {where}",
         )
     if not file.is_file():
         return Mistake(
-            place, f"{file} is no file that can be read: it would say what cluster {name} is"
+            path, f"{file} is no file that can be read: it would say what cluster {name} is"
         )
     document = read_document(
         text_of(file, f"The file {file}", "See that it can be read, and is a YAML file."),
@@ -78,21 +78,17 @@ def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSp
     attributes = document.attributes if isinstance(document.attributes, Mapping) else {}
     clusters = section_of(attributes, "clusters")
     wrong = [
-        m
-        for m in document.mistakes
-        if m.place[:1] != ("clusters",) or m.place[1:2] in {(), (name,)}
+        m for m in document.mistakes if m.path[:1] != ("clusters",) or m.path[1:2] in {(), (name,)}
     ]
     if name not in clusters and clusters and not wrong:
         near = nearest(name, list(clusters))
         meant = f"; did you mean {near}?" if near else ""
         return Mistake(
-            place, f"{file} has no cluster {name}: there are {', '.join(clusters)}{meant}"
+            path, f"{file} has no cluster {name}: there are {', '.join(clusters)}{meant}"
         )
     found, more = _checked(name, attributes, clusters)
-    more += [
-        mistake for mistake in written_out(document) if mistake.place[:2] == ("clusters", name)
-    ]
-    wrong += [mistake for mistake in more if not document.failed(mistake.place)]
+    more += [mistake for mistake in written_out(document) if mistake.path[:2] == ("clusters", name)]
+    wrong += [mistake for mistake in more if not document.failed(mistake.path)]
     if wrong or found is None:
         raise refusal(str(file), wrong, document)
     return found

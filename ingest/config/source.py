@@ -30,7 +30,7 @@ from windrow.ingest.model.source import (
     Topics,
 )
 from windrow.ingest.registry.settings import RegistrySpec
-from windrow.ingest.settings.document import Place, nearest
+from windrow.ingest.settings.document import SettingPath, nearest
 from windrow.ingest.settings.values import (
     PARTITION_MAX,
     ClientProperties,
@@ -210,7 +210,7 @@ class SourceSpec(Section):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Refuses none or several settings for the cluster, or for the topics."""
         meant = {
             nearest(str(name), tuple(cls.model_fields))
@@ -249,7 +249,7 @@ class SourceSpec(Section):
         if isinstance(start, StartSpec) and start.offsets is not None and len(chosen) == 1:
             wrong = list(_unread(_selection(**chosen), start.offsets))
             if wrong:
-                refuse((("offsets", *place), what) for place, what in wrong)
+                refuse((("offsets", *path), what) for path, what in wrong)
         return start
 
     def selection(self) -> Selection:
@@ -275,7 +275,7 @@ class SourceSpec(Section):
 
 def _which_cluster(
     written: Mapping[str, Any], meant: Collection[str | None]
-) -> Iterator[tuple[Place, str]]:
+) -> Iterator[tuple[SettingPath, str]]:
     named = [name for name in _CLUSTER if name in written]
     if not named and not {*meant} & {*_CLUSTER}:
         yield (
@@ -323,7 +323,7 @@ def _names(selection: Selection) -> tuple[str, ...]:
     )
 
 
-def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[Place, str]]:
+def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[SettingPath, str]]:
     """Finds offsets of topic-partitions that are not read, as mistakes."""
     names = _names(selection)
     if None in offsets and len(names) != 1:
@@ -336,14 +336,14 @@ def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[Place, str
         )
         return
     for topic, numbers in ((t or names[0], numbers) for t, numbers in offsets.items()):
-        place = () if None in offsets else (topic,)
+        path = () if None in offsets else (topic,)
         if not (selection.matches(topic) if isinstance(selection, Pattern) else topic in names):
-            yield place, f"topic {topic} is not among those that are read"
+            yield path, f"topic {topic} is not among those that are read"
         elif isinstance(selection, Partitions):
             unread = sorted(p for p in numbers if TopicPartition(topic, p) not in selection.tps)
             if unread:
                 yield (
-                    place,
+                    path,
                     (
                         f"partition {', '.join(map(str, unread))} of {topic} is not among those"
                         " that are read"

@@ -21,7 +21,7 @@ from windrow.ingest.model.source import (
     flink_offsets,
     moment,
 )
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import (
     PARTITION_MAX,
     Section,
@@ -72,7 +72,7 @@ def _offsets(value: object) -> ByTopic:
     nested = [isinstance(offsets, Mapping) for offsets in value.values()]
     if not any(nested):
         return {None: _numbers(value)}
-    wrong: list[tuple[Place, str]] = []
+    wrong: list[tuple[SettingPath, str]] = []
     found: dict[str | None, Mapping[int, int]] = {}
     for topic, offsets in value.items():
         try:
@@ -159,7 +159,7 @@ class StartSpec(Section):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Refuses more or less than one position, and the fallback of another one."""
         forms = [form for form in _FORMS if written.get(form) is not None]
         if not forms:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from windrow.ingest.formats.kind import SchemaReference
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import FunctionName, LeftOut, Section, section_of
 
 _PER_MESSAGE = ("ordinal", "value-size")
@@ -35,7 +35,7 @@ class TransformSpec(Section):
     )
 
 
-def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
     """Finds settings of a spec that conflict with such a function.
 
     The sink's capabilities are checked when the pipeline is assembled.

@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema
 from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.window import Window
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import (
     Count,
     CountOrNone,
@@ -83,7 +83,7 @@ class _Windows(Section):
         return list(dict.fromkeys([*TimeWindows.model_fields, *MicroBatches.model_fields]))
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Refuses the options of the other kind."""
         for name in cls.known_keys():
             if name in written and name not in cls.model_fields:

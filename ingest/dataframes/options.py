@@ -16,7 +16,7 @@ from pydantic import Field, PlainValidator
 from windrow.ingest.config.reading import client_mistakes, refusal, validated
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import Isolation
-from windrow.ingest.settings.document import Document, Mistake, Place
+from windrow.ingest.settings.document import Document, Mistake, SettingPath
 from windrow.ingest.settings.values import ClientProperties, Section, Servers, Text, sentence
 
 _CLIENT = "client."
@@ -67,7 +67,7 @@ class ReadOptions(Section):
     mode: Literal["failfast", "dropmalformed"] = "failfast"
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Refuses options that conflict."""
         if ("spec" in written) == ("bootstrap_servers" in written):
             yield (), "exactly one of spec and bootstrap_servers says which cluster is read"
@@ -161,7 +161,7 @@ def _refusing_path(given: Mapping[str, Any], wrong: list[Mistake], says: str) ->
     `load` and `save` make a path an option.
     """
     return (
-        [*(m for m in wrong if m.place != ("path",)), Mistake((), says)]
+        [*(m for m in wrong if m.path != ("path",)), Mistake((), says)]
         if "path" in given
         else wrong
     )

@@ -14,7 +14,7 @@ from pydantic import Field
 from windrow.ingest.config.pipeline import PipelineId
 from windrow.ingest.config.reading import client_mistakes, refusal, text_of, validated
 from windrow.ingest.model.metadata_columns import ALWAYS
-from windrow.ingest.settings.document import Document, Mistake, Place, read_document
+from windrow.ingest.settings.document import Document, Mistake, SettingPath, read_document
 from windrow.ingest.settings.values import Section, section_of
 from windrow.ingest.sinks.kinds import KafkaOfItsKind, sink_kind
 
@@ -42,7 +42,7 @@ class WriteSpec(Section):
     sink: KafkaOfItsKind = Field(description="The topics, as in a pipeline's spec.")
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Refuses settings of a sink that a write doesn't support."""
         sink = section_of(written, "sink")
         if not sink:
@@ -107,12 +107,12 @@ def read_write_spec(path: Path) -> WriteSpec:
 
     Raises:
         SpecError: it can't be read, or is wrong: then with all its mistakes, each with
-            its line and dotted place.
+            its line and dotted name.
     """
     do = "Give its path as the option spec."
     document = read_document(text_of(path, f"The file {path} of the write", do), envelope=False)
     spec, wrong = _checked(document)
-    mistakes = [*document.mistakes, *(m for m in wrong if not document.failed(m.place))]
+    mistakes = [*document.mistakes, *(m for m in wrong if not document.failed(m.path))]
     if mistakes or spec is None:
         raise refusal(str(path), mistakes, document)
     return spec

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.part import Part
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.kinds import OfItsKind
 from windrow.ingest.settings.values import (
     CODE_REFERENCE,
@@ -96,17 +96,17 @@ class KeySection(Section):
     @property
     def part(self) -> Part:
         """Columns of the schema that come from the key."""
-        prefix, place = self.fields_prefix or "", "decode.key.fields"
+        prefix, setting = self.fields_prefix or "", "decode.key.fields"
         return Part(
             only=self.fields,
             prefix=prefix,
-            place=place,
+            setting=setting,
             finer=getattr(self, "finer", "truncate"),
             by_schema=self.by_schema,
         )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Finds names twice under `fields`, and names without the prefix."""
         fields, prefix = names_in(written.get("fields")), written.get("fields_prefix")
         twice = [name for name, count in Counter(fields).items() if count > 1]
@@ -204,7 +204,7 @@ class FormatSection(Section):
         )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Finds settings of key, headers and schema that don't go together.
 
         Key, value and headers fill columns of one schema. Each column comes from one of

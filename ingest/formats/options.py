@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from windrow.ingest.model.instants import is_zone
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class TimestampOptions(FinerOptions):
         return Reading(self.timestamps, zone=self.zone)
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Finds a zone for numbers, which have none."""
         yield from super().conflicts(written)
         if written.get("zone") is not None and str(written.get("timestamps")).startswith("epoch_"):

@@ -33,7 +33,7 @@ TEXT_SIZE = 512
 """Size of a buffer for the reason why a call failed."""
 
 
-class PlaceElement(ctypes.Structure):
+class TopicPartitionElement(ctypes.Structure):
     """rd_kafka_topic_partition_t."""
 
     _fields_ = (
@@ -48,13 +48,13 @@ class PlaceElement(ctypes.Structure):
     )
 
 
-class PlaceList(ctypes.Structure):
+class TopicPartitionList(ctypes.Structure):
     """rd_kafka_topic_partition_list_t."""
 
     _fields_ = (
         ("count", ctypes.c_int),
         ("size", ctypes.c_int),
-        ("elements", ctypes.POINTER(PlaceElement)),
+        ("elements", ctypes.POINTER(TopicPartitionElement)),
     )
 
 
@@ -114,13 +114,17 @@ class Api:
             "consume_batch_queue", ctypes.c_ssize_t, pointer, whole, pointer, size
         )
         self.topic_partition_list_new = self._bound(
-            "topic_partition_list_new", ctypes.POINTER(PlaceList), whole
+            "topic_partition_list_new", ctypes.POINTER(TopicPartitionList), whole
         )
         self.topic_partition_list_destroy = self._bound(
             "topic_partition_list_destroy", None, pointer
         )
         self.topic_partition_list_add = self._bound(
-            "topic_partition_list_add", ctypes.POINTER(PlaceElement), pointer, text, ctypes.c_int32
+            "topic_partition_list_add",
+            ctypes.POINTER(TopicPartitionElement),
+            pointer,
+            text,
+            ctypes.c_int32,
         )
         self.topic_partition_set_leader_epoch = self._bound(
             "topic_partition_set_leader_epoch", None, pointer, ctypes.c_int32

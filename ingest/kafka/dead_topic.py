@@ -35,7 +35,7 @@ from windrow.ingest.kafka.transaction import (
 )
 from windrow.ingest.model.window import Window
 
-Place = tuple[str, int, int]
+MessagePosition = tuple[str, int, int]
 """A message's topic, partition and offset."""
 
 PREFIX = "windrow.dead."
@@ -206,7 +206,7 @@ class KafkaPublishAttempt:
             window,
             name,
         )
-        self._undelivered: tuple[KafkaError, Place] | None = None
+        self._undelivered: tuple[KafkaError, MessagePosition] | None = None
         self._transaction = LibrdkafkaTransaction(
             {**properties, **_PRODUCER}, name, questions.patience
         )
@@ -272,11 +272,11 @@ class KafkaPublishAttempt:
         return bool(found.offset >= 0)
 
     def _send(self, letter: Mapping[str, Any]) -> None:
-        place = (letter["_topic"], letter["_partition"], letter["_offset"])
+        position = (letter["_topic"], letter["_partition"], letter["_offset"])
 
         def delivered(error: KafkaError | None, _message: object) -> None:
             if error is not None and self._undelivered is None:
-                self._undelivered = (error, place)
+                self._undelivered = (error, position)
 
         headers = headers_of(letter, self._window.key)
         while True:
@@ -293,7 +293,7 @@ class KafkaPublishAttempt:
                 self._producer.poll(AGAIN_SECONDS)
                 continue
             except KafkaException as why:
-                self._undelivered = (why.args[0], place)
+                self._undelivered = (why.args[0], position)
                 continue
             self._producer.poll(0)
             return
@@ -302,7 +302,7 @@ class KafkaPublishAttempt:
         """Raises the error of the first letter that was not delivered, if there is one."""
         if self._undelivered is None:
             return
-        error, place = self._undelivered
+        error, position = self._undelivered
         if error.code() not in NOT_TAKEN:
             raise self._error_of(error)
         what = (
@@ -313,7 +313,7 @@ class KafkaPublishAttempt:
             "The window is committed. Raise the topic's max.message.bytes above the source's, then"
             " run the window again."
         )
-        raise RefusedError(what, "commit", do, *place)
+        raise RefusedError(what, "commit", do, *position)
 
     @contextmanager
     def _as_error(self) -> Generator[None, None, None]:

@@ -29,8 +29,8 @@ _TABLE = types.int64[:, ::1]
 
 @part
 def _is_null(columns: Any, column: int, row: int) -> bool:
-    bitmap, place = columns[column, PRESENT], columns[column, FIRST] + row
-    return bitmap != 0 and not (byte_at(bitmap + (place >> 3)) >> (place & 7)) & 1
+    bitmap, bit = columns[column, PRESENT], columns[column, FIRST] + row
+    return bitmap != 0 and not (byte_at(bitmap + (bit >> 3)) >> (bit & 7)) & 1
 
 
 @part

@@ -68,16 +68,16 @@ def scan(
 def _chunk(
     consumer: ck.Consumer,
     tp: TopicPartition,
-    place: tuple[int, int, int],
+    range_: tuple[int, int, int],
     size: int,
     on_stall: OnStall,
 ) -> tuple[Stamps, int]:
     """Reads at most `size` messages; returns them and the position behind them.
 
-    `place` is the scan's start, its position, and its stop.
+    `range_` is the scan's start, its position, and its stop.
     """
     found: list[tuple[int, int, int]] = []
-    start, position, stop = place
+    start, position, stop = range_
     moved, due = time.monotonic(), QUIET_SECONDS
     while position < stop and len(found) < size:
         taken, before, doubtful = _received(consumer, size - len(found)), position, None

@@ -36,7 +36,7 @@ from windrow.ingest.kafka.retry import CALL_SECONDS, LEAVE_SECONDS
 from windrow.ingest.kafka.transaction import MessageProducer, TransactionError, kind_of
 from windrow.ingest.kafka.wire import Wire, WireError, answer_of, raise_error
 
-Place = tuple[str, int]
+TopicAndPartition = tuple[str, int]
 """A topic and a partition."""
 
 _NOT_READY = frozenset(
@@ -69,10 +69,10 @@ _IN_FLIGHT = 4
 _BATCH_BYTES = 512 * 1024
 
 
-class BatchPlace(NamedTuple):
+class SentBatch(NamedTuple):
     """The topic-partition and the offsets of one batch, both inclusive."""
 
-    place: Place
+    tp: TopicAndPartition
     first: int
     last: int
 
@@ -101,11 +101,11 @@ class WireTransaction(MessageProducer):
         self.wire = Wire(properties, min(CALL_SECONDS, patience))
         self._coordinator: int | None = None
         self._producer = Producer(-1, -1)
-        self._leaders: dict[Place, int] = {}
-        self._added: set[Place] = set()
-        self._sequence: dict[Place, int] = defaultdict(int)
+        self._leaders: dict[TopicAndPartition, int] = {}
+        self._added: set[TopicAndPartition] = set()
+        self._sequence: dict[TopicAndPartition, int] = defaultdict(int)
         self._in_flight: dict[int, deque[Any]] = defaultdict(deque)
-        self._written: list[BatchPlace] = []
+        self._written: list[SentBatch] = []
         self._open = False
 
     def fence(self, known: str) -> None:
@@ -122,7 +122,7 @@ class WireTransaction(MessageProducer):
         """Kafka has no request for it."""
         self._open = True
 
-    def add(self, places: Sequence[Place]) -> None:
+    def add(self, partitions: Sequence[TopicAndPartition]) -> None:
         """Adds topic-partitions to the transaction, before anything is sent to them.
 
         Raises:
@@ -131,7 +131,7 @@ class WireTransaction(MessageProducer):
         from kafka.protocol.producer import AddPartitionsToTxnRequest
 
         new: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in sorted(set(places) - self._added):
+        for topic, partition in sorted(set(partitions) - self._added):
             new[topic].append(partition)
         if not new:
             return
@@ -145,7 +145,7 @@ class WireTransaction(MessageProducer):
                 for t, p in new.items()
             ],
         )
-        self._added |= set(places)  # before the answer: without one they may be added as well
+        self._added |= set(partitions)  # before the answer: without one they may be added as well
         self._ask_coordinator(
             request,
             lambda answer: [
@@ -155,7 +155,7 @@ class WireTransaction(MessageProducer):
             ],
         )
 
-    def send(self, place: Place, batch: Batch) -> None:
+    def send(self, tp: TopicAndPartition, batch: Batch) -> None:
         """Sends a batch to a topic-partition that was added; doesn't wait for the answer.
 
         Batches of a topic-partition arrive in the order of these calls.
@@ -164,17 +164,17 @@ class WireTransaction(MessageProducer):
             TransactionError: an earlier batch was refused, or the cluster doesn't answer.
         """
         with self._as_transaction_error():
-            leader = self._leader(place)
+            leader = self._leader(tp)
             in_flight = self._in_flight[leader]
             while len(in_flight) >= _IN_FLIGHT:
                 self._take_answer(in_flight)
-            first = self._sequence[place]
-            self._sequence[place] = (first + batch.records) % (1 << 31)
-            request = self._produce(place, batch.sealed(self._producer, first))
-            in_flight.append((place, batch.records, self.wire.send(request, leader)))
+            first = self._sequence[tp]
+            self._sequence[tp] = (first + batch.records) % (1 << 31)
+            request = self._produce(tp, batch.sealed(self._producer, first))
+            in_flight.append((tp, batch.records, self.wire.send(request, leader)))
 
-    def sent(self) -> list[BatchPlace]:
-        """Waits for all answers; returns the places of the batches since the last call.
+    def sent(self) -> list[SentBatch]:
+        """Waits for all answers; returns the batches since the last call.
 
         Raises:
             TransactionError: a batch was refused, or had no answer.
@@ -196,12 +196,12 @@ class WireTransaction(MessageProducer):
             return
         keys, values = (pa.array(column, pa.binary()) for column in zip(*records, strict=True))
         now = np.full(len(records), time.time_ns() // 1_000_000, np.int64)
-        place = (topic, 0)
-        self.add([place])
+        tp = (topic, 0)
+        self.add([tp])
         for batch in Batching(_BATCH_BYTES, _BATCH_BYTES).batches(
             Messages(values, keys, (), headers, now), np.arange(len(records))
         ):
-            self.send(place, batch)
+            self.send(tp, batch)
         self.sent()
 
     def commit(self) -> None:
@@ -232,16 +232,16 @@ class WireTransaction(MessageProducer):
         )
         self._ask_coordinator(request, lambda answer: [answer.error_code], commits=committed)
 
-    def _produce(self, place: Place, octets: memoryview) -> Any:
+    def _produce(self, tp: TopicAndPartition, octets: memoryview) -> Any:
         from kafka.protocol.producer import ProduceRequest
 
         data = ProduceRequest.TopicProduceData
-        partition = data.PartitionProduceData(index=place[1], records=bytes(octets))
+        partition = data.PartitionProduceData(index=tp[1], records=bytes(octets))
         return ProduceRequest(
             transactional_id=self._name,
             acks=-1,
             timeout_ms=int(self.patience * 1000),
-            topic_data=[data(name=place[0], partition_data=[partition])],
+            topic_data=[data(name=tp[0], partition_data=[partition])],
             max_version=7,
         )
 
@@ -251,20 +251,20 @@ class WireTransaction(MessageProducer):
         Raises:
             WireError: no answer, or the batch was refused.
         """
-        place, records, future = in_flight.popleft()
+        tp, records, future = in_flight.popleft()
         self.wire.wait([future], CALL_SECONDS)
         [topic] = answer_of(future).responses
         [partition] = topic.partition_responses
-        raise_error(partition.error_code, f"{place[0]}[{place[1]}]")
+        raise_error(partition.error_code, f"{tp[0]}[{tp[1]}]")
         first = int(partition.base_offset)
-        self._written.append(BatchPlace(place, first, first + records - 1))
+        self._written.append(SentBatch(tp, first, first + records - 1))
 
-    def _leader(self, place: Place) -> int:
-        if place not in self._leaders:
-            self._leaders |= self.wire.leaders([place[0]])
-        if place not in self._leaders:
-            raise WireError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no {place[0]}[{place[1]}]")
-        return self._leaders[place]
+    def _leader(self, tp: TopicAndPartition) -> int:
+        if tp not in self._leaders:
+            self._leaders |= self.wire.leaders([tp[0]])
+        if tp not in self._leaders:
+            raise WireError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no {tp[0]}[{tp[1]}]")
+        return self._leaders[tp]
 
     def _ask_coordinator(self, request: Any, codes: Any, *, commits: bool = False) -> Any:
         """Sends a request to the coordinator, again while that isn't ready.

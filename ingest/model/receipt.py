@@ -131,8 +131,8 @@ class SplitCounts(msgspec.Struct, frozen=True):
     @classmethod
     def of_nothing(cls, split: Split) -> Self:
         """The counts of a split of which nothing was read, up to its end."""
-        place = (split.topic, split.partition, split.start, split.stop, split.stop)
-        return cls(*place, 0, 0, 0, 0, 0, 0, 0, 0, rows=0)
+        range_ = (split.topic, split.partition, split.start, split.stop, split.stop)
+        return cls(*range_, 0, 0, 0, 0, 0, 0, 0, 0, rows=0)
 
     @property
     def missing(self) -> int:

@@ -67,7 +67,7 @@ class Reshaping:
     """A window's rows on their way through a user's function of DataFrames.
 
     `columns`: of the batches that `read` gives. `wanted`: the columns that the
-    function's DataFrame must have, in any order. `place`: the names of the columns with
+    function's DataFrame must have, in any order. `position`: the names of the columns with
     topic, partition and offset of a row's message, by which the row is assigned to a
     split. `keyed`: `read` gives and `stage` takes changes (`ingest.schema.changes`);
     the function sees only those that are rows, and deletes bypass it.
@@ -77,7 +77,7 @@ class Reshaping:
     columns: pa.Schema
     function: FunctionReference
     wanted: pa.Schema
-    place: tuple[str, str, str]
+    position: tuple[str, str, str]
     stage: Stages
     keyed: bool = False
 

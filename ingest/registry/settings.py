@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute
 from windrow.ingest.settings.secrets import InFile, Secret
 from windrow.ingest.settings.values import (
@@ -94,7 +94,7 @@ class RegistrySpec(Section):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Refuses half of a sign-in, a password over plain HTTP, and settings without effect."""
         if (written.get("username") is None) != (written.get("password") is None):
             missing = "password" if written.get("password") is None else "username"

@@ -68,13 +68,13 @@ def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshapin
         metadata,
         key.columns if task.keyed and key is not None else (),
     )
-    place = (metadata["topic"], metadata["partition"], metadata["offset"])
+    position = (metadata["topic"], metadata["partition"], metadata["offset"])
     given, wanted = (
         pa.schema([*before, *deleted, *fields(metadata)]),
         pa.schema([*result, *fields(metadata)]),
     )
     return Reshaping(
-        ReadTask(task, metadata), given, reshape.function, wanted, place, stage, task.keyed
+        ReadTask(task, metadata), given, reshape.function, wanted, position, stage, task.keyed
     )
 
 
@@ -238,9 +238,9 @@ class _MessageKeys:
         """
         again = np.flatnonzero(np.diff(offsets, prepend=self._offset) == 0)
         shared = np.unique(np.concatenate([again, again - 1, [len(offsets) - 1]]))
-        places = shared[shared >= 0]
-        keys = [rows[name].take(pa.array(places)).to_pylist() for name in self._primary_key]
-        for offset, key in zip(offsets[places].tolist(), zip(*keys, strict=True), strict=True):
+        held = shared[shared >= 0]
+        keys = [rows[name].take(pa.array(held)).to_pylist() for name in self._primary_key]
+        for offset, key in zip(offsets[held].tolist(), zip(*keys, strict=True), strict=True):
             if offset != self._offset:
                 self._offset, self._seen = offset, set()
             if key in self._seen:
@@ -342,7 +342,7 @@ class _RowTally:
                 what,
                 "check",
                 "Nothing was committed. Report it, with Spark's version.",
-                *self._place,
+                *self._position,
             )
         if self._messages > counts.valid:
             raise self._miscounted(
@@ -368,8 +368,8 @@ class _RowTally:
             "The rows that the function of transform.spark gave don't fit the split's messages:"
             f" {what}"
         )
-        return RefusedError(what, "check", do, *self._place)
+        return RefusedError(what, "check", do, *self._position)
 
     @property
-    def _place(self) -> tuple[str, int, int]:
+    def _position(self) -> tuple[str, int, int]:
         return self._read.split.topic, self._read.split.partition, self._read.split.start

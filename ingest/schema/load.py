@@ -66,19 +66,19 @@ class CodeReference:
         return type(self), (self.reference, self.folder, self.content() if self.is_file else None)
 
     @property
-    def place(self) -> str:
+    def file_or_module(self) -> str:
         """The file or the module."""
         return self.reference.rpartition(":")[0]
 
     @property
     def is_file(self) -> bool:
         """Returns whether it refers to a file, not to a module."""
-        return self.place.endswith(".py")
+        return self.file_or_module.endswith(".py")
 
     @property
     def path(self) -> Path:
         """Path of the file, relative to the spec's folder."""
-        return self.folder / self.place
+        return self.folder / self.file_or_module
 
     def content(self) -> bytes:
         """The file's text.
@@ -126,7 +126,7 @@ def load_model(model: ModelReference) -> type[Any]:
             DataFrameModel; or importing it failed, with the exception's type and text.
     """
     base = import_pandera().DataFrameModel
-    found, name, place = _named(model), model.reference.rpartition(":")[2], model.place
+    found, name, place = _named(model), model.reference.rpartition(":")[2], model.file_or_module
     if not (isinstance(found, type) and issubclass(found, base)):
         other = _other_pandera(found)
         if other is not None:
@@ -156,11 +156,9 @@ def function_now(function: FunctionReference) -> Callable[..., Any]:
         if known is None or known[0] != digest:
             found = _named(function)
             if not callable(found):
-                raise SpecError(
-                    f"{function.reference.rpartition(':')[2]} in {function.place} is no function",
-                    "spec",
-                    function.do,
-                )
+                name = function.reference.rpartition(":")[2]
+                what = f"{name} in {function.file_or_module} is no function"
+                raise SpecError(what, "spec", function.do)
             known = _FUNCTIONS[function] = (digest, found)
     return known[1]
 
@@ -233,7 +231,7 @@ def source_digest(code: CodeReference) -> str:
     Raises:
         SpecError: the file can't be read.
     """
-    return hashlib.sha256(code.content()).hexdigest() if code.is_file else code.place
+    return hashlib.sha256(code.content()).hexdigest() if code.is_file else code.file_or_module
 
 
 def _named(code: CodeReference) -> Any:
@@ -271,9 +269,9 @@ def _from_file(reference: CodeReference) -> ModuleType:
 
 def _from_module(reference: CodeReference) -> ModuleType:
     try:
-        return importlib.import_module(reference.place)
+        return importlib.import_module(reference.file_or_module)
     except (Exception, SystemExit) as error:
-        raise _failed(reference, reference.place, error) from error
+        raise _failed(reference, reference.file_or_module, error) from error
 
 
 def _other_pandera(model: object) -> str | None:

@@ -17,7 +17,7 @@ class Part:
 
     - `only`: these columns, in this order; None: all of the schema's except `without`.
     - `prefix`: what the schema puts before the names that they have in the messages.
-    - `place`: the setting that chose them, for errors.
+    - `setting`: the one that chose them, for errors.
     - `finer`: what becomes of their timestamps finer than a microsecond.
     - `by_schema`: whether a writer's schema says which fields messages have: only then
       may columns have aliases and defaults.
@@ -26,7 +26,7 @@ class Part:
     only: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
     prefix: str = ""
-    place: str = "decode.schema"
+    setting: str = "decode.schema"
     finer: Finer = "truncate"
     by_schema: bool = False
 
@@ -58,7 +58,7 @@ class Part:
         missing = [name for name in (*(self.only or ()), *self.without) if name not in by_name]
         if missing:
             what = (
-                f"{self.place} names {', '.join(missing)}, which the schema doesn't have: it has"
+                f"{self.setting} names {', '.join(missing)}, which the schema doesn't have: it has"
                 f" {', '.join(by_name)}"
             )
             raise SpecError(
@@ -71,7 +71,7 @@ class Part:
         )
         if not names:
             what = (
-                f"{self.place}: no column of the schema is left for it: all of them come from"
+                f"{self.setting}: no column of the schema is left for it: all of them come from"
                 " elsewhere"
             )
             raise SpecError(what, "spec", "Add a column to the schema; nothing was read.")

@@ -23,7 +23,8 @@ from windrow.ingest.settings.yamltext import (
     strange,
 )
 
-Place = tuple[str | int, ...]
+SettingPath = tuple[str | int, ...]
+"""Keys and indices that lead to a setting, from the attributes on."""
 
 ENVELOPE = ("type", "attributes", "requirements", "post_processing", "template_vars_module")
 """The keys of Dagster's component file; all but `attributes` are for Dagster alone."""
@@ -31,7 +32,7 @@ ENVELOPE = ("type", "attributes", "requirements", "post_processing", "template_v
 SENTENCE = "sentence"
 """The type of pydantic's error whose sentence is windrow's own: see `settings.values.sentence`."""
 
-SECRET: tuple[Place, ...] = (
+SECRET: tuple[SettingPath, ...] = (
     ("source", "client"),
     ("source", "registry"),
     ("state",),
@@ -41,7 +42,7 @@ SECRET: tuple[Place, ...] = (
     ("clusters", "*", "client"),
     ("clusters", "*", "registry"),
 )
-"""Places whose values are never repeated in a message; `*` is any name."""
+"""Settings whose values are never repeated in a message; `*` is any name."""
 
 _SHOWN_MAX = 80
 """Longest key or value that is repeated in a message, in characters."""
@@ -55,16 +56,16 @@ A shorter one is no secret, and is part of many sentences.
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake at a place of the attributes, or in a line of the text (`line`)."""
+    """One mistake at a setting in the attributes, or in a line of the text (`line`)."""
 
-    place: Place
+    path: SettingPath
     what: str
     line: int | None = None
 
     @property
     def text(self) -> str:
         """`window.grid: must be ...`."""
-        dotted = ".".join(_short(str(part)) for part in self.place)
+        dotted = ".".join(_short(str(part)) for part in self.path)
         return f"{dotted}: {self.what}" if dotted else self.what
 
 
@@ -73,36 +74,36 @@ class Document:
     """A file's values with their templates filled in, the line of each, and the mistakes."""
 
     attributes: object = None
-    lines: dict[Place, int] = field(default_factory=dict)
+    lines: dict[SettingPath, int] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
-    given: dict[Place, dict[str, str]] = field(default_factory=dict)
-    """Values of the environment, by place and by the template that asked for them."""
+    given: dict[SettingPath, dict[str, str]] = field(default_factory=dict)
+    """Values of the environment, by setting and by the template that asked for them."""
     values: int = 0
 
-    def count(self, place: Place) -> None:
+    def count(self, path: SettingPath) -> None:
         """Counts one more value, for the bounds: aliases can multiply values, and nest them."""
         self.values += 1
         if self.values > VALUES_MAX:
             raise _BoundsError(f"stand for more than {VALUES_MAX:,} values")
-        if len(place) > DEPTH_MAX:
+        if len(path) > DEPTH_MAX:
             raise _BoundsError(f"nest deeper than {DEPTH_MAX} levels")
 
     def line(self, mistake: Mistake) -> int:
-        """Returns the line of a mistake's place, or of the nearest place around it.
+        """Returns the line of a mistake's setting, or of the nearest setting around it.
 
         0 if the values come from no file.
         """
         if mistake.line is not None:
             return mistake.line
-        place = mistake.place
-        while place and place not in self.lines:
-            place = place[:-1]
-        return self.lines.get(place, 0)
+        path = mistake.path
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 0)
 
-    def failed(self, place: Place) -> bool:
-        """Returns whether the value at a place, or one around it, could not be read."""
+    def failed(self, path: SettingPath) -> bool:
+        """Returns whether the value of a setting, or one around it, could not be read."""
         return any(
-            place[: len(m.place)] == m.place for m in self.mistakes if m.line is None or not m.place
+            path[: len(m.path)] == m.path for m in self.mistakes if m.line is None or not m.path
         )
 
     def sentence(self, mistake: Mistake) -> str:
@@ -111,8 +112,8 @@ class Document:
         Each is replaced by its template.
         """
         text = mistake.text
-        for place, given in self.given.items():
-            if place[: len(mistake.place)] == mistake.place or mistake.place[: len(place)] == place:
+        for path, given in self.given.items():
+            if path[: len(mistake.path)] == mistake.path or mistake.path[: len(path)] == path:
                 for template, value in given.items():
                     if len(value) >= _SECRET_LEAST:
                         text = text.replace(repr(value)[1:-1], template).replace(value, template)
@@ -169,15 +170,15 @@ def read_values(attributes: object) -> Document:
     return document
 
 
-def _filled(value: object, place: Place, document: Document) -> object:
-    document.count(place)
+def _filled(value: object, path: SettingPath, document: Document) -> object:
+    document.count(path)
     if isinstance(value, Mapping):
         return {
-            str(key): _filled(child, (*place, str(key)), document) for key, child in value.items()
+            str(key): _filled(child, (*path, str(key)), document) for key, child in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_filled(child, (*place, i), document) for i, child in enumerate(value)]
-    return _text(value, place, document) if isinstance(value, str) else value
+        return [_filled(child, (*path, i), document) for i, child in enumerate(value)]
+    return _text(value, path, document) if isinstance(value, str) else value
 
 
 def _take(node: yaml.Node, document: Document) -> None:
@@ -205,38 +206,40 @@ def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
     return node
 
 
-def _value(node: yaml.Node, place: Place, document: Document, above: tuple[yaml.Node, ...]) -> Any:
+def _value(
+    node: yaml.Node, path: SettingPath, document: Document, above: tuple[yaml.Node, ...]
+) -> Any:
     """Returns the value of a node; the document takes up its lines and mistakes."""
     if node in above:
         document.mistakes.append(
-            Mistake(place, "an alias that contains itself", node.start_mark.line + 1)
+            Mistake(path, "an alias that contains itself", node.start_mark.line + 1)
         )
         return None
-    document.count(place)
+    document.count(path)
     if isinstance(node, yaml.MappingNode):
         return {
-            key: _value(child, (*place, key), document, (*above, node))
-            for key, child in _items(node, place, document)
+            key: _value(child, (*path, key), document, (*above, node))
+            for key, child in _items(node, path, document)
         }
     if isinstance(node, yaml.SequenceNode):
         document.lines.update(
-            {(*place, i): child.start_mark.line + 1 for i, child in enumerate(node.value)}
+            {(*path, i): child.start_mark.line + 1 for i, child in enumerate(node.value)}
         )
         return [
-            _value(child, (*place, i), document, (*above, node))
+            _value(child, (*path, i), document, (*above, node))
             for i, child in enumerate(node.value)
         ]
     assert isinstance(node, yaml.ScalarNode)
     try:
-        value = scalar(node, secret=is_secret(place))
+        value = scalar(node, secret=is_secret(path))
     except ValueError as error:
-        document.mistakes.append(Mistake(place, str(error)))
+        document.mistakes.append(Mistake(path, str(error)))
         return None
-    return _text(value, place, document) if isinstance(value, str) else value
+    return _text(value, path, document) if isinstance(value, str) else value
 
 
 def _items(
-    node: yaml.MappingNode, place: Place, document: Document
+    node: yaml.MappingNode, path: SettingPath, document: Document
 ) -> Iterator[tuple[str, yaml.Node]]:
     """Yields the pairs of a mapping.
 
@@ -246,29 +249,29 @@ def _items(
     for key_node, child in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode) or strange(str(key_node.value)):
-            document.mistakes.append(Mistake(place, "a key must be a plain name", line))
+            document.mistakes.append(Mistake(path, "a key must be a plain name", line))
             continue
         key = str(key_node.value)
         if key in seen:
             document.mistakes.append(
-                Mistake((*place, key), f"is there twice, first in line {seen[key]}", line)
+                Mistake((*path, key), f"is there twice, first in line {seen[key]}", line)
             )
             continue
-        seen[key] = document.lines[*place, key] = line
+        seen[key] = document.lines[*path, key] = line
         yield key, child
 
 
-def _text(text: str, place: Place, document: Document) -> str | None:
+def _text(text: str, path: SettingPath, document: Document) -> str | None:
     """Fills in the templates of a text; None, and a mistake, if it can't be used."""
     if not strange(text):  # before templates: no environment variable can have such a name
         found = fill(text)
         if found.given:
-            document.given[place] = found.given
-        document.mistakes += [Mistake(place, what) for what in found.wrong]
+            document.given[path] = found.given
+        document.mistakes += [Mistake(path, what) for what in found.wrong]
         if not strange(found.text):
             return found.text
     document.mistakes.append(
-        Mistake(place, "holds control characters, or what is no character at all")
+        Mistake(path, "holds control characters, or what is no character at all")
     )
     return None
 
@@ -290,9 +293,7 @@ def _short(text: str) -> str:
 
 def mistake_of(error: ErrorDetails) -> Mistake:
     """Puts one of pydantic's errors into windrow's words."""
-    place = tuple(
-        part for part in error["loc"] if not isinstance(part, str) or not _is_branch(part)
-    )
+    path = tuple(part for part in error["loc"] if not isinstance(part, str) or not _is_branch(part))
     kind, context, value = error["type"], error.get("ctx", {}), error["input"]
     if kind == SENTENCE:
         what, value = context["what"], context["value"]
@@ -310,31 +311,31 @@ def mistake_of(error: ErrorDetails) -> Mistake:
         what = f"must be {context['expected']}"
     else:
         what = error["msg"].removeprefix("Input ").replace("should", "must", 1)
-    return Mistake(place, what + _shown(place, value))
+    return Mistake(path, what + _shown(path, value))
 
 
 def _is_branch(part: str) -> bool:
-    """Returns whether a part of pydantic's place is a union's branch or a key's mark.
+    """Returns whether a part of pydantic's path is a union's branch or a key's mark.
 
     No file has such a part.
     """
     return part.startswith("~") or part in {"bool", "int", "float", "str", "[key]"}
 
 
-def is_secret(place: Place) -> bool:
-    """Returns whether the value at a place must never be shown."""
+def is_secret(path: SettingPath) -> bool:
+    """Returns whether the value of a setting must never be shown."""
     return any(
-        len(place) >= len(s) and all(part in {"*", at} for part, at in zip(s, place, strict=False))
+        len(path) >= len(s) and all(part in {"*", at} for part, at in zip(s, path, strict=False))
         for s in SECRET
     )
 
 
-def _shown(place: Place, value: object) -> str:
+def _shown(path: SettingPath, value: object) -> str:
     """Returns `, not VALUE` for a short value that is no secret.
 
     A URL, or a text with an `@`, may hold one.
     """
-    if is_secret(place) or not isinstance(value, str | int | float):
+    if is_secret(path) or not isinstance(value, str | int | float):
         return ""
     if isinstance(value, int) and value.bit_length() > 64:
         return ""

@@ -18,15 +18,15 @@ from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 from windrow.ingest.settings.values import Section, sentence
 
 
-def kind_at(place: str) -> Any:
+def kind_at(reference: str) -> Any:
     """Loads `package.module:NAME`."""
-    module, _, name = place.partition(":")
+    module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
-def section_at(place: str) -> type[Section]:
-    """Loads the model at a place, or that of the kind at this place."""
-    found = kind_at(place)
+def section_at(reference: str) -> type[Section]:
+    """Loads a model, or that of a kind, by a reference to either."""
+    found = kind_at(reference)
     section: type[Section] = found if isinstance(found, type) else found.section
     return section
 
@@ -36,7 +36,7 @@ class OfItsKind:
     """Annotation of a section of several kinds, for pydantic.
 
     `option`: the setting that names the kind; `default`: the kind of a section that
-    names none; `kinds`: the place of each kind's model, or of a kind that has it as its
+    names none; `kinds`: the reference to each kind's model, or of a kind that has it as its
     `section`, by name (`package.module:NAME`).
     """
 
@@ -46,7 +46,7 @@ class OfItsKind:
 
     def sections(self) -> dict[str, type[Section]]:
         """Loads the models of all kinds, by their names."""
-        return {name: section_at(place) for name, place in self.kinds.items()}
+        return {name: section_at(kind) for name, kind in self.kinds.items()}
 
     def model(self, written: object) -> type[Section]:
         """Returns the model of a section as it is written.

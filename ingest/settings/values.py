@@ -29,7 +29,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from windrow.ingest.errors import GridError
 from windrow.ingest.model.instants import parse_instant, to_utc
 from windrow.ingest.model.label import instant
-from windrow.ingest.settings.document import SENTENCE, Place, suggest
+from windrow.ingest.settings.document import SENTENCE, SettingPath, suggest
 from windrow.ingest.settings.places import home, is_url
 from windrow.ingest.settings.secrets import FORMS, Secret, reference, written
 
@@ -85,10 +85,10 @@ class Section(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Finds mistakes between the options of this section as they were written.
 
-        Each comes with its place in the section.
+        Each comes with the path of its setting in the section.
         """
         del written
         yield from ()
@@ -101,7 +101,7 @@ class Section(BaseModel):
         try:
             made = handler(data)
         except ValidationError as error:
-            known = {place for place, _ in conflicts}
+            known = {path for path, _ in conflicts}
             details = _details(conflicts)
             for found in error.errors(include_url=False):
                 if found["type"] != "extra_forbidden":
@@ -115,8 +115,8 @@ class Section(BaseModel):
         return made
 
 
-def refuse(mistakes: Iterable[tuple[Place, str]]) -> NoReturn:
-    """Refuses a value for several mistakes at once, each with its place within it.
+def refuse(mistakes: Iterable[tuple[SettingPath, str]]) -> NoReturn:
+    """Refuses a value for several mistakes at once, each with the path of its setting.
 
     Raises:
         ValidationError: always; pydantic puts its mistakes among the others.
@@ -132,10 +132,8 @@ def sentence(what: str, value: object = None) -> PydanticCustomError:
     return PydanticCustomError(SENTENCE, "{what}", {"what": what, "value": value})
 
 
-def _details(mistakes: Iterable[tuple[Place, str]]) -> list[InitErrorDetails]:
-    return [
-        InitErrorDetails(type=sentence(what), loc=place, input=None) for place, what in mistakes
-    ]
+def _details(mistakes: Iterable[tuple[SettingPath, str]]) -> list[InitErrorDetails]:
+    return [InitErrorDetails(type=sentence(what), loc=path, input=None) for path, what in mistakes]
 
 
 def _error(details: list[InitErrorDetails]) -> ValidationError:

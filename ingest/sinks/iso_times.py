@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Places = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 
 WHAT = "holds a date or time outside the years 1 to 9999, which has no text"
 
@@ -25,7 +25,7 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 """The number of units in a second. Nanoseconds reach no year outside."""
 
 
-def without_text(columns: Mapping[str, pa.Array]) -> tuple[Places, str] | None:
+def without_text(columns: Mapping[str, pa.Array]) -> tuple[RowNumbers, str] | None:
     """Finds the first column with such a date or time at any depth, and its rows, ascending."""
     return next(
         ((np.unique(rows), name) for name, column in columns.items() if len(rows := _rows(column))),
@@ -33,7 +33,7 @@ def without_text(columns: Mapping[str, pa.Array]) -> tuple[Places, str] | None:
     )
 
 
-def _rows(column: pa.Array) -> Places:
+def _rows(column: pa.Array) -> RowNumbers:
     """Finds the rows of a column that have one; a row may come twice."""
     kind = column.type
     if not _may_hold(kind):
@@ -51,7 +51,7 @@ def _rows(column: pa.Array) -> Places:
     return np.flatnonzero((numbers < first) | (numbers >= end))
 
 
-def _rows_of_lists(column: pa.Array) -> Places:
+def _rows_of_lists(column: pa.Array) -> RowNumbers:
     present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
     if pa.types.is_map(column.type):
         entries = pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self, TypeA
 from pydantic import AfterValidator, Field
 
 from windrow.ingest.registry.settings import RegistrySpec
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import WAY_OUT, secret_part
 from windrow.ingest.settings.values import (
     ClientProperties,
@@ -103,7 +103,7 @@ EvolveSetting: TypeAlias = Annotated[
 ]
 
 
-def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple[Place, str]]:
+def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple[SettingPath, str]]:
     """Yields the settings of keys that contradict the mode.
 
     `goes_with`: more settings that need a primary key.
@@ -178,7 +178,7 @@ class OnClusterSection(SinkSection):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Only one setting may name the cluster, and the source's has properties of its own."""
         named = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
         if len(named) > 1:

@@ -24,7 +24,7 @@ class MergeColumns(msgspec.Struct, frozen=True):
         return self.metadata["window"]
 
     @property
-    def place(self) -> list[str]:
+    def position(self) -> list[str]:
         """The columns that order the messages of a window."""
         return [self.metadata[name] for name in ("topic", "partition", "offset")]
 

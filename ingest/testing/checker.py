@@ -21,17 +21,17 @@ from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.source.enumerator.tiling import between
 
-Place = tuple[TopicPartition, int]
-"""The place of a message: its topic-partition and offset."""
+MessagePosition = tuple[TopicPartition, int]
+"""The position of a message: its topic-partition and offset."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """All problems, as sentences and places; none is left out."""
+    """All problems, as sentences and positions; none is left out."""
 
-    lost: tuple[Place, ...] = ()
-    duplicated: tuple[Place, ...] = ()
-    invented: tuple[Place, ...] = ()
-    out_of_order: tuple[Place, ...] = ()
+    lost: tuple[MessagePosition, ...] = ()
+    duplicated: tuple[MessagePosition, ...] = ()
+    invented: tuple[MessagePosition, ...] = ()
+    out_of_order: tuple[MessagePosition, ...] = ()
     receipts: tuple[str, ...] = ()
     accounting: tuple[str, ...] = ()
 
@@ -49,18 +49,18 @@ class Report(msgspec.Struct, frozen=True):
             )
         parts = []
         for name in ("lost", "duplicated", "invented", "out_of_order"):
-            places: tuple[Place, ...] = getattr(self, name)
-            if places:
-                shown = ", ".join(f"{tp}@{offset}" for tp, offset in places[:5])
+            positions: tuple[MessagePosition, ...] = getattr(self, name)
+            if positions:
+                shown = ", ".join(f"{tp}@{offset}" for tp, offset in positions[:5])
                 parts.append(
-                    f"{len(places)} {name.replace('_', ' ')}: {shown}"
-                    + (" ..." if len(places) > 5 else "")
+                    f"{len(positions)} {name.replace('_', ' ')}: {shown}"
+                    + (" ..." if len(positions) > 5 else "")
                 )
         return "; ".join([*parts, *self.receipts[:5], *self.accounting[:5]])
 
 
 class _Row(msgspec.Struct, frozen=True):
-    place: Place
+    position: MessagePosition
     ordinal: int
     window: str
     content: object
@@ -97,19 +97,19 @@ def check(
     known = {
         (tp, offset): what for tp, offsets in produced.items() for offset, what in offsets.items()
     }
-    times = Counter(row.place for row in [*rows, *refused])
+    times = Counter(row.position for row in [*rows, *refused])
     twice = [
-        place
-        for (place, _), n in Counter((row.place, row.ordinal) for row in rows).items()
+        position
+        for (position, _), n in Counter((row.position, row.ordinal) for row in rows).items()
         if n > 1
     ]
-    both = {row.place for row in rows} & {row.place for row in refused}
+    both = {row.position for row in rows} & {row.position for row in refused}
     altered = {
-        row.place
+        row.position
         for row in rows
         if content is not None
-        and row.place in known
-        and row.content != _content(known[row.place], row)
+        and row.position in known
+        and row.content != _content(known[row.position], row)
     }
     said = sorted(receipts, key=lambda r: r.window)
     return Report(
@@ -119,12 +119,16 @@ def check(
                 {
                     *twice,
                     *both,
-                    *(place for place, n in Counter(row.place for row in refused).items() if n > 1),
+                    *(
+                        position
+                        for position, n in Counter(row.position for row in refused).items()
+                        if n > 1
+                    ),
                 }
             )
         ),
         invented=tuple(sorted((times.keys() - known.keys()) | altered)),
-        out_of_order=tuple(place for piece in split_rows for place in _out_of_order(piece)),
+        out_of_order=tuple(position for piece in split_rows for position in _out_of_order(piece)),
         receipts=(
             *_against_data(said, rows, "rows"),
             *_against_data(said, refused, "dead letters"),
@@ -154,24 +158,28 @@ def _content(known: object, row: _Row) -> object:
     return known[row.ordinal] if row.ordinal < len(known) else None
 
 
-def _incomplete(rows: Iterable[_Row], known: Mapping[Place, object]) -> set[Place]:
+def _incomplete(
+    rows: Iterable[_Row], known: Mapping[MessagePosition, object]
+) -> set[MessagePosition]:
     """Messages that have some of their rows, and not all."""
-    ordinals: dict[Place, set[int]] = {}
+    ordinals: dict[MessagePosition, set[int]] = {}
     for row in rows:
-        ordinals.setdefault(row.place, set()).add(row.ordinal)
+        ordinals.setdefault(row.position, set()).add(row.ordinal)
     wanted = {
-        place: len(what) if isinstance(what := known.get(place), tuple) else max(has) + 1
-        for place, has in ordinals.items()
+        position: len(what) if isinstance(what := known.get(position), tuple) else max(has) + 1
+        for position, has in ordinals.items()
     }
-    return {place for place, has in ordinals.items() if not has >= set(range(wanted[place]))}
+    return {
+        position for position, has in ordinals.items() if not has >= set(range(wanted[position]))
+    }
 
 
-def _out_of_order(piece: Sequence[_Row]) -> Iterator[Place]:
+def _out_of_order(piece: Sequence[_Row]) -> Iterator[MessagePosition]:
     last: dict[TopicPartition, int] = {}
     for row in piece:
-        tp, offset = row.place
+        tp, offset = row.position
         if offset < last.get(tp, offset):
-            yield row.place
+            yield row.position
         last[tp] = offset
 
 
@@ -189,7 +197,7 @@ def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) 
     for window in sorted(held.keys() - ranges.keys()):
         yield f"window {window}: {held[window]} {kind}, but no receipt"
     for row in rows:
-        tp, offset = row.place
+        tp, offset = row.position
         if row.window in ranges and not any(
             s.tp == tp and s.start <= offset < s.stop for s in ranges[row.window]
         ):
@@ -200,20 +208,20 @@ def _sums(receipt: Receipt) -> Iterator[str]:
     """Checks the sums of one receipt: by split, in total, and against its plan."""
     key, total = receipt.window.key, receipt.counts
     for s in receipt.splits:
-        place = f"window {key}, {s.topic}[{s.partition}] {s.start} to {s.stop}"
+        span = f"window {key}, {s.topic}[{s.partition}] {s.start} to {s.stop}"
         if s.read != s.valid + s.dead + s.dropped + s.filtered:
             yield (
-                f"{place}: read {s.read} is not valid {s.valid} + dead {s.dead} + dropped"
+                f"{span}: read {s.read} is not valid {s.valid} + dead {s.dead} + dropped"
                 f" {s.dropped} + filtered {s.filtered}"
             )
         changes = s.rows + s.deletes
         if (s.rows_staged, s.dead_staged) != (changes, s.dead) or changes < s.valid:
             yield (
-                f"{place}: staged {s.rows_staged} + {s.dead_staged}, counted {changes} rows of"
+                f"{span}: staged {s.rows_staged} + {s.dead_staged}, counted {changes} rows of"
                 f" {s.valid} messages + {s.dead}"
             )
         if s.next_offset < s.stop or s.missing < 0 or s.skipped < 0:
-            yield f"{place}: read {s.read} messages up to {s.next_offset}, skipped {s.skipped}"
+            yield f"{span}: read {s.read} messages up to {s.next_offset}, skipped {s.skipped}"
     if sorted((s.topic, s.partition, s.start, s.stop) for s in receipt.splits) != sorted(
         (s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits
     ):

@@ -268,7 +268,7 @@ SINKS: dict[str, dict[str, object]] = {
 
 def sink_with(setting: str) -> dict[str, object]:
     """A section of the first kind that has a setting."""
-    kinds = {name: section_at(place) for name, place in KINDS.items()}
+    kinds = {name: section_at(kind) for name, kind in KINDS.items()}
     names = {
         kind: {field.alias or name for name, field in section.model_fields.items()}
         for kind, section in kinds.items()

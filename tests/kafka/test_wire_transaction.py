@@ -28,7 +28,7 @@ from windrow.ingest.kafka.embedded.server import find_jars
 from windrow.ingest.kafka.record_batch import Batching, Messages
 from windrow.ingest.kafka.transaction import LibrdkafkaTransaction, TransactionError
 from windrow.ingest.kafka.wire import answer_of, reachable, tls_context
-from windrow.ingest.kafka.wire_transaction import BatchPlace, WireTransaction
+from windrow.ingest.kafka.wire_transaction import SentBatch, WireTransaction
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -45,7 +45,7 @@ def begun(bootstrap: str, name: str, *, user: dict[str, object] | None = None) -
 
 def send(
     transaction: WireTransaction, topic: str, values: Sequence[bytes], partition: int = 0
-) -> list[BatchPlace]:
+) -> list[SentBatch]:
     """Messages, and where they are."""
     n = len(values)
     messages = Messages(

@@ -82,13 +82,15 @@ class _DecoderBySchema:
         A value that isn't JSON has no schema; any of the decoders refuses it.
         """
         found = self._texts.decode(values, "dead")
-        texts, places = pc.dictionary_encode(found.rows.column(SCHEMA)), np.full(len(values), -1)
-        places[found.row_index.to_numpy()] = pc.fill_null(texts.indices, -1).to_numpy()
+        texts, schema_of = pc.dictionary_encode(found.rows.column(SCHEMA)), np.full(len(values), -1)
+        schema_of[found.row_index.to_numpy()] = pc.fill_null(texts.indices, -1).to_numpy()
         groups: dict[Reading, int] = {}
         readings = [
             reading_by(text, self._reading) for text in [*texts.dictionary.to_pylist(), None]
         ]
-        group = np.array([groups.setdefault(reading, len(groups)) for reading in readings])[places]
+        group = np.array([groups.setdefault(reading, len(groups)) for reading in readings])[
+            schema_of
+        ]
         parts = []
         for reading, number in groups.items():
             index = pa.array(np.flatnonzero(group == number))

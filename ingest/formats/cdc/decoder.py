@@ -155,7 +155,7 @@ class ChangeDecoder:
                 has no column of the row.
         """
         columns = self.part.of(Columns.of(model))
-        of_row = Part(without=tuple(name for name, _ in self.beside), place="decode.envelope").of(
+        of_row = Part(without=tuple(name for name, _ in self.beside), setting="decode.envelope").of(
             columns
         )
         if self.primary_key and not {column.name for column in of_row.columns} & set(

@@ -23,7 +23,7 @@ from windrow.ingest.formats.options import (
     TimestampOptions,
 )
 from windrow.ingest.schema.load import ModelReference
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class ChangeSection(TableOptions, RowSection):
         )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Finds columns that come from two places, and fields that become two columns."""
         yield from super().conflicts(written)
         envelope = section_of(written, "envelope")

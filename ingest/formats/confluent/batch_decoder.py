@@ -138,15 +138,15 @@ class FramedBatchDecoder:
         frame: Frame,
         values: pa.BinaryArray,
         messages: pa.RecordBatch,
-        places: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
     ) -> Decoded:
         """Decodes messages with one frame.
 
-        `values`: their values; `places`: their places among `messages`.
+        `values`: their values; `rows`: their row numbers in `messages`.
         """
         schema = None
         if self._decoder.payloads.kind is not None:
-            schema = self._writer_schema(frame.id, messages, places)
+            schema = self._writer_schema(frame.id, messages, rows)
             if schema is None:
                 return self._dead(
                     len(values),
@@ -165,7 +165,7 @@ class FramedBatchDecoder:
                 f"Schema id {frame.id}: Expected a record that is a row, got {of_frame.name}",
             )
         if isinstance(of_frame, OneOfSeveral):
-            return self._of_union(of_frame.count, frame, values, messages, places)
+            return self._of_union(of_frame.count, frame, values, messages, rows)
         decoded = self._with_schema(
             of_frame.decoder.decode(values, "dead"), frame.id, of_frame.record
         )
@@ -184,7 +184,7 @@ class FramedBatchDecoder:
         frame: Frame,
         values: pa.BinaryArray,
         messages: pa.RecordBatch,
-        places: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
     ) -> Decoded:
         """Decodes messages that begin with the number of one of `count` records."""
         branches, sizes = branches_of(values, frame.skip)
@@ -193,7 +193,7 @@ class FramedBatchDecoder:
             at = np.flatnonzero((branches == branch) & (sizes == size))
             if 0 <= branch < count:
                 inside = frame._replace(skip=frame.skip + size, path=(branch,))
-                made = self._of_frame(inside, values.take(pa.array(at)), messages, places[at])
+                made = self._of_frame(inside, values.take(pa.array(at)), messages, rows[at])
             else:
                 what = f"Schema id {frame.id}: Avro is malformed: the union has only {count} types"
                 made = self._dead(len(at), VALUE, "not_avro", what)
@@ -220,14 +220,14 @@ class FramedBatchDecoder:
         return self._dead(count, SCHEMA, "other_record", what)
 
     def _writer_schema(
-        self, id_: str, messages: pa.RecordBatch, places: npt.NDArray[np.int64]
+        self, id_: str, messages: pa.RecordBatch, rows: npt.NDArray[np.int64]
     ) -> WriterSchema | None:
         if id_ in self._unknown:
             return None
         if id_ not in self._schemas:
             schema = self._decoder.asked.schema(id_)
             if schema is None:
-                self._note_unknown(id_, messages.slice(int(places[0]), 1))
+                self._note_unknown(id_, messages.slice(int(rows[0]), 1))
                 return None
             self._schemas[id_] = schema
             self._reported.add(id_)
@@ -239,7 +239,7 @@ class FramedBatchDecoder:
 
     def _note_unknown(self, id_: str, message: pa.RecordBatch) -> None:
         self._unknown.add(id_)
-        place = (message.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
+        position = (message.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
         part = self._decoder.subjects.part
         if self._decoder.unknown_id == "fail":
             what = (
@@ -249,7 +249,7 @@ class FramedBatchDecoder:
                 "Register the schema again under this id, or set unknown_id: dead to make its"
                 " messages dead letters. Nothing was committed."
             )
-            raise RefusedError(what, "decode", do, *place)
+            raise RefusedError(what, "decode", do, *position)
         if len(self._unknown) > _MOST_UNKNOWN:
             what = (
                 f"Messages name more than {_MOST_UNKNOWN} schema ids that the schema registry"
@@ -259,7 +259,7 @@ class FramedBatchDecoder:
                 what,
                 "decode",
                 "Check whether the topic is in another format. Nothing was committed.",
-                *place,
+                *position,
             )
 
     def _nulls(self, count: int) -> Decoded:
@@ -287,7 +287,7 @@ class FramedBatchDecoder:
 
 
 def _grouped(numbers: npt.NDArray[np.int64], count: int) -> list[tuple[int, npt.NDArray[np.int64]]]:
-    """Returns the places of each frame's messages, in order, by one sort."""
+    """Returns the rows of each frame's messages, in order, by one sort."""
     order = np.argsort(numbers, kind="stable").astype(np.int64)
     edges = np.searchsorted(numbers[order], np.arange(count + 1))
     return [(number, order[edges[number] : edges[number + 1]]) for number in range(count)]

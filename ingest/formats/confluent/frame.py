@@ -141,20 +141,20 @@ def schema_ids(messages: pa.RecordBatch, header: str, *, paths: bool) -> pa.Stri
 
 def _number(
     ids: npt.NDArray[np.uint32],
-    places: npt.NDArray[np.intp],
+    rows: npt.NDArray[np.intp],
     numbers: npt.NDArray[np.int64],
     known: dict[Frame, int],
     make: Callable[[str], Frame],
 ) -> None:
-    """Sets the frames' numbers of the messages at some places, by their schema ids."""
+    """Sets the frames' numbers of some messages, by their schema ids."""
     if len(ids) and (ids == ids[0]).all():
-        numbers[places] = known.setdefault(make(str(ids[0])), len(known))
+        numbers[rows] = known.setdefault(make(str(ids[0])), len(known))
         return
     distinct, which = np.unique(ids, return_inverse=True)
     of = np.array(
         [known.setdefault(make(str(id_)), len(known)) for id_ in distinct.tolist()], np.int64
     )
-    numbers[places] = of[which]
+    numbers[rows] = of[which]
 
 
 def _frame(octets: bytes, *, paths: bool) -> Frame | None:

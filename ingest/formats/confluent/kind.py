@@ -14,7 +14,7 @@ from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import FinerOptions
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.part import Part
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class RegistryOptions(FinerOptions):
         return Subjects(self.subject_name_strategy, self.records, part)
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Demands the records' names if subjects are named after them."""
         yield from super().conflicts(written)
         if written.get("subject_name_strategy") in {"record", "topic_record"} and not written.get(
@@ -94,7 +94,7 @@ class RecordOptions(RegistryOptions):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Refuses a column that comes from two places, and a filter without names of records."""
         yield from super().conflicts(written)
         of_key_or_header = {

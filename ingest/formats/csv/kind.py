@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import TimestampOptions
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, OrNone, Values, Written
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class CsvOptions(TimestampOptions):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Finds equal special characters, and a null that no field can be."""
         yield from super().conflicts(written)
         seen: dict[str, str] = {}

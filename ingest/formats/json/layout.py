@@ -175,13 +175,13 @@ def _lookup(node: Node) -> npt.NDArray[np.int64]:
 
     Each is at the first free place from that of its name's hash on.
     """
-    places = 1 << (_ROOM * len(node.children) - 1).bit_length()
-    lookup = np.full((places, 2), -1, np.int64)
+    slots = 1 << (_ROOM * len(node.children) - 1).bit_length()
+    lookup = np.full((slots, 2), -1, np.int64)
     for child in node.children:
         name = np.frombuffer(child.name.encode(), np.uint8)
         hashed = PASS.hash_of(name, 0, len(name))
-        place = hashed & places - 1
-        while lookup[place, 0] >= 0:
-            place = (place + 1) & places - 1
-        lookup[place] = child.number, hashed
+        slot = hashed & slots - 1
+        while lookup[slot, 0] >= 0:
+            slot = (slot + 1) & slots - 1
+        lookup[slot] = child.number, hashed
     return lookup.ravel()

@@ -357,17 +357,17 @@ def child_named(data, at, end, n, name, node, names, tables):
     `UNKNOWN` if none has it.
     """
     lookup, mask = tables[node * WIDTH + LOOKUP], tables[node * WIDTH + MASK]
-    place = name & mask
-    while tables[lookup + 2 * place] >= 0:
-        child = tables[lookup + 2 * place]
+    slot = name & mask
+    while tables[lookup + 2 * slot] >= 0:
+        child = tables[lookup + 2 * slot]
         row = child * WIDTH
         if (
-            tables[lookup + 2 * place + 1] == name
+            tables[lookup + 2 * slot + 1] == name
             and tables[row + LENGTH] == n
             and same(data, at, end, names, tables[row + NAME], n)
         ):
             return child
-        place = (place + 1) & mask
+        slot = (slot + 1) & mask
     return UNKNOWN
 
 

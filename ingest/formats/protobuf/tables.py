@@ -333,7 +333,7 @@ class _TableWriter:
         ]
 
     def _field(self, one: Any, of: _Type) -> int:
-        places = dict.fromkeys(range(FIELD), 0) | {
+        row = dict.fromkeys(range(FIELD), 0) | {
             NODE: NOBODY,
             LENGTHS: NOBODY,
             LOW: -(1 << 63),
@@ -343,12 +343,12 @@ class _TableWriter:
         name, node = TYPES[one.type], of.wanted.get(one.name)
         value = node
         if one.is_repeated:
-            value = self._repeated(places, node)
+            value = self._repeated(row, node)
         else:
-            places[SETS] = places[ONCE] = self._bit(one, node, of)
-            of.needs |= places[SETS] if one.is_required else 0
+            row[SETS] = row[ONCE] = self._bit(one, node, of)
+            of.needs |= row[SETS] if one.is_required else 0
             if node is not None and not of.unwrapped:
-                self._default(places, one, node, of)
+                self._default(row, one, node, of)
             if (
                 _is_entry(one.containing_type)
                 and one.message_type is not None
@@ -356,15 +356,15 @@ class _TableWriter:
             ):
                 # an entry without a value gets an empty message, which the library
                 # refuses: its required fields aren't set
-                self._must(places, of)
+                self._must(row, of)
         # a map that becomes a list is in the order of its keys, which only strict.py sorts
         if name == "group" or (value is not None and is_map(one) and value.kind != MAP):
-            places[OP] = STRICT
+            row[OP] = STRICT
         else:
-            places[KIND] = _KINDS[name]
-            places[WIRE] = _WIRES.get(places[KIND], 0)
-            places.update(self._value(one, value))
-        return self._put([places[i] for i in range(FIELD)])
+            row[KIND] = _KINDS[name]
+            row[WIRE] = _WIRES.get(row[KIND], 0)
+            row.update(self._value(one, value))
+        return self._put([row[i] for i in range(FIELD)])
 
     @staticmethod
     def _bit(one: Any, node: Node | None, of: _Type) -> int:
@@ -385,17 +385,17 @@ class _TableWriter:
         is_new = one.is_required or (node is not None and one.message_type is not None)
         return of.new() if is_new else 0
 
-    def _repeated(self, places: dict[int, int], node: Node | None) -> Node | None:
+    def _repeated(self, row: dict[int, int], node: Node | None) -> Node | None:
         """Returns the node that an item is read into; for a map's entries the map's own."""
-        places[REPEATED] = 1
+        row[REPEATED] = 1
         if node is None:
             return None
-        places[LENGTHS], places[SPACE], places[KIDS] = (
+        row[LENGTHS], row[SPACE], row[KIDS] = (
             node.number,
             node.inner,
             self.kids(node.inner),
         )
-        places[COST] = sum(item_cost(child.type) for child in node.children)
+        row[COST] = sum(item_cost(child.type) for child in node.children)
         self.defaults.append((node.number, 0))
         return node if node.kind == MAP else node.children[0]
 
@@ -488,7 +488,7 @@ class _TableWriter:
         self.symbols += letters
         return len(self.symbols) - len(letters) << 32 | len(letters) << 1 | 1
 
-    def _default(self, places: dict[int, int], one: Any, node: Node, of: _Type) -> None:
+    def _default(self, row: dict[int, int], one: Any, node: Node, of: _Type) -> None:
         """Notes what the column has if the field isn't set."""
         in_entry = _is_entry(one.containing_type)
         if one.message_type is not None and in_entry:
@@ -498,17 +498,17 @@ class _TableWriter:
         ):
             value = self._default_value(one, node)
             if value == NO_VALUE:  # the column can't hold it: the strict decoder refuses it
-                self._must(places, of)
+                self._must(row, of)
             else:
                 self.defaults.append((node.number, value))
         elif node.required:
-            self._must(places, of)
+            self._must(row, of)
 
     @staticmethod
-    def _must(places: dict[int, int], of: _Type) -> None:
+    def _must(row: dict[int, int], of: _Type) -> None:
         """Makes the pass take only messages in which the field is set."""
         own = of.new()
-        places[SETS] |= own
+        row[SETS] |= own
         of.needs |= own
 
     def _default_value(self, one: Any, node: Node) -> int:

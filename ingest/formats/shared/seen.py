@@ -33,15 +33,15 @@ def is_first(own, message, mask, keys):
 
     Also False if the search takes too long.
     """
-    place = own & mask
+    slot = own & mask
     for _ in range(MOST_PROBES):
-        if keys[2 * place] != message:
-            keys[2 * place] = message
-            keys[2 * place + 1] = own
+        if keys[2 * slot] != message:
+            keys[2 * slot] = message
+            keys[2 * slot + 1] = own
             return True
-        if keys[2 * place + 1] == own:
+        if keys[2 * slot + 1] == own:
             return False
-        place = (place + 1) & mask
+        slot = (slot + 1) & mask
     return False
 
 

@@ -3,7 +3,7 @@
 read       each split's rows are read once and kept (`ingest.runner.spark.checkpoint`)
 function   is called on the driver, which sees columns and no rows; the columns of its
            result must be those of the table
-place      topic, partition and offset of each row say its split; the rows of a split are
+position   topic, partition and offset of each row say its split; the rows of a split are
            brought together, in the order of its log
 stage      one Spark task for some splits; only the attempts whose results Spark returns are
            committed
@@ -239,7 +239,7 @@ def _placed(
         "index long, topic string, partition long, start long, stop long",
     )
     at = named_ranges.select(f.struct("*").alias("at"))
-    topic, partition, offset = (_column(name, "row") for name in work.place)
+    topic, partition, offset = (_column(name, "row") for name in work.position)
     same = (topic == f.col("at.topic")) & (partition == f.col("at.partition"))
     return rows.join(
         f.broadcast(at), same & (offset >= f.col("at.start")) & (offset < f.col("at.stop")), "left"
@@ -265,7 +265,7 @@ def _in_order(placed: DataFrame, work: Reshaping, tasks: int) -> DataFrame:
         f.coalesce(f.col("at.index"), f.lit(_NOWHERE)).alias("index"),
         [
             f.col("index"),
-            _column(work.place[2], "row"),
+            _column(work.position[2], "row"),
         ],
     )
     order += [_column(DELETED, "row").desc()] if work.keyed else []
@@ -286,7 +286,9 @@ def _staged(
             of a row of no split.
     """
     deleted = [pa.field(DELETED, pa.bool_())] if work.keyed else []
-    job = StageJob(dumped(work.stage), tuple(read), pa.schema([*work.wanted, *deleted]), work.place)
+    job = StageJob(
+        dumped(work.stage), tuple(read), pa.schema([*work.wanted, *deleted]), work.position
+    )
     with row_loss_as_error(), _udf_errors_of(work.function):
         outcomes = sorted(
             (row[0], row[1])
@@ -344,13 +346,13 @@ def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
 class StageJob:
     """The job of each Spark task that stages splits; picklable.
 
-    `wanted`: the rows' columns; `place`: see `ports.engine.Reshaping`.
+    `wanted`: the rows' columns; `position`: see `ports.engine.Reshaping`.
     """
 
     task: bytes
     read: tuple[Staged, ...]
     wanted: pa.Schema
-    place: tuple[str, str, str]
+    position: tuple[str, str, str]
 
     @property
     def schema(self) -> pa.Schema:
@@ -386,7 +388,7 @@ class StageJob:
         return pa.RecordBatch.from_arrays(arrays, self.wanted.names)
 
     def _refused(self, rows: pa.RecordBatch) -> str:
-        topic, partition, offset = (rows[name][0].as_py() for name in self.place)
+        topic, partition, offset = (rows[name][0].as_py() for name in self.position)
 
         def refuse(_: Split) -> Staged:
             what = (

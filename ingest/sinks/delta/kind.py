@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from windrow.ingest.schema.primary_key import BUCKETS, PrimaryKey
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute
 from windrow.ingest.settings.values import Count, LeftOut, Values
 from windrow.ingest.sinks.kind import (
@@ -56,7 +56,7 @@ class DeltaSection(SinkSection):
     evolve: EvolveSetting = "add_columns"
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Settings of keys go with a mode that has keys."""
         yield from key_conflicts(written, "buckets")
 

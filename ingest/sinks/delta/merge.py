@@ -204,7 +204,7 @@ class Merging:
             return pa.schema([*own, pa.field(DELETED, pa.bool_())]).empty_table(), {}
         every = pa.concat_tables(found)
         versions = [] if self._form.key.version is None else [self._form.key.version]
-        order = [every[name] for name in (*versions, *self._form.place)]
+        order = [every[name] for name in (*versions, *self._form.position)]
         keys = [every[name] for name in self._form.key.columns]
         # Of several changes in one message the last one counts: the sort keeps their order.
         key = [f"{len(order) + i}" for i in range(len(keys))]
@@ -296,7 +296,7 @@ class Merging:
 
         In a dead-letter replay these include its earlier tombstones, where they still count.
         """
-        columns = [*self._form.key.columns, *self._form.place]
+        columns = [*self._form.key.columns, *self._form.position]
         own = self.own_tombstones(bucket)
         if not self._dead_replay:
             self._tombstones.add(bucket, changes.filter(changes[DELETED]).select(columns))
@@ -335,7 +335,7 @@ class Merging:
         """
         batch = self._columns(
             file,
-            [*self._form.judged, *(self._form.place if self._dead_replay else []), *keeps],
+            [*self._form.judged, *(self._form.position if self._dead_replay else []), *keeps],
         )
         rows, changed = self._joined(batch, changes)
         own = self._is_own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
@@ -388,7 +388,7 @@ class Merging:
     ) -> Mask:
         """Mask of the new rows whose message comes after that of the old row, in one window."""
         follows, equal = np.zeros(len(new_at), np.bool_), np.ones(len(new_at), np.bool_)
-        for name in self._form.place:
+        for name in self._form.position:
             mine, other = new[name].take(pa.array(new_at)), old[name].take(pa.array(old_at))
             follows |= equal & _mask(pc.greater(mine, other.cast(mine.type)))
             equal &= _mask(pc.equal(mine, other.cast(mine.type)))

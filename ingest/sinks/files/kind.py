@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute
 from windrow.ingest.settings.values import LeftOut, Values, Written, sentence
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection, without_secret
@@ -55,7 +55,7 @@ class FilesSection(SinkSection):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Not every compression goes with every format."""
         if written.get("compression") == "snappy" and written.get("format", "parquet") != "parquet":
             yield (

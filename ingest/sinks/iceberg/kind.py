@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
@@ -112,7 +112,7 @@ class IcebergSection(SinkSection):
     evolve: EvolveSetting = "add_columns"
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Checks that exactly one of warehouse and catalog is set."""
         given = [name for name in ("warehouse", "catalog") if written.get(name) is not None]
         if not given:

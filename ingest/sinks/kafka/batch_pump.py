@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.kafka.record_batch import Batching, Messages, by_key
-from windrow.ingest.kafka.wire_transaction import Place, WireTransaction
+from windrow.ingest.kafka.wire_transaction import TopicAndPartition, WireTransaction
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.kafka.control import OffsetSpan
 from windrow.ingest.sinks.kafka.encoder import HEADER
@@ -56,11 +56,11 @@ class BatchPump:
         """
         for batch in filter(len, staged):
             messages = self._messages(batch)
-            placed = list(self._rows_by_place(batch))
-            self._transaction.add([place for place, _ in placed])
-            for place, rows in placed:
+            placed = list(self._rows_by_partition(batch))
+            self._transaction.add([tp for tp, _ in placed])
+            for tp, rows in placed:
                 for encoded in self._batching.batches(messages, rows):
-                    self._transaction.send(place, encoded)
+                    self._transaction.send(tp, encoded)
             self._rows_sent += batch.num_rows
             self._batches_sent += 1
 
@@ -70,11 +70,11 @@ class BatchPump:
         Raises:
             TransactionError: the transaction can't go on.
         """
-        spans: dict[Place, OffsetSpan] = {}
-        for place, first, last in self._transaction.sent():
-            before = spans.get(place, OffsetSpan(*place, first, last))
-            spans[place] = OffsetSpan(*place, min(before.first, first), max(before.last, last))
-        return tuple(spans[place] for place in sorted(spans))
+        spans: dict[TopicAndPartition, OffsetSpan] = {}
+        for tp, first, last in self._transaction.sent():
+            before = spans.get(tp, OffsetSpan(*tp, first, last))
+            spans[tp] = OffsetSpan(*tp, min(before.first, first), max(before.last, last))
+        return tuple(spans[tp] for tp in sorted(spans))
 
     def _messages(self, batch: pa.RecordBatch) -> Messages:
         names = [name for name in batch.schema.names if name.startswith(HEADER)]
@@ -88,7 +88,7 @@ class BatchPump:
             np.where(times < 0, now, times).astype(np.int64),
         )
 
-    def _rows_by_place(self, batch: pa.RecordBatch) -> Iterator[tuple[Place, Rows]]:
+    def _rows_by_partition(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicAndPartition, Rows]]:
         """Yields the row numbers of a batch that go to each topic-partition."""
         if self._target.only is not None:
             yield from self._of_topic(batch, self._target.only, np.arange(batch.num_rows))
@@ -100,7 +100,7 @@ class BatchPump:
 
     def _of_topic(
         self, batch: pa.RecordBatch, topic: str, rows: Rows
-    ) -> Iterator[tuple[Place, Rows]]:
+    ) -> Iterator[tuple[TopicAndPartition, Rows]]:
         chosen = self._chosen(batch, self._target.topics[topic].partitions)[rows]
         order = np.argsort(chosen, kind="stable")
         found, starts = np.unique(chosen[order], return_index=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute
 from windrow.ingest.settings.values import (
     Count,
@@ -118,7 +118,7 @@ class _SerializerSection(Section):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Yields the conflicts between format, columns and the registry's settings."""
         columns = names_in(written.get("columns"))
         if written.get("format", "json") in {"string", "raw"} and len(columns) != 1:
@@ -312,7 +312,7 @@ class KafkaSection(OnClusterSection):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Yields the conflicts between topics, and those of the other settings."""
         yield from super().conflicts(written)
         topics = names_in(written.get("topics"))
@@ -357,7 +357,7 @@ class KafkaSection(OnClusterSection):
         return self.topic or ", ".join(self.topics or ())
 
 
-def _partitioner_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _partitioner_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
     how = written.get("partitioner")
     if how == "key-hash" and written.get("key") is None and written.get("mode") != "upsert":
         yield ("key",), "is missing: partitioner key-hash goes by it"
@@ -365,7 +365,7 @@ def _partitioner_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, 
         yield ("partition_function",), "goes with partitioner: function, and that with it"
 
 
-def _guarantee_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _guarantee_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
     guarantee = written.get("delivery_guarantee", "exactly-once")
     if guarantee != "exactly-once":
         for name in ("atomic_window", "transactional_id_prefix", "lanes", "transaction_timeout"):
@@ -460,7 +460,7 @@ class _Kafka:
         return dead_letters_beside(absolute(section.staging, folder))
 
 
-def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
     """Yields the conflicts with `mode: upsert`.
 
     All messages of a key must be in one partition, in the order in which they were read.

@@ -120,7 +120,7 @@ class KeyedColumns(MergeColumns, frozen=True):
     @property
     def tombstone(self) -> list[str]:
         """The columns of a tombstone."""
-        return [*self.key.columns, self.window, *self.place]
+        return [*self.key.columns, self.window, *self.position]
 
     def hashes(self, changes: pa.RecordBatch) -> Hashes:
         """Computes each change's hash: of the row that it writes, or of the tombstone.

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute
 from windrow.ingest.settings.values import Text, Values, Written
 from windrow.ingest.sinks.kind import (
@@ -95,7 +95,7 @@ class PostgresSection(SinkSection):
     evolve: EvolveSetting = "add_columns"
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Settings of keys go with a mode that has keys."""
         yield from key_conflicts(written)
 

@@ -137,12 +137,12 @@ class Merge:
             if self._keyed.key.version is None
             else [sql.SQL("{} DESC NULLS LAST").format(identifier(self._keyed.key.version))]
         )
-        topic, *place = map(identifier, self._keyed.place)
+        topic, *position = map(identifier, self._keyed.position)
         order = [
             *map(identifier, self._keyed.key.columns),
             *version,
             sql.SQL('{} COLLATE "C" DESC').format(topic),
-            *(sql.SQL("{} DESC").format(name) for name in place),
+            *(sql.SQL("{} DESC").format(name) for name in position),
             sql.SQL("{} DESC").format(self._nth),
         ]
         return sql.SQL(", ").join(order)
@@ -315,9 +315,10 @@ class Merge:
             identifier(self._keyed.window), _literal(self._key)
         )
         if self.dead_replay:
-            place = sql.SQL('({0}.{1} COLLATE "C", {0}.{2}, {0}.{3})')
+            position = sql.SQL('({0}.{1} COLLATE "C", {0}.{2}, {0}.{3})')
             mine, other = (
-                place.format(sql.SQL(side), *map(identifier, self._keyed.place)) for side in "wt"
+                position.format(sql.SQL(side), *map(identifier, self._keyed.position))
+                for side in "wt"
             )
             own = sql.SQL("t.{} = {}").format(identifier(self._keyed.window), _literal(self._key))
             after = sql.SQL("{} AND (NOT {} OR {} > {})").format(after, own, mine, other)

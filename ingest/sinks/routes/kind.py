@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
 from windrow.ingest.sinks.kinds import TableOfItsKind, sink_kind
@@ -43,7 +43,7 @@ class RouteSection(Section):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Checks that exactly one of values and pattern is set, and the pattern is valid."""
         if (written.get("values") is None) == (written.get("pattern") is None):
             yield ("values",), "exactly one of values and pattern says what leads to the table"
@@ -83,7 +83,7 @@ class RoutesSection(SinkSection):
     )
 
     @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Checks that `name` fits `by`, and that no value leads to two tables."""
         if written.get("by") == "topic" and written.get("name") is not None:
             yield ("name",), "goes with by: column or by: header; a message has one topic"
@@ -102,10 +102,10 @@ class RoutesSection(SinkSection):
         return self.other.place(folder)
 
 
-def _keyed(place: Place, table: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _keyed(path: SettingPath, table: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
     if table.get("mode", "append") != "append":
         yield (
-            (*place, "mode"),
+            (*path, "mode"),
             (
                 "must be append where there are routes: a row whose values change would stay in its"
                 " old table"

@@ -89,14 +89,14 @@ class Router(msgspec.Struct, frozen=True):
                     what, "spec", "Write it as RE2 reads it: no look-around and no back-references."
                 )
 
-    def places(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> npt.NDArray[np.intp]:
+    def rules_of(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> npt.NDArray[np.intp]:
         """Index of each row's rule; for a row that no rule takes, the number of rules."""
         distinct = self._values(rows, messages).dictionary_encode()
         # the last one is for null
-        places = np.full(len(distinct.dictionary) + 1, len(self.rules), np.intp)
+        rule_of = np.full(len(distinct.dictionary) + 1, len(self.rules), np.intp)
         for number, rule in reversed(list(enumerate(self.rules))):
-            places[:-1][rule.takes(distinct.dictionary)] = number
-        chosen: npt.NDArray[np.intp] = places[
+            rule_of[:-1][rule.takes(distinct.dictionary)] = number
+        chosen: npt.NDArray[np.intp] = rule_of[
             distinct.indices.cast(pa.int64()).fill_null(len(distinct.dictionary)).to_numpy()
         ]
         return chosen
@@ -126,14 +126,14 @@ def _last_header(headers: pa.Array, name: str) -> pa.Array:
 
 
 def spread(
-    places: npt.NDArray[np.intp], rows: pa.RecordBatch, messages: pa.RecordBatch
+    tables: npt.NDArray[np.intp], rows: pa.RecordBatch, messages: pa.RecordBatch
 ) -> Sequence[tuple[int, pa.RecordBatch, pa.RecordBatch]]:
     """Splits rows and their messages by table; they keep their order."""
-    used = np.unique(places)
+    used = np.unique(tables)
     if len(used) == 1:
         return [(int(used[0]), rows, messages)]
-    index = [pa.array(np.flatnonzero(places == place)) for place in used]
+    index = [pa.array(np.flatnonzero(tables == table)) for table in used]
     return [
-        (int(place), rows.take(mine), messages.take(mine))
-        for place, mine in zip(used, index, strict=True)
+        (int(table), rows.take(mine), messages.take(mine))
+        for table, mine in zip(used, index, strict=True)
     ]

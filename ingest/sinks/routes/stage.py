@@ -44,17 +44,17 @@ class RoutedStager:
         """Stages rows, after all tables have checked theirs."""
         if not rows.num_rows:
             return
-        places = self._router.places(rows, messages)
-        parts = spread(places, rows, messages)
+        tables = self._router.rules_of(rows, messages)
+        parts = spread(tables, rows, messages)
         for take in [
-            self._ready(np.flatnonzero(places == place), self._tables[place][1], *part)
-            for place, *part in parts
+            self._ready(np.flatnonzero(tables == table), self._tables[table][1], *part)
+            for table, *part in parts
         ]:
             take()
-        for place, _, theirs in parts:
+        for table, _, theirs in parts:
             offsets = theirs["offset"].to_numpy()
             # a message's rows are never in two batches
-            self._messages[place] += int(np.count_nonzero(np.diff(offsets))) + 1
+            self._messages[table] += int(np.count_nonzero(np.diff(offsets))) + 1
 
     def _ready(
         self,

@@ -27,7 +27,7 @@ To wait for all wanted messages would be a stall at the end of the log.
 
 
 class Start(NamedTuple):
-    """The place where a client begins to read.
+    """The offset at which a client begins to read.
 
     With `leader_epoch` the cluster tells if the log was cut off below the offset since;
     None: the epoch is unknown. `doubtful`: the messages can't tell that, because
@@ -81,7 +81,7 @@ def can_continue(last: LastMessage | None, start: Start) -> bool:
 
 
 class Fetcher(Protocol):
-    """A client that is assigned to a place.
+    """A client that is assigned to an offset.
 
     It is used by one thread, in the process that made it.
     """

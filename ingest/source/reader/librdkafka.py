@@ -65,7 +65,7 @@ _CLOSED = 8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 
 
 def connect(properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
-    """Makes a client at a place, as `fetching.Fetching` describes.
+    """Makes a client at an offset, as `fetching.Fetching` describes.
 
     Raises:
         SpecError: the library of this environment can't be used.
@@ -90,7 +90,7 @@ class AssignedClient:
         api.set_log_queue(self.handle, None)
         api.poll_set_consumer(self.handle)
         self._queue = api.queue_get_consumer(self.handle)
-        self._places = api.topic_partition_list_new(1)
+        self._partitions = api.topic_partition_list_new(1)
         try:
             self._assign(start)
         except KafkaException:
@@ -98,14 +98,14 @@ class AssignedClient:
             raise
 
     def begin(self, start: Start, on_error: OnError) -> None:
-        """Assigns the client to another place.
+        """Assigns the client to another offset.
 
         Messages that were fetched before are never handed over; those that were handed
         over must be destroyed before.
         """
         self._on_error = on_error
-        self.api.topic_partition_list_destroy(self._places)
-        self._places = self.api.topic_partition_list_new(1)
+        self.api.topic_partition_list_destroy(self._partitions)
+        self._partitions = self.api.topic_partition_list_new(1)
         self._assign(start)
 
     def set_on_error(self, on_error: OnError) -> None:
@@ -113,13 +113,13 @@ class AssignedClient:
         self._on_error = on_error
 
     def _assign(self, start: Start) -> None:
-        place = self.api.topic_partition_list_add(
-            self._places, start.topic.encode(), start.partition
+        partition = self.api.topic_partition_list_add(
+            self._partitions, start.topic.encode(), start.partition
         )
-        place.contents.offset = start.offset
+        partition.contents.offset = start.offset
         if start.leader_epoch is not None:
-            self.api.topic_partition_set_leader_epoch(place, start.leader_epoch)
-        self._check(self.api.assign(self.handle, self._places))
+            self.api.topic_partition_set_leader_epoch(partition, start.leader_epoch)
+        self._check(self.api.assign(self.handle, self._partitions))
 
     def consume(self, messages: int, most: int, seconds: float) -> int:
         """Writes the addresses of up to `most` messages to an address.
@@ -136,8 +136,8 @@ class AssignedClient:
 
     def position(self) -> int:
         """The offset after all messages that were handed over; negative at first."""
-        self._check(self.api.position(self.handle, self._places))
-        return int(self._places.contents.elements[0].offset)
+        self._check(self.api.position(self.handle, self._partitions))
+        return int(self._partitions.contents.elements[0].offset)
 
     def close(self) -> None:
         """Closes the consumer. Its messages must be destroyed before."""
@@ -145,7 +145,7 @@ class AssignedClient:
         handle, self.handle = self.handle, None
         if handle is not None:
             self.api.consumer_close(handle)
-            self.api.topic_partition_list_destroy(self._places)
+            self.api.topic_partition_list_destroy(self._partitions)
             self.api.queue_destroy(self._queue)
             # without the flag it would close the consumer again, for ever after a fatal error
             self.api.destroy_flags(handle, _CLOSED)

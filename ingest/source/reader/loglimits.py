@@ -39,8 +39,10 @@ def log_limits(properties: Mapping[str, Any], split: Split) -> LogLimits | None:
     }
     with closing(Consumer(settings)) as consumer:
         try:
-            place = KafkaPartition(split.topic, split.partition)
-            offsets = consumer.get_watermark_offsets(place, timeout=CONNECT_SECONDS, cached=False)
+            partition = KafkaPartition(split.topic, split.partition)
+            offsets = consumer.get_watermark_offsets(
+                partition, timeout=CONNECT_SECONDS, cached=False
+            )
         except KafkaException:
             return None
     return None if offsets is None else LogLimits(*offsets)

@@ -29,7 +29,7 @@ from tests.warm import stops
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.kafka.transaction import TransactionError
 from windrow.ingest.kafka.wire import WireError
-from windrow.ingest.kafka.wire_transaction import BatchPlace, WireTransaction
+from windrow.ingest.kafka.wire_transaction import SentBatch, WireTransaction
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.kafka import commit
 from windrow.ingest.sinks.kafka import sink as sinks
@@ -255,7 +255,7 @@ def test_batches_that_arent_taken_are_followed(
     """Batches of the second split are refused: all that isn't published is sent by librdkafka."""
     sent, answers = WireTransaction.sent, count()
 
-    def refusing(transaction: WireTransaction) -> list[BatchPlace]:
+    def refusing(transaction: WireTransaction) -> list[SentBatch]:
         if next(answers) == 2:  # behind a split and its record
             raise TransactionError("refused", "the batch isn't taken")
         return sent(transaction)

@@ -56,7 +56,7 @@ def test_by_a_column(values: list[str | None]) -> None:
     """The first rule that takes a row's value has it; null and what none takes go to
     the last table.
     """
-    assert Router("column", "country", RULES).places(*rows(values)).tolist() == [
+    assert Router("column", "country", RULES).rules_of(*rows(values)).tolist() == [
         by_hand(v) for v in values
     ]
 
@@ -76,7 +76,7 @@ def test_by_a_header(lists: list[list[tuple[str, str | None]]]) -> None:
         [[(key, None if v is None else v.encode()) for key, v in headers] for headers in lists]
     )
     last = [dict(headers).get("country") for headers in lists]
-    assert Router("header", "country", RULES).places(
+    assert Router("header", "country", RULES).rules_of(
         rows([None] * len(lists))[0], made
     ).tolist() == [by_hand(v) for v in last]
 
@@ -84,7 +84,10 @@ def test_by_a_header(lists: list[list[tuple[str, str | None]]]) -> None:
 def test_a_header_that_is_no_text() -> None:
     """Bytes that are no text lead to no table, and stop nothing."""
     made = with_headers([[("country", b"\xff\xfe")], [("country", b"de")]])
-    assert Router("header", "country", RULES).places(rows([None, None])[0], made).tolist() == [3, 0]
+    assert Router("header", "country", RULES).rules_of(rows([None, None])[0], made).tolist() == [
+        3,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_a_header_that_is_no_text() -> None:
 def test_by_other_types(values: list[object], kind: pa.DataType) -> None:
     """Integers and booleans lead by their text."""
     made = pa.record_batch([pa.array(values, kind)], ["country"])
-    assert Router("column", "country", RULES).places(made, rows([None] * 3)[1]).tolist() == [
+    assert Router("column", "country", RULES).rules_of(made, rows([None] * 3)[1]).tolist() == [
         2,
         3,
         3,
@@ -102,7 +105,7 @@ def test_by_other_types(values: list[object], kind: pa.DataType) -> None:
 
 def test_by_topic() -> None:
     """Where a pattern of topics is read, each topic may have a table."""
-    found = Router("topic", "", (Rule(pattern=r"shop\.o.*"),)).places(*rows(["x", "y"]))
+    found = Router("topic", "", (Rule(pattern=r"shop\.o.*"),)).rules_of(*rows(["x", "y"]))
     assert found.tolist() == [0, 0]
 
 
@@ -151,7 +154,7 @@ def test_a_pattern_that_only_re2_reads() -> None:
     """Classes of Unicode's lead as RE2 reads them."""
     router = Router("column", "country", (Rule(pattern=r"\p{Lu}.*"),))
     router.refuse_no_pattern()
-    assert router.places(*rows(["Ärzte", "ärzte", "De", None])).tolist() == [0, 1, 0, 1]
+    assert router.rules_of(*rows(["Ärzte", "ärzte", "De", None])).tolist() == [0, 1, 0, 1]
 
 
 def test_it_travels() -> None:
