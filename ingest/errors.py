@@ -248,6 +248,15 @@ class OutcomeUnknownError(UnreachableError):
     Nothing may be deleted; the next run looks first if the commit arrived.
     """
 
+    @classmethod
+    def of(cls, commit: str, why: str, again: str = "Run the window again") -> OutcomeUnknownError:
+        """Makes the error.
+
+        `commit`: of what, or to where. `again`: how to try again.
+        """
+        what = f"The commit {commit} was sent and not answered: {why}"
+        return cls(what, "commit", f"{again}: it looks first if the commit arrived.")
+
 
 class NotClosedError(WindrowError):
     """The window, or its delay, is not over yet."""

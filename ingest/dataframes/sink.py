@@ -141,13 +141,8 @@ class BatchWriter:
         sink = spec.table(self.path.parent, self.rows)
         outcome = sink.commit(self._receipt(staged), [staged])
         if isinstance(outcome, Unknown):
-            what = (
-                f"Whether batch {self.plan.window.key} of {spec.id} was published isn't known:"
-                f" {outcome.why}"
-            )
-            raise OutcomeUnknownError(
-                what, "commit", "Write it again under the same number: it is looked for first."
-            )
+            batch, again = self.plan.window.key, "Write it again under the same number"
+            raise OutcomeUnknownError.of(f"of batch {batch} of {spec.id}", outcome.why, again)
         # the batch is committed; a folder that can't be read is reported by the next write
         with suppress(WindrowError):
             sink.sweep(_KEPT)

@@ -644,12 +644,7 @@ def _committed(
 ) -> Done | AlreadyDone:
     outcome = pipeline.sink.commit(receipt, staged)
     if isinstance(outcome, Unknown):
-        raise OutcomeUnknownError(
-            f"The commit of window {receipt.window.key} was sent and not answered: {outcome.why}",
-            "commit",
-            "Run the window again: it looks into the table first and reports the commit if it"
-            " arrived.",
-        )
+        raise OutcomeUnknownError.of(f"of window {receipt.window.key}", outcome.why)
     return outcome
 
 

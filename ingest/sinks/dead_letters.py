@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.errors import OutcomeUnknownError, RefusedError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
@@ -24,7 +24,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import Publication
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.sinks.columns import DEAD_LETTERS, fitted
-from windrow.ingest.sinks.settle import Found, settle, unknown_outcome
+from windrow.ingest.sinks.settle import Found, settle
 from windrow.ingest.sinks.staging import DeadLetterLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
 from windrow.ingest.sinks.table_store import TableChange, TableState, TableStore, Unanswered
@@ -109,7 +109,7 @@ class DeadLetterTable:
 
         done = settle(self.store, lambda state: state.note(name), on)
         if isinstance(done, Unanswered):
-            raise unknown_outcome(self.store, done.why)
+            raise OutcomeUnknownError.of(f"to {self.store.place}", done.why)
         remove_consumed(self.store, committables)
         return done.value if isinstance(done, Found) else wanted
 

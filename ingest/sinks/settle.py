@@ -27,7 +27,6 @@ import msgspec
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import (
     LostConnectionError,
-    OutcomeUnknownError,
     RefusedError,
     SpecError,
     UnreachableError,
@@ -218,10 +217,3 @@ def gone(store: Writable[Any]) -> RefusedError:
     """The error for a table that doesn't exist any more."""
     what = f"the table {store.place} isn't there any more"
     return RefusedError(what, "commit", "Was it removed meanwhile? Run the window again.")
-
-
-def unknown_outcome(store: Writable[Any], why: str) -> OutcomeUnknownError:
-    """The error for a change whose outcome is unknown."""
-    what = f"a commit to {store.place} was sent and its outcome isn't known: {why}"
-    do = "Run the window again: it looks into the table first."
-    return OutcomeUnknownError(what, "commit", do)

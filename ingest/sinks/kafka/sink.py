@@ -26,7 +26,12 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from windrow.ingest.errors import LostConnectionError, SpecError, UnreachableError
+from windrow.ingest.errors import (
+    LostConnectionError,
+    OutcomeUnknownError,
+    SpecError,
+    UnreachableError,
+)
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.wire import reachable
 from windrow.ingest.model.metadata_columns import DEFAULT
@@ -69,7 +74,7 @@ from windrow.ingest.sinks.kafka.work import (
     no_other_generation,
     refuse_out_of_order,
 )
-from windrow.ingest.sinks.settle import Found, settle, unknown_outcome
+from windrow.ingest.sinks.settle import Found, settle
 from windrow.ingest.sinks.staging import RowLayout
 from windrow.ingest.sinks.sweep import cutoff_of
 from windrow.ingest.sinks.table_store import ReceiptState, Unanswered, Written
@@ -308,7 +313,7 @@ class KafkaSink(ReceiptTable):
             lambda state: TransactionContents(records=lacks(state.control)),
         )
         if isinstance(done, Unanswered):
-            raise unknown_outcome(store, done.why)
+            raise OutcomeUnknownError.of(f"to {store.place}", done.why)
         self.control.wait_until_seen(lambda control: not lacks(control))
 
     def fenced_store(self, name: str, target: PublishTarget) -> FencedStore:
