@@ -51,14 +51,6 @@ def decide(receipt: Receipt, seen: TableView) -> Committed | None:
     return committed
 
 
-def is_this(committed: Receipt, sent: Receipt) -> bool:
-    """Returns whether a committed receipt is the one that was sent.
-
-    The sink may have added what it merged.
-    """
-    return msgspec.structs.replace(committed, merged=sent.merged) == sent
-
-
 def already_committed(receipt: Receipt, committed: Committed | None) -> Committed | None:
     """Returns the committed receipt of the window if it counts; None if this one may be committed.
 

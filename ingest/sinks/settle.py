@@ -31,6 +31,8 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
 )
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown
 from windrow.ingest.sinks.table_store import (
     Answer,
     Conflict,
@@ -123,6 +125,21 @@ def settle(
         else:
             tries.failed(answer, version)
     return tries.given_up()
+
+
+def outcome_for(sent: Receipt, done: Found[Committed] | Written | Unanswered) -> Outcome:
+    """Returns what became of a receipt that was to be put, as a sink says it.
+
+    A receipt that was found is compared by attempt and generation only: the sink may have
+    added to its own what only the table knew.
+    """
+    if isinstance(done, Unanswered):
+        return Unknown(done.why)
+    if isinstance(done, Written):
+        return Done(Committed(done.receipt or sent, done.version))
+    found = done.value.receipt
+    ours = done.sent and (found.attempt, found.generation) == (sent.attempt, sent.generation)
+    return Done(done.value) if ours else AlreadyDone(done.value)
 
 
 class _Tries:

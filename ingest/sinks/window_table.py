@@ -25,21 +25,18 @@ from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import (
-    AlreadyDone,
     Capabilities,
-    Done,
     KeyedAudit,
     Outcome,
     RowsHeld,
     StagerFactory,
-    Unknown,
     Unreadable,
 )
 from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
 from windrow.ingest.schema.metadata_fields import refuse_wrong
-from windrow.ingest.sinks.conflicts import TableView, adjacent, decide, is_this
+from windrow.ingest.sinks.conflicts import TableView, adjacent, decide
 from windrow.ingest.sinks.kind import Rows
-from windrow.ingest.sinks.settle import gone, settle
+from windrow.ingest.sinks.settle import gone, outcome_for, settle
 from windrow.ingest.sinks.staging import RowLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
 from windrow.ingest.sinks.table_store import (
@@ -49,7 +46,6 @@ from windrow.ingest.sinks.table_store import (
     TableState,
     TableStore,
     Unanswered,
-    Written,
 )
 
 T = TypeVar("T")
@@ -323,13 +319,9 @@ class WindowTable(ReceiptTable):
             return change
 
         done = settle(self.store, lambda state: self.committed_in(state, receipt), on)
-        if isinstance(done, Unanswered):
-            return Unknown(done.why)
-        remove_consumed(self.store, committables)
-        if isinstance(done, Written):
-            return Done(Committed(done.receipt or receipt, done.version))
-        ours = done.sent and is_this(done.value.receipt, receipt)
-        return Done(done.value) if ours else AlreadyDone(done.value)
+        if not isinstance(done, Unanswered):
+            remove_consumed(self.store, committables)
+        return outcome_for(receipt, done)
 
     def committed_in(self, state: TableState, receipt: Receipt) -> Committed | None:
         if receipt.generation and not self.capabilities.replaces:

@@ -74,7 +74,7 @@ from windrow.ingest.sinks.kafka.work import (
     no_other_generation,
     refuse_out_of_order,
 )
-from windrow.ingest.sinks.settle import Found, settle
+from windrow.ingest.sinks.settle import Found, outcome_for, settle
 from windrow.ingest.sinks.staging import RowLayout
 from windrow.ingest.sinks.sweep import cutoff_of
 from windrow.ingest.sinks.table_store import ReceiptState, Unanswered, Written
@@ -432,13 +432,7 @@ class KafkaSink(ReceiptTable):
             return TransactionContents(work, left, receipt=True)
 
         table = self.ids.table(work.receipt.window.pipeline)
-        done = settle(self.fenced_store(table, target), judge, change)
-        if isinstance(done, Unanswered):
-            return Unknown(done.why)
-        if isinstance(done, Written):
-            return Done(Committed(done.receipt or work.receipt, None))
-        ours = done.sent and done.value.receipt.attempt == work.receipt.attempt
-        return Done(done.value) if ours else AlreadyDone(done.value)
+        return outcome_for(work.receipt, settle(self.fenced_store(table, target), judge, change))
 
 
 def _refuse_two_headers(headers: Mapping[str, str], metadata: Mapping[str, str]) -> None:
