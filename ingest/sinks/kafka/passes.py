@@ -12,17 +12,9 @@ import numpy.typing as npt
 
 from windrow.ingest.native.making import compiled, part, types
 from windrow.ingest.native.pointers import byte_at, call32_at, call_at, int32_at
+from windrow.ingest.sinks.kafka.fields import HEADERS, KEY, PARTITION, TIME, TOPIC, VALUE, WORDS
 
 Ints = npt.NDArray[np.int64]
-
-CALLS = ("produceva", "error_code", "error_destroy")
-"""Functions of librdkafka, in the order in which `produce` takes their addresses."""
-
-WORDS = 9
-"""Size of a rd_kafka_vu_t in 64-bit words: the kind of argument, then a union of 64 bytes."""
-
-TOPIC, PARTITION, FLAGS, TIME, VALUE, KEY, HEADERS = range(7)
-"""Positions of the arguments in the array of rd_kafka_vu_t; headers are the last ones."""
 
 DATA, ENDS, PRESENT, FIRST = range(4)
 """Description of a column of bytes, as `record_batch.addresses` returns it.
@@ -65,7 +57,7 @@ def produce(
     Returns the number of that message, or the number of messages if all were taken.
 
     Args:
-        calls: see `CALLS`.
+        calls: the addresses of `CALLS`.
         client: the address of the producer.
         arguments: `WORDS` for each argument of rd_kafka_produceva, filled in except for
             what differs from message to message.

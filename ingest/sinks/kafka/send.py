@@ -40,6 +40,7 @@ from windrow.ingest.native.calling import Compiled
 from windrow.ingest.sinks.kafka.batch_pump import BatchPump
 from windrow.ingest.sinks.kafka.control import OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.encoder import HEADER
+from windrow.ingest.sinks.kafka.fields import CALLS, FLAGS, HEADERS, WORDS
 from windrow.ingest.sinks.kafka.places import PARTITION, partitions
 from windrow.ingest.sinks.kafka.publish import PublishTarget
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
@@ -52,11 +53,9 @@ Ints = npt.NDArray[np.int64]
 
 passes = Compiled("windrow.ingest.sinks.kafka.passes")
 
-_VTYPE = {"rkt": 2, "partition": 3, "value": 4, "key": 5, "flags": 7, "time": 8, "header": 9}
-"""librdkafka's numbers for the kinds of arguments of rd_kafka_produceva."""
+_KINDS = (2, 3, 7, 8, 4, 5, 9)
+"""librdkafka's numbers for the kinds of arguments, in the order of their positions."""
 _COPY = 2
-_WORDS, _HEADERS = 9, 6
-"""See `passes.WORDS` and `passes.HEADERS`."""
 _QUEUE_FULL = KafkaError._QUEUE_FULL
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """Errors of messages that were dropped because an earlier one failed."""
@@ -206,10 +205,7 @@ class MessagePump:
         self._api, self._ends, self._target = sending_library(), ends, target
         self._producer, self._client = producer, _client(producer.producer)
         self._window = window.encode()
-        self._calls = np.array(
-            [self._api.address(name) for name in ("produceva", "error_code", "error_destroy")],
-            np.int64,
-        )
+        self._calls = np.array([self._api.address(name) for name in CALLS], np.int64)
         self._reports = np.zeros(_REPORTS, np.int64)
         self._failure: TransactionError | RefusedError | None = None
         self._before = ends()
@@ -413,21 +409,12 @@ def _arguments(headers: list[bytes], window: tuple[bytes, bytes]) -> tuple[Ints,
         The array of rd_kafka_vu_t, and the buffers that it points to, which must live as
         long as it is used.
     """
-    kinds = [
-        "rkt",
-        "partition",
-        "flags",
-        "time",
-        "value",
-        "key",
-        *(["header"] * (len(headers) + 1)),
-    ]
-    arguments = np.zeros(len(kinds) * _WORDS, np.int64)
-    arguments[::_WORDS] = [_VTYPE[kind] for kind in kinds]
-    arguments[2 * _WORDS + 1] = _COPY
+    arguments = np.zeros((HEADERS + len(headers) + 1) * WORDS, np.int64)
+    arguments[::WORDS] = _KINDS + _KINDS[HEADERS:] * len(headers)
+    arguments[FLAGS * WORDS + 1] = _COPY
     kept = [ctypes.create_string_buffer(name) for name in (*headers, *window)]
     for number, name in enumerate(kept[:-1]):
-        arguments[(_HEADERS + number) * _WORDS + 1] = ctypes.addressof(name)
-    arguments[-_WORDS + 2] = ctypes.addressof(kept[-1])
-    arguments[-_WORDS + 3] = len(window[1])
+        arguments[(HEADERS + number) * WORDS + 1] = ctypes.addressof(name)
+    arguments[-WORDS + 2] = ctypes.addressof(kept[-1])
+    arguments[-WORDS + 3] = len(window[1])
     return arguments, kept
