@@ -58,7 +58,7 @@ class MemoryContent(msgspec.Struct, frozen=True):
 class MemoryStore:
     """A table in this process. `fault` happens to the next change. Threads may share it."""
 
-    capabilities = Capabilities(atomic="window", replaces=True, mode="append")
+    capabilities = Capabilities()
     primary_key = None
     lists_windows = True
     staged = None

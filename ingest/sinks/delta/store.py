@@ -100,9 +100,7 @@ class DeltaStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            atomic="window", replaces=True, mode="append" if self.primary_key is None else "upsert"
-        )
+        return Capabilities(mode="append" if self.primary_key is None else "upsert")
 
     @property
     def lists_windows(self) -> bool:

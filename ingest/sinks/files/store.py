@@ -82,7 +82,7 @@ class FilesStore:
         SpecError: no table of files can be at this place.
     """
 
-    capabilities = Capabilities(atomic="window", replaces=True, mode="append")
+    capabilities = Capabilities()
     primary_key = None
     lists_windows = True
 

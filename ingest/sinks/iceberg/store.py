@@ -75,7 +75,7 @@ class IcebergStore:
         evolve: the allowed changes of an existing table's columns.
     """
 
-    capabilities = Capabilities(atomic="window", replaces=True, mode="append")
+    capabilities = Capabilities()
     primary_key = None
     lists_windows = True
     waits: Sequence[float] = WAITS

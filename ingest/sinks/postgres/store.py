@@ -87,9 +87,7 @@ class PostgresStore:
         evolve: Evolve = "add_columns",
         primary_key: PrimaryKey | None = None,
     ) -> None:
-        self.capabilities = Capabilities(
-            atomic="window", replaces=True, mode="append" if primary_key is None else "upsert"
-        )
+        self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
         self.table, self.place, self.identity = table, str(table), table.identity
         self.staged = CopyFiles(staging, table)
         self.primary_key = primary_key

@@ -112,7 +112,6 @@ class RoutedSink:
         return Capabilities(
             atomic="table",
             replaces=all(sink.capabilities.replaces for sink in self._every),
-            mode="append",
         )
 
     def is_at(self, identity: str) -> bool:

@@ -93,7 +93,7 @@ _ERRORS = {
 class SqliteStore:
     """A table in a file on this machine. Several tables may be in one file."""
 
-    capabilities = Capabilities(atomic="window", replaces=True, mode="append")
+    capabilities = Capabilities()
     primary_key = None
     lists_windows = False
     waits = (0.2, 1.0, 3.0)

@@ -91,7 +91,7 @@ class TestKafkaSink(
 class TestKafkaSinkByWindows(CommitContract, KeepContract, SinkAuditContract):
     """With a transaction per window."""
 
-    capabilities = Capabilities(atomic="window", replaces=False)
+    capabilities = Capabilities(replaces=False)
     more: Mapping[str, Any] = {"atomic_window": True}
     client: Mapping[str, Any] = {}
     producer: type[MessageProducer] = WireTransaction

@@ -39,7 +39,7 @@ class RoutedContract(
 
     def test_it_says_what_it_promises(self, sink: Any) -> None:
         """Table by table; each of them replaces, and appends."""
-        assert sink.capabilities == Capabilities(atomic="table", replaces=True, mode="append")
+        assert sink.capabilities == Capabilities(atomic="table")
 
 
 class TestInMemory(RoutedContract):
