@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from windrow.ingest.errors import OverlapError, OwnerError, RefusedError
-from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.source.enumerator.grid import neighbours
-from windrow.ingest.source.enumerator.tiling import same_source
+from windrow.ingest.source.enumerator.tiling import comparable
 
 
 class TableView(msgspec.Struct, frozen=True):
@@ -164,7 +164,7 @@ def refuse_gap(plan: Plan, before: Committed | None, after: Committed | None) ->
 
 
 def _refuse_other_cut(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> None:
-    tps = _comparable(stop, start)
+    tps = comparable(stop, start)
     stops, starts = (
         {tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start)
     )
@@ -181,24 +181,6 @@ def _refuse_other_cut(plan: Plan, other: Receipt, stop: Boundary, start: Boundar
                 " doctor SPEC --rebuild-ledger."
             )
             raise OwnerError(what, "commit", do, tp.topic, tp.partition, mine)
-
-
-def _comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:
-    """The topic-partitions in which two boundaries of one label must have the same offset.
-
-    After a rebase only those of topics with the same id in both.
-    """
-    if stop.cluster_id != start.cluster_id:
-        return []
-    every = sorted(stop.by_tp().keys() | start.by_tp().keys())
-    if same_source(stop, start):
-        return every
-    stayed = {
-        seen.topic
-        for seen in stop.topics
-        if (now := start.by_topic().get(seen.topic)) and now.topic_id == seen.topic_id
-    }
-    return [tp for tp in every if tp.topic in stayed]
 
 
 def _at(offset: int | None) -> str:

@@ -230,17 +230,25 @@ def torn(stop: Boundary, start: Boundary) -> str:
     """Describes how the end of a window differs from the start of the next one.
 
     Empty if it doesn't. A rebase may lie between them: the opening is of another
-    cluster, or has topics under other ids, or lacks some. Then only the topics that
-    stay are compared.
+    cluster, or has topics under other ids, or lacks some.
     """
     if same_source(stop, start) or stop.label != start.label:
         return difference(stop, start)
+    return _unlike(stop, start, comparable(stop, start))
+
+
+def comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:
+    """The topic-partitions in which two boundaries of one label must have the same offset.
+
+    After a rebase these are only those of the topics that stay, under the same ids.
+    """
     if stop.cluster_id != start.cluster_id:
-        return ""
+        return []
+    every = sorted(stop.by_tp().keys() | start.by_tp().keys())
+    if same_source(stop, start):
+        return every
     stayed = {name for name, _ in _ids(stop) & _ids(start)}
-    return _unlike(
-        stop, start, sorted({m.tp for m in (*stop.marks, *start.marks) if m.topic in stayed})
-    )
+    return [tp for tp in every if tp.topic in stayed]
 
 
 def _ids(boundary: Boundary) -> set[tuple[str, str]]:
