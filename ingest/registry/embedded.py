@@ -66,8 +66,8 @@ class RegistryServer:
     `ill`: the faults, by path; `asked`: the paths that were requested, in order.
     """
 
-    def __init__(self, port: int = 0, user: tuple[str, str] | None = None) -> None:
-        """Takes a port, or any free one.
+    def __init__(self, user: tuple[str, str] | None = None) -> None:
+        """Takes any free port.
 
         `user`: the name and the password that requests must have; None: they need none.
         """
@@ -80,7 +80,7 @@ class RegistryServer:
         self._schemas: list[dict[str, Any]] = []
         self._subjects: dict[str, list[_Version]] = {}
         self._stopping = threading.Event()
-        self.http_server = _Server(("127.0.0.1", port), self._handler())
+        self.http_server = _Server(("127.0.0.1", 0), self._handler())
         self._thread: threading.Thread | None = None
 
     @property

@@ -33,7 +33,7 @@ _END = 5.0
 
 
 @contextmanager
-def kept_alive(session: SparkSession, every: float = EVERY) -> Iterator[None]:
+def kept_alive(session: SparkSession) -> Iterator[None]:
     """Keeps the Python workers of a session in this process's Java until the block ends.
 
     Spark keeps workers by their environment. So those of a server's clients are only
@@ -43,7 +43,7 @@ def kept_alive(session: SparkSession, every: float = EVERY) -> Iterator[None]:
     ended = threading.Event()
 
     def keep() -> None:
-        while not ended.wait(every):
+        while not ended.wait(EVERY):
             with suppress(Exception):  # if Spark is gone, its next job reports it
                 run_empty_task(session)
 
