@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
-from windrow.ingest.source.enumerator.settled_rule import AHEAD, settle
+from windrow.ingest.source.enumerator.settled_rule import AHEAD, find_cuts
 
 FAR = 2_000
 """A look that has passed so many messages without an answer is a long one.
@@ -62,7 +62,7 @@ class Look:
         if piece.begin >= piece.limit:
             return []
         with closing(self._stamps(piece)) as chunks:
-            return list(settle(_patient(chunks), [label]))
+            return list(find_cuts(_patient(chunks), [label]))
 
     def through(self, piece: ScanRange, labels: Sequence[int]) -> list[OffsetAndEpoch]:
         """The cuts of ascending labels, as far as they lie below the limit, in one pass.
@@ -101,7 +101,9 @@ class Look:
     ) -> None:
         """Appends each cut as soon as it is known, since a leap depends on the next label."""
         with closing(self._stamps(piece)) as chunks:
-            for cut in settle(self._until_leap(piece, chunks, labels, cuts), labels[len(cuts) :]):
+            for cut in find_cuts(
+                self._until_leap(piece, chunks, labels, cuts), labels[len(cuts) :]
+            ):
                 cuts.append(cut)  # noqa: PERF402
 
     def _until_leap(

@@ -4,7 +4,7 @@ Asks the broker; freezes nothing.
 
 Kafka's own answer to "the first offset at or after an instant" may be a transaction
 marker, stamped by the broker's clock, or a single message stamped in the future. So it
-only says where the look begins; `settle` says where it ends. In a healthy
+only says where the look begins; `find_cuts` says where it ends. In a healthy
 topic-partition that is one short read.
 
 If timestamps are far out of order (historic messages written in transactions today, a
@@ -14,7 +14,7 @@ that the windows of a backfill read the log once.
 
 A log start above 0 proves nothing about the messages before it. A mark is a `log_start`
 if the rest of the log can't show that the label cuts there: if a message at or after
-the label, right before the log start, would have been the cut (`would_settle_before`).
+the label, right before the log start, would have been the cut (`cut_may_precede`).
 The cut counts as shown if the lower frozen neighbour cuts at or above the log start and
 is no `log_start` itself: then all messages between the two cuts are still in the log.
 
@@ -39,7 +39,7 @@ from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.grid import before, labels_between
 from windrow.ingest.source.enumerator.look import FAR, Look, ScanBudgetError, ScanRange
 from windrow.ingest.source.enumerator.positions import position_marks, positions, witnessed
-from windrow.ingest.source.enumerator.settled_rule import AHEAD, would_settle_before
+from windrow.ingest.source.enumerator.settled_rule import AHEAD, cut_may_precede
 from windrow.ingest.source.enumerator.topics import Discovered, discover, refuse_other_topics
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -301,7 +301,7 @@ def _marks(
         position, how = _cut(log, cuts[i] if i < len(cuts) else None)
         if position.leader_epoch is None:  # a message of an old format, or an older version's mark
             position = witnessed(position.offset, log.end)
-        if head is not None and would_settle_before(head, label):
+        if head is not None and cut_may_precede(head, label):
             how = "log_start"
         marks.append(
             Mark(log.tp.topic, log.tp.partition, position.offset, how, position.leader_epoch)

@@ -28,8 +28,8 @@ AHEAD = 20
 _Longs = npt.NDArray[np.int64]
 
 
-def settle(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[OffsetAndEpoch]:
-    """The cut of each label, in order, as soon as it is known.
+def find_cuts(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[OffsetAndEpoch]:
+    """Finds the cut of each label, in order, as soon as it is known.
 
     Labels that the log doesn't reach have none.
 
@@ -54,7 +54,7 @@ def settle(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[OffsetAn
             return
 
 
-def would_settle_before(first: _Longs, label: int) -> bool:
+def cut_may_precede(first: _Longs, label: int) -> bool:
     """True if a message right before the `first` ones could have been the label's cut.
 
     `first` are the timestamps of the first messages of a log whose beginning is gone.

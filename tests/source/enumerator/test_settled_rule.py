@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.ingest.ports.broker import Stamps
-from windrow.ingest.source.enumerator.settled_rule import settle, would_settle_before
+from windrow.ingest.source.enumerator.settled_rule import cut_may_precede, find_cuts
 
 HOUR = 3_600_000
 
@@ -46,8 +46,8 @@ def chunked(stamps: Sequence[int], cuts: Sequence[int]) -> Iterator[Stamps]:
 def found(
     stamps: Sequence[int], labels: Sequence[int], cuts: Sequence[int] = ()
 ) -> list[int | None]:
-    """What `settle` says, as indices."""
-    got = [p.offset // 3 - 1 for p in settle(chunked(stamps, cuts), labels)]
+    """What `find_cuts` says, as indices."""
+    got = [p.offset // 3 - 1 for p in find_cuts(chunked(stamps, cuts), labels)]
     return [*got, *([None] * (len(labels) - len(got)))]
 
 
@@ -103,7 +103,7 @@ def test_a_proven_cut_is_the_whole_logs(stamps: list[int], label: int, start: in
     log start could have been the cut.
     """
     rest = stamps[start:]
-    if would_settle_before(np.array(rest[:19], np.int64), label):
+    if cut_may_precede(np.array(rest[:19], np.int64), label):
         return
     assert by_definition([label, *rest], label) != 0
 
@@ -112,12 +112,12 @@ def test_a_proven_cut_is_the_whole_logs(stamps: list[int], label: int, start: in
 def test_doubt_covers_a_cut_at_the_log_start(stamps: list[int], label: int) -> None:
     """A label that cuts at the very first message left proves nothing."""
     if by_definition(stamps, label) == 0:
-        assert would_settle_before(np.array(stamps[:19], np.int64), label)
+        assert cut_may_precede(np.array(stamps[:19], np.int64), label)
 
 
 def test_the_epoch_of_the_message_is_kept_and_a_missing_one_is_none() -> None:
     """The leader epoch of the settled message goes into the mark; librdkafka's -1 does not."""
-    first, second = settle(chunked([5, 6], []), [5, 6])
+    first, second = find_cuts(chunked([5, 6], []), [5, 6])
     assert (first.leader_epoch, second.leader_epoch) == (None, 0)
 
 
@@ -131,7 +131,7 @@ def test_nothing_is_read_beyond_the_answer(first: int) -> None:
         yield from chunked([7] * first, [])
         raise AssertionError
 
-    assert [p.offset for p in settle(chunks(), [7])] == [3]
+    assert [p.offset for p in find_cuts(chunks(), [7])] == [3]
 
 
 def test_a_message_stamped_in_2099_cuts_no_earlier_hour() -> None:
@@ -225,17 +225,17 @@ def test_what_is_left_shows_a_cut_or_not(first: list[int], expected: bool) -> No
     """The message before the log start counts itself among the twenty; half of them may
     lie below the label.
     """
-    assert would_settle_before(np.array(first, np.int64), LABEL) is expected
+    assert cut_may_precede(np.array(first, np.int64), LABEL) is expected
 
 
 def test_of_what_is_left_nineteen_are_asked() -> None:
     """The twentieth lies too far from the message before the log start; one at the
     label itself isn't below it.
     """
-    assert would_settle_before(np.array([0] * 10 + [9] * 9 + [0] * 9, np.int64), LABEL)
-    assert would_settle_before(np.array([0] * 10 + [LABEL] * 9, np.int64), LABEL)
+    assert cut_may_precede(np.array([0] * 10 + [9] * 9 + [0] * 9, np.int64), LABEL)
+    assert cut_may_precede(np.array([0] * 10 + [LABEL] * 9, np.int64), LABEL)
 
 
 def test_a_log_of_no_chunks_cuts_nothing() -> None:
     """Where nothing is visible, a broker may have no chunk to show."""
-    assert list(settle([], [LABEL])) == []
+    assert list(find_cuts([], [LABEL])) == []
