@@ -137,6 +137,7 @@ def test_a_run_that_succeeds(server: SecureBroker, tmp_path: Path) -> None:
     assert found(PASSWORD, everything) == []
 
 
+@pytest.mark.long
 def test_a_run_that_fails_in_its_workers(server: SecureBroker, tmp_path: Path) -> None:
     """A password in a file, which is another one when the workers read it: they are
     turned away, and nothing tells either.

@@ -65,6 +65,7 @@ def made(tmp_path: Path, kind: str) -> Any:
     return sink
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -> None:
     """Whatever verification and the dead letters' readers ask, the answer is a

@@ -55,7 +55,7 @@ passes = Compiled("windrow.ingest.source.reader.passes")
 AT_ONCE = 16_384
 """The most messages of one call: so many of a batch stay in the CPU's cache while copied."""
 
-PIECE_BYTES = 16 * 1024 * 1024
+PIECE_BYTES = 8 * 1024 * 1024
 """The bytes of keys, values and headers that are copied at once, or one larger message."""
 
 _LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)

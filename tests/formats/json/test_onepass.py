@@ -152,6 +152,7 @@ SPELT: dict[TimestampForm, str] = {
 """What timestamps of each form look like."""
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("form", SPELT)
 @settings(max_examples=examples(300))
 @given(data=st.data())

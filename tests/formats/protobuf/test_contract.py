@@ -42,6 +42,7 @@ class TestFlat(DecoderContract):
             ProtobufEncoding(TypesFile(HERE, "things.proto"), "shop.Flat"),
         )
 
+    @pytest.mark.some(1)
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
         """Megabytes of one message after the other are one message here."""
         monsters = [

@@ -35,6 +35,7 @@ def note(folder: Path, pid: int, started: float) -> None:
     (folder / "broker.pid").write_bytes(msgspec.json.encode({"pid": pid, "started": started}))
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_restart_keeps_topics_ids_and_the_port(tmp_path: Path) -> None:
     """Stopped and started, and killed and started: same address, same cluster, same

@@ -115,6 +115,7 @@ ASKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("ask", ASKS)
 def test_who_reads_from_a_stopped_server_gives_up(
     sink: Any, stopped: Stopped, monkeypatch: pytest.MonkeyPatch, ask: str
@@ -137,6 +138,7 @@ def test_who_reads_from_a_stopped_server_gives_up(
     assert sink.look(window(0)) is not None
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_commit_that_a_stopped_server_does_not_answer(
     sink: Any, stopped: Stopped, monkeypatch: pytest.MonkeyPatch, goes_on: bool
