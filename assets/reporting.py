@@ -36,7 +36,6 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import RefusedError, WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.ports.sink import Sized
 from windrow.ingest.runner.context import Pipeline, Progress, Result
 from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.source.enumerator.completeness import Completeness, judge
@@ -187,7 +186,7 @@ def _metadata(
 
 def _size(pipeline: Pipeline) -> dict[str, Value]:
     """Rows and bytes of the whole table; Dagster shows those of the newest event."""
-    known = pipeline.sink.size() if isinstance(pipeline.sink, Sized) else None
+    known = pipeline.sink.size()
     if known is None:
         return {}
     rows, size = known

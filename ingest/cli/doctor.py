@@ -34,7 +34,6 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
-from windrow.ingest.ports.sink import Warns
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import preview_next
@@ -309,7 +308,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
         missing = "" if delivery == "at-least-once" else ", or be missing"
         lines.append(f"its rows may be there twice{missing}: delivery_guarantee is {delivery}")
         level = level if delivery == "at-least-once" else "warn"
-    if isinstance(sink, Warns) and (warnings := sink.warnings()):
+    if warnings := sink.warnings():
         lines += warnings
         level = "warn"
     if new := refuse_unfit_table(pipeline):

@@ -255,42 +255,6 @@ class PublishedAudit(Protocol):
         """True if rows may be gone because later rows with the same keys replaced them."""
 
 
-@runtime_checkable
-class Sized(Protocol):
-    """A sink that knows the size of its table without reading it."""
-
-    def size(self) -> tuple[int, int] | None:
-        """The number of rows and the bytes of the table's files; None if unknown.
-
-        Raises:
-            UnreachableError: the table can't be reached.
-        """
-
-
-@runtime_checkable
-class Awaited(Protocol):
-    """A sink whose commits may not be visible yet, because other writers hold them back."""
-
-    def wait_until_decided(self) -> None:
-        """Waits until all earlier commits are visible.
-
-        Raises:
-            UnreachableError: something holds them back for too long.
-        """
-
-
-@runtime_checkable
-class Warns(Protocol):
-    """A sink that can warn about a place that is writable, and still wrong for its table."""
-
-    def warnings(self) -> list[str]:
-        """One sentence for each problem that will appear later, with what to do.
-
-        Raises:
-            UnreachableError: the place can't be reached.
-        """
-
-
 class Sink(Protocol):
     """A table that takes windows.
 
@@ -323,6 +287,13 @@ class Sink(Protocol):
 
         Raises:
             SpecError: it can't; says why, and what to do.
+        """
+
+    def warnings(self) -> Sequence[str]:
+        """The problems of a writable place that will appear later, each with what to do.
+
+        Raises:
+            UnreachableError: the place can't be reached.
         """
 
     def places(self) -> Sequence[str]:
@@ -390,6 +361,22 @@ class Sink(Protocol):
         Raises:
             DamagedError: one is missing or damaged.
             RefusedError: the table holds rows of a window that was never committed.
+        """
+
+    def wait_until_decided(self) -> None:
+        """Waits until all earlier commits are visible, if other writers may hold them back.
+
+        Raises:
+            UnreachableError: something holds them back for too long.
+        """
+
+    def size(self) -> tuple[int, int] | None:
+        """The number of rows and the bytes of the table's files.
+
+        None if the sink doesn't know them without reading rows.
+
+        Raises:
+            UnreachableError: the table can't be reached.
         """
 
     def receipt_text(self, receipt: Receipt) -> str:

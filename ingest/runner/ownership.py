@@ -14,7 +14,6 @@ from windrow.ingest.errors import OwnerError, RefusedError
 from windrow.ingest.model.label import label_text, number_of
 from windrow.ingest.model.owner import refuse_other_owner
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Awaited
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.grid import batch_at
 
@@ -133,8 +132,7 @@ def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
         or sink.look(window) is not None
     ):
         return
-    if isinstance(sink, Awaited):
-        sink.wait_until_decided()
+    sink.wait_until_decided()
     if sink.look(window) is None:
         raise RefusedError(
             f"Window {window.key} {RECEIPT_MISSING} in {sink.identity}",

@@ -155,7 +155,10 @@ def _is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
 
 
 class ReceiptTable:
-    """The methods of a sink that read receipts from a state of its table (`ports.sink.Sink`)."""
+    """The methods of a sink that most kinds share (`ports.sink.Sink`).
+
+    They read receipts from a state of the table, or answer for a kind that has nothing to say.
+    """
 
     def reading(self) -> AbstractContextManager[ReceiptState | None]:
         """Opens the newest state; None if there is no table."""
@@ -200,6 +203,15 @@ class ReceiptTable:
                     assert isinstance(stored, StoredReceipt)
                     return stored.text
         return to_json(receipt)
+
+    def warnings(self) -> Sequence[str]:
+        return ()
+
+    def wait_until_decided(self) -> None:
+        """Returns at once: a commit is visible when it is done."""
+
+    def size(self) -> tuple[int, int] | None:
+        return None
 
 
 class WindowTable(ReceiptTable):

@@ -87,7 +87,7 @@ def test_a_receipt_that_is_not_seen_yet_is_waited_for(tmp_path: Path) -> None:
         held_back = True
 
         def wait_until_decided(self) -> None:
-            """See `ports.sink.Awaited`."""
+            """See `Sink.wait_until_decided`."""
             if self.held_back:
                 raise UnreachableError("An open transaction", "commit", "Wait.")
             self.look = self._sink.look

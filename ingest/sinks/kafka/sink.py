@@ -176,8 +176,8 @@ class KafkaSink(ReceiptTable):
         self.topics.refuse_unfit(self.options.delivery, self.options.timeout)
         self.encoder.refuse_unregistrable(self._columns, self.reach.registry)
 
-    def warnings(self) -> list[str]:
-        return self.topics.changelog_warnings() if self.options.primary_key else []
+    def warnings(self) -> Sequence[str]:
+        return self.topics.changelog_warnings() if self.options.primary_key else ()
 
     def places(self) -> Sequence[str]:
         return [self.options.staging]

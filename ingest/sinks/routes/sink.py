@@ -124,6 +124,9 @@ class RoutedSink:
     def places(self) -> Sequence[str]:
         return [place for sink in self._every for place in sink.places()]
 
+    def warnings(self) -> Sequence[str]:
+        return [warning for sink in self._every for warning in sink.warnings()]
+
     def owner(self) -> TableOwner | None:
         return self._other.owner()
 
@@ -152,6 +155,12 @@ class RoutedSink:
 
     def receipts(self) -> Iterator[Committed]:
         return self._other.receipts()
+
+    def wait_until_decided(self) -> None:
+        self._other.wait_until_decided()
+
+    def size(self) -> None:
+        """None: one table's size isn't that of all."""
 
     def receipt_text(self, receipt: Receipt) -> str:
         return self._other.receipt_text(receipt)
