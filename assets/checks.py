@@ -111,11 +111,13 @@ def _loss(pipeline: Pipeline) -> Verdict:
     """Checks that the newest windows have lost no messages."""
     receipts = pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
     lines = [f"{r.window.key}: {line}" for r in receipts for line in r.partial]
+    newest = "newest window" if len(receipts) == 1 else f"newest {len(receipts)} windows"
+    times = "once" if len(lines) == 1 else f"{len(lines)} times"
     why = (
-        f"In the newest {len(receipts)} windows messages were missing {len(lines)} times; first:"
-        f" {lines[0]}. They can't be read any more: keep messages longer, or run windows sooner."
+        f"In the {newest} messages were missing {times}; first: {lines[0]}. They can't be read any"
+        " more: keep messages longer, or run windows sooner."
         if lines
-        else f"The newest {len(receipts)} windows lack nothing."
+        else f"Nothing is missing in the {newest}."
     )
     shown: dict[str, Value] = {
         "windows": len(receipts),
@@ -192,10 +194,8 @@ def _newest(sink: Sink, recorded: Sequence[Window]) -> tuple[list[Receipt], list
 
 def _why(wrong: Sequence[str], windows: int) -> str:
     if not wrong:
-        return (
-            f"Dagster, the ledger and the table's receipts agree on {windows} windows, and they"
-            " tile."
-        )
+        agreed = "1 window" if windows == 1 else f"{windows} windows, and they tile"
+        return f"Dagster, the ledger and the table's receipts agree on {agreed}."
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     return (
         f"{wrong[0]}{more}. The table's receipts are right. What Dagster shows is corrected by"
