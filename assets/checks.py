@@ -28,7 +28,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.source.enumerator.tiling import torn
+from windrow.ingest.source.enumerator.tiling import stop_start_difference
 
 _RECEIPTS_PROMISE = (
     f"For the newest {NEWEST} windows, Dagster and the ledger agree with the table's receipts, and"
@@ -270,5 +270,5 @@ def gaps(receipts: Sequence[Receipt]) -> list[str]:
         f"{one.window.key} stops elsewhere than {other.window.key} starts: {unlike}"
         for one, other in pairwise(receipts)
         if one.window.end == other.window.start
-        and (unlike := torn(one.plan.stop, other.plan.start))
+        and (unlike := stop_start_difference(one.plan.stop, other.plan.start))
     ]

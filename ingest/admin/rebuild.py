@@ -20,7 +20,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
-from windrow.ingest.source.enumerator.tiling import difference, same_source, torn
+from windrow.ingest.source.enumerator.tiling import difference, same_source, stop_start_difference
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -155,8 +155,8 @@ def boundaries(receipts: Sequence[Receipt]) -> Frozen:
     stops = _by_label(r.plan.stop for r in receipts)
     starts = _by_label(r.plan.start for r in receipts)
     for label in stops.keys() & starts.keys():
-        if torn(stops[label], starts[label]):
-            raise _disagreement(stops[label], torn(stops[label], starts[label]))
+        if stop_start_difference(stops[label], starts[label]):
+            raise _disagreement(stops[label], stop_start_difference(stops[label], starts[label]))
     openings = {
         label: start
         for label, start in starts.items()

@@ -47,7 +47,7 @@ from windrow.ingest.ports.sink import (
     Unreadable,
 )
 from windrow.ingest.runner.dead_publishing import is_unpublished
-from windrow.ingest.source.enumerator.tiling import between, same_source, torn
+from windrow.ingest.source.enumerator.tiling import between, same_source, stop_start_difference
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -251,7 +251,7 @@ def _between(left: Receipt, right: Receipt, unread: Collection[str]) -> list[Fin
     replaced = [] if same_source(stop, start) else [_replaced(stop, start)]
     if stop.label != start.label:
         return [*_gap(stop.label, start.label, unread), *replaced]
-    unlike = torn(stop, start)
+    unlike = stop_start_difference(stop, start)
     if unlike:
         what = f"the end of window {left.window.key} is not the start of the next: {unlike}"
         return [

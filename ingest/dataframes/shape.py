@@ -95,8 +95,8 @@ class AsRows:
             refuse_unplaced(split, messages, decoded, keyed=bool(self.primary_key))
             if len(decoded.dead_index) and not self.drops:
                 raise _undecodable(split, messages, decoded)
-            rows, beside = rows_with_messages(messages, decoded, keyed=bool(self.primary_key))
-            return [*rows.columns, *metadata_columns(names, beside, "")]
+            rows, of_rows = rows_with_messages(messages, decoded, keyed=bool(self.primary_key))
+            return [*rows.columns, *metadata_columns(names, of_rows, "")]
 
         return shape
 

@@ -29,9 +29,9 @@ def folders(source: Path) -> Iterator[Path]:
     A folder is left out if it can't be written to, or if others could write to it.
     """
     name = fingerprint(source)
-    beside = Path(cache_from_source(str(source))).parent / "compiled" / name
-    if not sys.dont_write_bytecode and _writable(beside):
-        yield beside
+    next_to_source = Path(cache_from_source(str(source))).parent / "compiled" / name
+    if not sys.dont_write_bytecode and _writable(next_to_source):
+        yield next_to_source
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     except RuntimeError:

@@ -117,10 +117,10 @@ class _RowGiver:
         self._give, self._metadata, self._rows = give, metadata, 0
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        beside = columns(self._metadata, messages, "")
+        metadata = columns(self._metadata, messages, "")
         self._give(
             pa.RecordBatch.from_arrays(
-                [*rows.columns, *beside], [*rows.schema.names, *self._metadata.values()]
+                [*rows.columns, *metadata], [*rows.schema.names, *self._metadata.values()]
             )
         )
         self._rows += rows.num_rows

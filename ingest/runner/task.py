@@ -132,10 +132,10 @@ def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keye
         letters.
     """
     while True:
-        staged, beside, index = _with_messages(messages, decoded, keyed=keyed)
+        staged, of_rows, index = _with_messages(messages, decoded, keyed=keyed)
         try:
             if staged.num_rows:
-                rows.add(staged, beside)
+                rows.add(staged, of_rows)
         except UnfitRowsError as unfit:  # each time fewer rows are left
             why = Refusal(np.asarray(unfit.rows, np.intp), "unfit_for_table", unfit.what)
             decoded = decoded.refused(SCHEMA, [why], index)
@@ -150,8 +150,8 @@ def rows_with_messages(
 
     They are changes if `keyed`, as in `SplitTask`.
     """
-    staged, beside, _ = _with_messages(messages, decoded, keyed=keyed)
-    return staged, beside
+    staged, of_rows, _ = _with_messages(messages, decoded, keyed=keyed)
+    return staged, of_rows
 
 
 def _with_messages(

@@ -19,13 +19,13 @@ from windrow.ingest.sinks.columns import DEAD_FILE, file_schema
 class RowLayout(msgspec.Struct, frozen=True):
     """Rows with their metadata columns, except the window's.
 
-    `attempt`: the one that stages them. `beside`: a column that only staged rows have.
+    `attempt`: the one that stages them. `only_staged`: a column that only staged rows have.
     """
 
     rows: pa.Schema
     metadata: dict[str, str]
     attempt: str
-    beside: pa.Field | None = None
+    only_staged: pa.Field | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -34,7 +34,7 @@ class RowLayout(msgspec.Struct, frozen=True):
 
     @property
     def _whole(self) -> pa.Schema:
-        return self.rows if self.beside is None else self.rows.append(self.beside)
+        return self.rows if self.only_staged is None else self.rows.append(self.only_staged)
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
         """Adds the metadata columns, from the rows' messages.
@@ -43,8 +43,10 @@ class RowLayout(msgspec.Struct, frozen=True):
             BugError: the rows have other columns than the table, their number isn't that of the
                 messages, or the table can't hold a value; quotes none.
         """
-        if self.beside is not None and self.beside.name not in rows.schema.names:
-            rows = rows.append_column(self.beside, pa.nulls(rows.num_rows, self.beside.type))
+        if self.only_staged is not None and self.only_staged.name not in rows.schema.names:
+            rows = rows.append_column(
+                self.only_staged, pa.nulls(rows.num_rows, self.only_staged.type)
+            )
         _refuse_unlike(rows, messages, self._whole, split)
         return _fitted(
             [*rows.columns, *columns(in_files(self.metadata), messages, self.attempt)],

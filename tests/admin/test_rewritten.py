@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import messages, plan, receipt
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts

@@ -33,7 +33,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Counts
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import RowsHeld
-from windrow.ingest.source.enumerator.tiling import difference, torn
+from windrow.ingest.source.enumerator.tiling import difference, stop_start_difference
 
 
 @pytest.fixture
@@ -588,12 +588,14 @@ def test_what_a_rebase_does_not_explain_is_torn() -> None:
         )
 
     stop = cut([TOPIC, OTHER], 10, 20)
-    assert not torn(stop, stop)
-    assert not torn(stop, cut([ANEW, OTHER], 0, 20))
-    assert not torn(stop, cut([OTHER], 20))
-    assert not torn(stop, cut([TOPIC, OTHER], 1, 2, cluster="other"))
-    assert torn(stop, cut([ANEW, OTHER], 0, 21)) == "shop.returns[0] at 20 and 21"
-    assert torn(stop, cut([TOPIC, OTHER], 10, 19)) == "shop.returns[0] at 20 and 19"
+    assert not stop_start_difference(stop, stop)
+    assert not stop_start_difference(stop, cut([ANEW, OTHER], 0, 20))
+    assert not stop_start_difference(stop, cut([OTHER], 20))
+    assert not stop_start_difference(stop, cut([TOPIC, OTHER], 1, 2, cluster="other"))
+    assert stop_start_difference(stop, cut([ANEW, OTHER], 0, 21)) == "shop.returns[0] at 20 and 21"
+    assert (
+        stop_start_difference(stop, cut([TOPIC, OTHER], 10, 19)) == "shop.returns[0] at 20 and 19"
+    )
 
 
 def test_batches_come_one_after_the_other(tmp_path: Path) -> None:

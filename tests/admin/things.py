@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.admin.verify import Verified, verify
 from windrow.ingest.errors import IdentityError, UnreachableError
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from tests.sinks.beside import DeltaBoth, MemoryBoth, read_dead
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.sqlite.world import SqliteBoth
 from tests.sinks.sqlite.world import pieces as sqlite_pieces
+from tests.sinks.with_dead_letters import DeltaBoth, MemoryBoth, read_dead
 from windrow.ingest.admin.dead_letters import Chosen
 from windrow.ingest.admin.dead_replay import (
     DeadReplayRequest,

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.assets.world import TOPIC, MemorySource, MemoryTable, World, hour, ranges
 from tests.contracts.engine_contract import SPLITS
 from tests.runner.spark.tasks import Name
-from tests.sinks.beside import MemoryBoth
+from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.assets.component import refuse_two_clusters
 from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table, standing_on

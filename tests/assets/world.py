@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from tests.sinks.beside import MemoryBoth
+from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name, kafka_key, sink_key

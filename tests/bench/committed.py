@@ -24,7 +24,6 @@ from unittest.mock import patch
 
 from tests.bench.harness.servers import postgres
 from tests.bench.iceberg import expire
-from tests.sinks.beside import OWNER, DeltaSink
 from tests.sinks.delta.world import sink_at as delta_at
 from tests.sinks.files.world import sink_at as files_at
 from tests.sinks.iceberg.world import sink_at as iceberg_at
@@ -34,10 +33,11 @@ from tests.sinks.postgres.world import sink_at as postgres_at
 from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth
 from tests.sinks.sqlite.world import sink_at as sqlite_at
 from tests.sinks.things import ROWS, staged_receipt, window
+from tests.sinks.with_dead_letters import OWNER, DeltaSink
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.delta.kind import dead_letters_beside
+from windrow.ingest.sinks.delta.kind import delta_dead_letters
 
 COMMITS = 100
 """Later commits, and looks at windows that are there: one checkpoint of a Delta table
@@ -82,7 +82,7 @@ def _routed_at(place: str) -> RoutedBoth:
         DeltaSink(f"{place}/{name}", ROWS, DEFAULT) for name in ("first", "second", "other")
     )
     return RoutedBoth(
-        [(FIRST, first), (SECOND, second)], other, dead_letters_beside(other.uri), ROWS, DEFAULT
+        [(FIRST, first), (SECOND, second)], other, delta_dead_letters(other.uri), ROWS, DEFAULT
     )
 
 

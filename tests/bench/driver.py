@@ -36,8 +36,8 @@ from deltalake import DeltaTable
 from tests.bench.harness.figures import Growth
 from tests.bench.harness.results import kept
 from tests.bench.planning import filled, planned, planner
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import ROWS, receipt, stage
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.assets.metadata import window_metadata
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.owner import TableOwner

@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tests.sinks.beside import DeltaKeyedBoth
 from tests.sinks.things import plan_of, receipt, window
+from tests.sinks.with_dead_letters import DeltaKeyedBoth
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged

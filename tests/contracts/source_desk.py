@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.contracts.logs import Logs, Sent, at
-from tests.sinks.beside import MemoryBoth
+from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.formats.json.decoder import JsonEncoding

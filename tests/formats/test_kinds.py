@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 
 from tests.contracts.decoder_contract import DecoderContract
 from tests.formats.words import WordsDecoder
-from tests.sinks.beside import read_dead
 from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.with_dead_letters import read_dead
 from windrow.assets.component import Attributes
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble

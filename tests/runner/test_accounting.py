@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.contracts.values import valued
-from tests.sinks.beside import DeltaSink, read_dead
+from tests.sinks.with_dead_letters import DeltaSink, read_dead
 from windrow.ingest.admin.dead_letters import refused_attempts
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import LimitsSpec, is_beyond_share
@@ -46,7 +46,7 @@ from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.pipeline import run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.sinks.delta.kind import dead_letters_beside
+from windrow.ingest.sinks.delta.kind import delta_dead_letters
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
@@ -363,7 +363,7 @@ class Bank:
             reader,
             open_ledger(spec.state_url()),
             DeltaSink(spec.sink_path(), columns.arrow_schema),
-            dead_letters_beside(spec.sink_path()),
+            delta_dead_letters(spec.sink_path()),
             LocalEngine(),
         )
 

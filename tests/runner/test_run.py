@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.beside import DeltaSink
 from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.with_dead_letters import DeltaSink
 from windrow.ingest.admin.rebind import rebind
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify_contents import summed
@@ -31,7 +31,7 @@ from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.pipeline import preview, run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.sinks.delta.kind import dead_letters_beside
+from windrow.ingest.sinks.delta.kind import delta_dead_letters
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
@@ -92,7 +92,7 @@ class Desk:
             reader=reader,
             ledger=open_ledger(spec.state_url()),
             sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
-            dead_letters=dead_letters_beside(spec.sink_path()),
+            dead_letters=delta_dead_letters(spec.sink_path()),
             engine=LocalEngine(),
         )
 

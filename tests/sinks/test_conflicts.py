@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.sinks.beside import OWNER
 from tests.sinks.things import PER_WINDOW, ROWS, TOPIC, plan, plan_of, receipt, window, with_digest
+from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import GridError, OverlapError, OwnerError, RefusedError, WindrowError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
 from windrow.ingest.model.label import Label

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.full_disk import files_end_at
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.files.world import sink_at as files_at
 from tests.sinks.iceberg.world import sink_at as iceberg_at
 from tests.sinks.things import ROWS, plan, stage_split, staged_receipt, window
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
 from windrow.ingest.model.metadata_columns import DEFAULT

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contracts.sink_metadata_contract import RENAMED
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths
 from tests.sinks.things import ROWS, TOPIC, staged_receipt, window
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SchemaChangedError
 from windrow.ingest.model.metadata_columns import ALWAYS, DEFAULT
 from windrow.ingest.ports.sink import Done, RowsHeld

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import ROWS, staged_receipt, window
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.sinks.place import Place, normalized
 from windrow.ingest.sinks.receipt_files import RECEIPTS

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.sinks.beside import MemoryBoth
 from tests.sinks.hooks import answered, in_between, on_put
 from tests.sinks.things import (
     PER_WINDOW,
@@ -23,6 +22,7 @@ from tests.sinks.things import (
     staged_receipt,
     window,
 )
+from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.ingest.errors import (
     DamagedError,
     LostConnectionError,

@@ -8,7 +8,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.sinks.beside import MemoryBoth
 from tests.sinks.things import (
     PARTITIONS,
     ROWS,
@@ -21,6 +20,7 @@ from tests.sinks.things import (
     staged_receipt,
     window,
 )
+from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.ingest.model.boundary import TopicPartition, TopicSeen
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Counts, Receipt

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from tests.contracts.transform_contract import Before, TransformContract
-from tests.sinks.beside import read_dead
 from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.with_dead_letters import read_dead
 from tests.transform.small import Explode, Only, Rename
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec

@@ -106,10 +106,10 @@ class ChangeMetadata:
             leaves.append(((*self._root, name), Column(name, pa.bool_(), nullable=True)))
         return nested(leaves)
 
-    def judged(
+    def classified(
         self, decode: Decode, messages: pa.RecordBatch
     ) -> tuple[Decoded, npt.NDArray[np.int8]]:
-        """Judges messages by their metadata.
+        """Classifies messages by their metadata.
 
         Returns the verdict, whose rows are those messages that change rows, and the
         kind of change of each of these. The others are refused, filtered or dropped.

@@ -32,7 +32,7 @@ class ChangeDecoder:
 
     - `inner`: the encoding of the envelope; `root`: the path of the envelope in it.
     - `on_null`: what becomes of a message without a value.
-    - `part`: the columns of the model that the messages hold; `beside`: those of them
+    - `part`: the columns of the model that the messages hold; `of_envelope`: those of them
       that the envelope has itself, each with its path in the envelope.
     - `included`: the tables whose rows are wanted.
     - `primary_key`: the columns by which rows are deleted from the table; None if the
@@ -47,7 +47,7 @@ class ChangeDecoder:
     root: FieldPath = ()
     on_null: OnNull = "drop"
     part: Part = WHOLE
-    beside: tuple[tuple[str, FieldPath], ...] = ()
+    of_envelope: tuple[tuple[str, FieldPath], ...] = ()
     included: Included = EVERYTHING
     primary_key: tuple[str, ...] | None = None
     unavailable: Unavailable | None = None
@@ -112,12 +112,14 @@ class ChangeDecoder:
     def written(self, columns: Columns) -> RowImage:
         """Row image of an insert or an update."""
         former = (*self.root, self.envelope.former)
-        path, beside, key = (
+        path, of_envelope, key = (
             (*self.root, self.envelope.written),
-            self._beside(columns),
+            self._of_envelope(columns),
             self.primary_key or (),
         )
-        return RowImage(path, columns, self.envelope.many, beside, former, key, self._unavailable)
+        return RowImage(
+            path, columns, self.envelope.many, of_envelope, former, key, self._unavailable
+        )
 
     def removed(self, columns: Columns) -> RowImage | None:
         """Row image of a deletion; None if the message's key has all of it.
@@ -132,7 +134,7 @@ class ChangeDecoder:
         path, unavailable = (*self.root, self.envelope.removed), self._unavailable
         unavailable = "dead" if unavailable == "keep" else unavailable
         return RowImage(
-            path, columns, self.envelope.many, self._beside(columns), unavailable=unavailable
+            path, columns, self.envelope.many, self._of_envelope(columns), unavailable=unavailable
         )
 
     @property
@@ -155,9 +157,9 @@ class ChangeDecoder:
                 has no column of the row.
         """
         columns = self.part.of(Columns.of(model))
-        of_row = Part(without=tuple(name for name, _ in self.beside), setting="decode.envelope").of(
-            columns
-        )
+        of_row = Part(
+            without=tuple(name for name, _ in self.of_envelope), setting="decode.envelope"
+        ).of(columns)
         if self.primary_key and not {column.name for column in of_row.columns} & set(
             self.primary_key
         ):
@@ -168,10 +170,12 @@ class ChangeDecoder:
             raise SpecError(what, "spec", "Name a column of the row in it; nothing was read.")
         return columns
 
-    def _beside(self, columns: Columns) -> tuple[tuple[str, FieldPath], ...]:
+    def _of_envelope(self, columns: Columns) -> tuple[tuple[str, FieldPath], ...]:
         """The columns that the envelope has, each with its path from the message on."""
         names = {column.name for column in columns.columns}
-        return tuple((name, (*self.root, *path)) for name, path in self.beside if name in names)
+        return tuple(
+            (name, (*self.root, *path)) for name, path in self.of_envelope if name in names
+        )
 
 
 class _BatchDecoder:
@@ -198,7 +202,7 @@ class _BatchDecoder:
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message."""
-        metadata, changes = self._metadata.judged(self._decode_metadata, messages)
+        metadata, changes = self._metadata.classified(self._decode_metadata, messages)
         index = metadata.row_index.to_numpy()
         counted = replace(
             metadata, rows=metadata.rows.slice(0, 0), row_index=metadata.row_index.slice(0, 0)

@@ -35,7 +35,7 @@ class RowImage:
     """Rows of the table in a field of the envelope.
 
     - `path`: the path of the row, or of the list of rows if there are `many`.
-    - `columns`: those of the table; `beside`: those of them that the envelope has
+    - `columns`: those of the table; `of_envelope`: those of them that the envelope has
       itself, each with its path.
     - `former`: the path of the row as it was before. If it differs in a column of
       `key`, the former row is deleted.
@@ -47,7 +47,7 @@ class RowImage:
     path: FieldPath
     columns: Columns
     many: bool = False
-    beside: tuple[tuple[str, FieldPath], ...] = ()
+    of_envelope: tuple[tuple[str, FieldPath], ...] = ()
     former: FieldPath = ()
     key: tuple[str, ...] = ()
     unavailable: Unavailable | None = None
@@ -55,13 +55,13 @@ class RowImage:
     @property
     def wanted_columns(self) -> Columns:
         """Columns that have to be decoded for it."""
-        beside, by_name = (
-            dict(self.beside),
+        of_envelope, by_name = (
+            dict(self.of_envelope),
             {column.name: column for column in self.columns.columns},
         )
-        leaves = [(path, by_name[name]) for name, path in self.beside]
+        leaves = [(path, by_name[name]) for name, path in self.of_envelope]
         for path, names in (
-            (self.path, [name for name in by_name if name not in beside]),
+            (self.path, [name for name in by_name if name not in of_envelope]),
             (self.former, self._former_key),
         ):
             if names:
@@ -82,17 +82,17 @@ class RowImage:
         )
         if self.many:
             found = self._within_bounds(self._with_equal_counts(found), messages)
-        own, beside = (
+        own, of_envelope = (
             picked(found.rows, self.path),
-            [picked(found.rows, path) for _, path in self.beside],
+            [picked(found.rows, path) for _, path in self.of_envelope],
         )
         former = picked(found.rows, self.former) if self._former_key else None
         if self.many:
             parents = pc.list_parent_indices(own)
             former = None if former is None else matching_items(own, former)
-            own, beside = own.flatten(), [values.take(parents) for values in beside]
+            own, of_envelope = own.flatten(), [values.take(parents) for values in of_envelope]
             found = found.with_rows(found.rows, parents.to_numpy())
-        values, refusals, alone = self._values(own, beside)
+        values, refusals, alone = self._values(own, of_envelope)
         rows = pa.RecordBatch.from_arrays(values, self.columns.arrow_schema.names)
         found = replace(found, unavailable=_left_alone(alone))
         if not self.key:
@@ -107,7 +107,7 @@ class RowImage:
 
         Those of the envelope are the message's, and don't change.
         """
-        return [name for name in self.key if name not in dict(self.beside)]
+        return [name for name in self.key if name not in dict(self.of_envelope)]
 
     @property
     def _at(self) -> str:
@@ -138,12 +138,15 @@ class RowImage:
             pc.list_value_length(picked(found.rows, self.path)).to_numpy(zero_copy_only=False),
             found.row_index.to_numpy(),
         )
-        whole, beside = _sizes(messages.column("value"))[index], _sizes_beside(messages)[index]
-        room = np.minimum(FREE + SHARE * (whole + beside), MOST)
-        for _, path in self.beside:
+        whole, repeated = (
+            _sizes(messages.column("value"))[index],
+            _key_and_header_sizes(messages)[index],
+        )
+        room = np.minimum(FREE + SHARE * (whole + repeated), MOST)
+        for _, path in self.of_envelope:
             values = picked(found.rows, path)
-            beside = beside + (whole if pa.types.is_nested(values.type) else _sizes(values))
-        large = np.flatnonzero((rows - 1) * beside > room)
+            repeated = repeated + (whole if pa.types.is_nested(values.type) else _sizes(values))
+        large = np.flatnonzero((rows - 1) * repeated > room)
         return found.refused(
             VALUE,
             [
@@ -162,14 +165,14 @@ class RowImage:
 
         A mask is returned for each column in which such values are kept.
         """
-        beside = {
+        paths_and_values = {
             name: (path, values)
-            for (name, path), values in zip(self.beside, of_envelope, strict=True)
+            for (name, path), values in zip(self.of_envelope, of_envelope, strict=True)
         }
         refusals = [missing(own, self._at)] if self.many else []
         values, alone = [], {}
         for column in self.columns.columns:
-            path, raw = beside.get(column.name, ((*self.path, column.name), None))
+            path, raw = paths_and_values.get(column.name, ((*self.path, column.name), None))
             place = path_text(path) if raw is not None else f"{self._at}.{column.name}"
             if raw is None:
                 raw = pc.struct_field(own, [column.name])
@@ -220,7 +223,7 @@ def _left_alone(alone: Mapping[str, Mask]) -> pa.ListArray | None:
     )
 
 
-def _sizes_beside(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
+def _key_and_header_sizes(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Bytes of the key and the headers of each message."""
     headers = messages.column("headers")
     entries, parents = headers.flatten(), pc.list_parent_indices(headers).to_numpy()

@@ -107,10 +107,10 @@ Plans, which errors quote, too, have the text without the prefix.
 def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
     """Opens a session beside another one; nobody else sees its settings and names."""
     # workers load this module, too
-    from windrow.ingest.runner.spark.connect import end_session, session_beside
+    from windrow.ingest.runner.spark.connect import another_session, end_session
 
     with spark_errors_as("setup", "Spark can't begin", DO_AGAIN):
-        session = session_beside(spark) if is_connected(spark) else spark.newSession()
+        session = another_session(spark) if is_connected(spark) else spark.newSession()
         for name, value in SETTINGS.items():
             session.conf.set(name, value)
     try:

@@ -224,16 +224,16 @@ class ConnectedSpark:
         return session  # type: ignore[no-any-return]  # pyspark's two kinds of sessions have one interface
 
 
-def session_beside(session: Any) -> SparkSession:
+def another_session(session: Any) -> SparkSession:
     """Opens another session of a client, on the same server.
 
     It has the first one's retry policy, and workers of the same code, and nothing else
     of it.
     """
-    beside = session.newSession()
-    beside.client.set_retry_policies(session.client.get_retry_policies())
-    beside.conf.set(_BUFFER, session.conf.get(_BUFFER))
-    return beside  # type: ignore[no-any-return]  # as above
+    another = session.newSession()
+    another.client.set_retry_policies(session.client.get_retry_policies())
+    another.conf.set(_BUFFER, session.conf.get(_BUFFER))
+    return another  # type: ignore[no-any-return]  # as above
 
 
 def end_session(session: Any) -> None:

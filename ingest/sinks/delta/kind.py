@@ -93,10 +93,10 @@ class _Delta:
         return WindowTable(store, rows, metadata)
 
     def dead_letters(self, section: DeltaSection, folder: Path) -> DeadLetters:
-        return dead_letters_beside(section.place(folder))
+        return delta_dead_letters(section.place(folder))
 
 
-def dead_letters_beside(table: str) -> DeadLetters:
+def delta_dead_letters(table: str) -> DeadLetters:
     """Opens the dead letters of the table at a place; they have a Delta table of their own."""
     from windrow.ingest.sinks.dead_letters import DeadLetterTable
     from windrow.ingest.sinks.delta.store import DeltaStore

@@ -66,24 +66,24 @@ from windrow.ingest.sinks.staged_files import staged_path
 FEW = 8
 """A commit compacts a bucket from this number of files on; fewer ones stay as they are."""
 
-Renews = Literal["few", "buckets", "table"]
+Rewrites = Literal["few", "buckets", "table"]
 """Files that a commit rewrites: as few as it can; all of each bucket that it changes; all."""
 
 Mask = npt.NDArray[np.bool_]
 
 
-class Form(MergeColumns, frozen=True):
+class MergeLayout(MergeColumns, frozen=True):
     """The columns by which a table is merged, and those of its files.
 
     `in_file`: columns of the files, with the window's column; staged files may lack some.
-    `renews`: the files that are rewritten besides those that lose a row.
+    `rewrites`: the files that are rewritten besides those that lose a row.
     """
 
     in_file: pa.Schema
-    renews: Renews = "few"
+    rewrites: Rewrites = "few"
 
     @property
-    def judged(self) -> list[str]:
+    def deciding_columns(self) -> list[str]:
         """The columns that decide whether a row stays."""
         return list(
             dict.fromkeys(
@@ -99,7 +99,7 @@ class Form(MergeColumns, frozen=True):
 def merge(
     place: Place,
     table: DeltaTable,
-    form: Form,
+    layout: MergeLayout,
     receipt: Receipt,
     files: Sequence[StagedFile],
     later: Sequence[Receipt],
@@ -112,7 +112,7 @@ def merge(
     Args:
         place: the table's place.
         table: the snapshot on which the commit is made.
-        form: the form of the table's files.
+        layout: the layout of the table's files.
         receipt: the window's receipt.
         files: the staged files, with changes.
         later: the committed receipts of all windows after this one.
@@ -124,12 +124,12 @@ def merge(
         DamagedError: tombstones are damaged.
         UnreachableError: a file can't be read or written.
     """
-    merging = Merging(place, table, form, receipt, files, later, older)
+    merging = Merging(place, table, layout, receipt, files, later, older)
     by_bucket: dict[int, list[DataFile]] = {}
     for file in data_files(table):
         by_bucket.setdefault(int(file.part), []).append(file)
     touched = merging.touched | (
-        by_bucket.keys() if merging.replaces or form.renews == "table" else set()
+        by_bucket.keys() if merging.replaces or layout.rewrites == "table" else set()
     )
     with explained_files():
         for bucket in sorted(touched):
@@ -144,14 +144,14 @@ class Merging:
         self,
         place: Place,
         table: DeltaTable,
-        form: Form,
+        layout: MergeLayout,
         receipt: Receipt,
         files: Sequence[StagedFile],
         later: Sequence[Receipt],
         older: Receipt | None,
     ) -> None:
         self.actions: list[Action] = []
-        self._place, self._table, self._form, self._receipt = place, table, form, receipt
+        self._place, self._table, self._layout, self._receipt = place, table, layout, receipt
         self._later = [TombstonesOf(place, r) for r in later if tombstones_named(r) is not None]
         self._keeping = pa.array(
             [r.window.key for r in (*later, *([older] if older else [])) if kept_by(r)], pa.string()
@@ -182,7 +182,7 @@ class Merging:
         changes = self._fill_kept(changes, beaten, keeps)
         if self.replaces:
             self._count_missing_tombstones(files, changes, bucket)
-        if not self._form.key.marks and self._form.key.version is None:
+        if not self._layout.key.marks and self._layout.key.version is None:
             self._write_tombstones(bucket, changes, beaten)
         self._rewrite(bucket, files, gone, self._new_rows(changes, beaten))
 
@@ -200,12 +200,12 @@ class Merging:
         """The last change of each key, and the columns that it takes from an older row."""
         found = [self._staged_rows(file, bucket) for file in self._staged if bucket in file.buckets]
         if not found:
-            own = [f for f in self._form.in_file if f.name not in {self._form.window, DELETED}]
+            own = [f for f in self._layout.in_file if f.name not in {self._layout.window, DELETED}]
             return pa.schema([*own, pa.field(DELETED, pa.bool_())]).empty_table(), {}
         every = pa.concat_tables(found)
-        versions = [] if self._form.key.version is None else [self._form.key.version]
-        order = [every[name] for name in (*versions, *self._form.position)]
-        keys = [every[name] for name in self._form.key.columns]
+        versions = [] if self._layout.key.version is None else [self._layout.key.version]
+        order = [every[name] for name in (*versions, *self._layout.position)]
+        keys = [every[name] for name in self._layout.key.columns]
         # Of several changes in one message the last one counts: the sort keeps their order.
         key = [f"{len(order) + i}" for i in range(len(keys))]
         ordered = (
@@ -241,7 +241,7 @@ class Merging:
     def _fill_kept(self, changes: pa.Table, beaten: Mask, keeps: _KeptColumns) -> pa.Table:
         """Fills in the values that changes take from the rows that they replace."""
         for name, kept in keeps.items():
-            kind = self._form.in_file.field(name).type
+            kind = self._layout.in_file.field(name).type
             values = pa.concat_arrays([_array(changes[name]).cast(kind), *kept.values])
             at = np.arange(changes.num_rows)
             for positions, values_before in zip(
@@ -250,7 +250,7 @@ class Merging:
                 at[positions] = values_before + np.arange(len(positions))
             changes = changes.set_column(
                 changes.schema.get_field_index(name),
-                self._form.in_file.field(name),
+                self._layout.in_file.field(name),
                 values.take(pa.array(at)),
             )
         if keeps:
@@ -296,7 +296,7 @@ class Merging:
 
         In a dead-letter replay these include its earlier tombstones, where they still count.
         """
-        columns = [*self._form.key.columns, *self._form.position]
+        columns = [*self._layout.key.columns, *self._layout.position]
         own = self.own_tombstones(bucket)
         if not self._dead_replay:
             self._tombstones.add(bucket, changes.filter(changes[DELETED]).select(columns))
@@ -307,7 +307,7 @@ class Merging:
             known = np.zeros(own.num_rows, np.bool_)
             known[self._joined(own, stays)[0]] = True
             found.append(own.filter(pa.array(~known)).select(columns))
-        kinds = pa.schema([self._form.in_file.field(name) for name in columns])
+        kinds = pa.schema([self._layout.in_file.field(name) for name in columns])
         self._tombstones.add(bucket, pa.concat_tables([table.cast(kinds) for table in found]))
 
     def _joined(
@@ -317,8 +317,8 @@ class Merging:
         left, right = (
             _frame(
                 [
-                    table.column(name).cast(self._form.in_file.field(name).type)
-                    for name in self._form.key.columns
+                    table.column(name).cast(self._layout.in_file.field(name).type)
+                    for name in self._layout.key.columns
                 ]
             ).with_row_index(named)
             for table, named in ((rows, "row"), (changes, "change"))
@@ -335,14 +335,18 @@ class Merging:
         """
         batch = self._columns(
             file,
-            [*self._form.judged, *(self._form.position if self._dead_replay else []), *keeps],
+            [
+                *self._layout.deciding_columns,
+                *(self._layout.position if self._dead_replay else []),
+                *keeps,
+            ],
         )
         rows, changed = self._joined(batch, changes)
         own = self._is_own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
         wins = self.wins(batch, changes, rows, changed)
         beaten[changed[~wins]] = True
         keeping = _mask(
-            pc.is_in(batch.column(self._form.window).take(pa.array(rows[~wins])), self._keeping)
+            pc.is_in(batch.column(self._layout.window).take(pa.array(rows[~wins])), self._keeping)
         )
         self._lost_values += int(np.count_nonzero(keeping))
         for name, kept in keeps.items():
@@ -361,11 +365,11 @@ class Merging:
     ) -> Mask:
         """Mask of the changes that replace the row with their key."""
         after = _mask(
-            pc.less_equal(batch.column(self._form.window).take(pa.array(rows)), self._key)
+            pc.less_equal(batch.column(self._layout.window).take(pa.array(rows)), self._key)
         )
         if self._dead_replay:
             after &= ~self._is_own(batch)[rows] | self.follows(changes, changed, batch, rows)
-        version = self._form.key.version
+        version = self._layout.key.version
         if version is None:
             return after
         old, new = (
@@ -377,7 +381,7 @@ class Merging:
 
     def _is_own(self, batch: pa.Table) -> Mask:
         """Mask of the rows that the window wrote."""
-        return _mask(pc.equal(batch.column(self._form.window), self._key))
+        return _mask(pc.equal(batch.column(self._layout.window), self._key))
 
     def follows(
         self,
@@ -388,7 +392,7 @@ class Merging:
     ) -> Mask:
         """Mask of the new rows whose message comes after that of the old row, in one window."""
         follows, equal = np.zeros(len(new_at), np.bool_), np.ones(len(new_at), np.bool_)
-        for name in self._form.position:
+        for name in self._layout.position:
             mine, other = new[name].take(pa.array(new_at)), old[name].take(pa.array(old_at))
             follows |= equal & _mask(pc.greater(mine, other.cast(mine.type)))
             equal &= _mask(pc.equal(mine, other.cast(mine.type)))
@@ -411,15 +415,15 @@ class Merging:
             if others is not None:
                 known[self._joined(others, keys)[1]] = True
         for file in files:
-            known[self._joined(self._columns(file, list(self._form.key.columns)), keys)[1]] = True
+            known[self._joined(self._columns(file, list(self._layout.key.columns)), keys)[1]] = True
         self._missing_keys += int(np.count_nonzero(~known))
 
     def _new_rows(self, changes: pa.Table, beaten: Mask) -> pa.Table:
         """The rows that the table gets."""
-        stays = ~beaten if self._form.key.marks else ~beaten & ~_mask(changes[DELETED])
+        stays = ~beaten if self._layout.key.marks else ~beaten & ~_mask(changes[DELETED])
         rows = changes.filter(pa.array(stays))
         return rows.append_column(
-            self._form.in_file.field(self._form.window),
+            self._layout.in_file.field(self._layout.window),
             pa.array([self._key] * rows.num_rows, pa.string()),
         )
 
@@ -428,18 +432,18 @@ class Merging:
     ) -> None:
         """Writes one file that replaces those that lose a row, with the new rows."""
         left = [file for file, mask in zip(files, gone, strict=True) if not mask.any()]
-        if len(left) == len(files) and not new.num_rows and self._form.renews != "table":
+        if len(left) == len(files) and not new.num_rows and self._layout.rewrites != "table":
             return
         whole = (
             set()
-            if len(left) < FEW and self._form.renews == "few"
+            if len(left) < FEW and self._layout.rewrites == "few"
             else {file.path for file in left}
         )
         out = growing(
             self._place,
             staged_path(self._key, self._receipt.attempt),
-            self._form.in_file,
-            self._form.metadata,
+            self._layout.in_file,
+            self._layout.metadata,
         )
         for file, mask in zip(files, gone, strict=True):
             if mask.any() or file.path in whole:
@@ -448,7 +452,8 @@ class Merging:
                     RemoveAction(file.path, True, _now(), file.size, {BUCKET: str(bucket)})
                 )
         for rows in (
-            fitted(batch, self._form.in_file) for batch in new.to_batches(max_chunksize=BATCH_ROWS)
+            fitted(batch, self._layout.in_file)
+            for batch in new.to_batches(max_chunksize=BATCH_ROWS)
         ):
             self._tally.rows_added += rows.num_rows
             self._tally.added += checksum(rows)
@@ -460,7 +465,7 @@ class Merging:
     def _copy(self, file: DataFile, gone: Mask, out: GrowingFile[StagedFile]) -> None:
         at = 0
         for batch in (
-            fitted(batch, self._form.in_file) for batch in batches_of(self._place, file.path)
+            fitted(batch, self._layout.in_file) for batch in batches_of(self._place, file.path)
         ):
             mask = gone[at : at + batch.num_rows]
             at += batch.num_rows
@@ -473,7 +478,7 @@ class Merging:
                 out.add(kept)
 
     def _columns(self, file: DataFile, names: list[str]) -> pa.Table:
-        kept = pa.schema([self._form.in_file.field(name) for name in names])
+        kept = pa.schema([self._layout.in_file.field(name) for name in names])
         batches = [fitted(batch, kept) for batch in batches_of(self._place, file.path, names)]
         return pa.Table.from_batches(batches, kept)
 

@@ -332,20 +332,24 @@ class DeltaState(PagedState):
         self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution
     ) -> tuple[Receipt, Writing]:
         """Merges changes into exactly this version of the table."""
-        from windrow.ingest.sinks.delta.merge import Form, Renews, merge  # polars
+        from windrow.ingest.sinks.delta.merge import MergeLayout, Rewrites, merge  # polars
 
         store, own = self._store, receipt.window.key
         assert store.primary_key is not None
         tables.refuse_hidden_rows(store.place, self._table)
-        renews: Renews = "table" if become.widens_table else "buckets" if become.changes else "few"
-        form = Form(store.primary_key, store.metadata, in_files(become.columns, BUCKET), renews)
+        rewrites: Rewrites = (
+            "table" if become.widens_table else "buckets" if become.changes else "few"
+        )
+        layout = MergeLayout(
+            store.primary_key, store.metadata, in_files(become.columns, BUCKET), rewrites
+        )
         held = committed_by_key(self, [key for key in self.committed() if key >= own])
         older = held.pop(own, None)
         later = [held[key].receipt for key in sorted(held)]
         merged, actions = merge(
             store.files,
             self._table,
-            form,
+            layout,
             receipt,
             files,
             later,

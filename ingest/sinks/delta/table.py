@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.stage import StagedFile
-from windrow.ingest.sinks.delta.torn_log import LOG, PAGES_APP, entry_name, torn_newest
+from windrow.ingest.sinks.delta.torn_log import LOG, PAGES_APP, entry_name, newest_entry_error
 from windrow.ingest.sinks.owner_properties import owner_in
 from windrow.ingest.sinks.parquet_files import FileStats
 from windrow.ingest.sinks.place import Place, is_full, to_check, waiting_for_storage
@@ -49,7 +49,7 @@ def load(uri: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except Exception as error:
-        torn = torn_newest(uri, Place(uri))
+        torn = newest_entry_error(uri, Place(uri))
         if torn is not None:
             raise torn from error
         what = f"the table {uri} can't be read: {reason(error)}"

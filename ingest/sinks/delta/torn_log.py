@@ -29,7 +29,7 @@ def entry_name(version: int) -> str:
     return f"{LOG}/{version:020d}.json"
 
 
-def torn_newest(uri: str, place: Place) -> UnreachableError | None:
+def newest_entry_error(uri: str, place: Place) -> UnreachableError | None:
     """Error of a newest entry that isn't lines of JSON; None if it is, or can't be read."""
     try:
         newest = max(filter(_ENTRY.fullmatch, place.names(LOG)), default=None)

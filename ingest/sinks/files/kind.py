@@ -85,9 +85,9 @@ class _Files:
         return WindowTable(store, rows, metadata)
 
     def dead_letters(self, section: FilesSection, folder: Path) -> DeadLetters:
-        from windrow.ingest.sinks.delta.kind import dead_letters_beside
+        from windrow.ingest.sinks.delta.kind import delta_dead_letters
 
-        return dead_letters_beside(section.place(folder))
+        return delta_dead_letters(section.place(folder))
 
 
 FILES: SinkKind[FilesSection] = _Files()

@@ -352,8 +352,8 @@ class KafkaAudit:
 
     def _of_window(self, place: OffsetSpan, window: Window) -> Iterator[Seen]:
         """Reads the messages of a window between two offsets."""
-        admin = admin_properties(self._sink.reach.servers, self._sink.reach.client)
-        consumer = consumer_properties(self._sink.reach.servers, self._sink.reach.client)
+        admin = admin_properties(self._sink.connection.servers, self._sink.connection.client)
+        consumer = consumer_properties(self._sink.connection.servers, self._sink.connection.client)
         header, key = self.metadata["window"], window.key.encode()
         with CLIENTS.of(admin).consumers(consumer).one(place.topic) as one:
             for message in self._read(one, place):

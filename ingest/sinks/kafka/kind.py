@@ -399,7 +399,7 @@ class _Kafka:
         from windrow.ingest.registry.settings import registry_of
         from windrow.ingest.schema.load import FunctionReference
         from windrow.ingest.sinks.kafka.encoder import PlainSerializer
-        from windrow.ingest.sinks.kafka.options import Options, Reach
+        from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
         from windrow.ingest.sinks.kafka.sink import KafkaSink
         from windrow.ingest.sinks.place import normalized
 
@@ -448,16 +448,16 @@ class _Kafka:
             None if section.registry is None else registry_of(section.registry, folder, "sink")
         )
         return KafkaSink(
-            Reach(section.bootstrap_servers, dict(section.client), registry),
+            ClusterConnection(section.bootstrap_servers, dict(section.client), registry),
             options,
             rows,
             metadata,
         )
 
     def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:
-        from windrow.ingest.sinks.delta.kind import dead_letters_beside
+        from windrow.ingest.sinks.delta.kind import delta_dead_letters
 
-        return dead_letters_beside(absolute(section.staging, folder))
+        return delta_dead_letters(absolute(section.staging, folder))
 
 
 def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:

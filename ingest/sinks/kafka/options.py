@@ -18,7 +18,7 @@ from windrow.ingest.sinks.kafka.encoder import PlainSerializer, Serializer
 from windrow.ingest.sinks.kafka.places import Partitioner
 
 
-class Reach(msgspec.Struct, frozen=True):
+class ClusterConnection(msgspec.Struct, frozen=True):
     """Connection to the sink's cluster.
 
     Attributes:

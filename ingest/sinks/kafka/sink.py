@@ -60,7 +60,7 @@ from windrow.ingest.sinks.kafka.control import (
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, with_columns
 from windrow.ingest.sinks.kafka.function import PartitionFunction
 from windrow.ingest.sinks.kafka.ids import TransactionalIds
-from windrow.ingest.sinks.kafka.options import Options, Reach, addresses
+from windrow.ingest.sinks.kafka.options import ClusterConnection, Options, addresses
 from windrow.ingest.sinks.kafka.parts import Part, chains
 from windrow.ingest.sinks.kafka.publish import PublishTarget
 from windrow.ingest.sinks.kafka.send import sending_library
@@ -86,7 +86,7 @@ class KafkaSink(ReceiptTable):
     """`ports.sink.Sink` on topics of a cluster.
 
     Args:
-        reach: the connection to the cluster.
+        connection: the connection to the cluster.
         options: the table's options.
         schema: the columns of a row, without the metadata's; or a function that loads
             them, called when they are needed first.
@@ -99,14 +99,14 @@ class KafkaSink(ReceiptTable):
 
     def __init__(
         self,
-        reach: Reach,
+        connection: ClusterConnection,
         options: Options,
         schema: pa.Schema | Callable[[], pa.Schema],
         metadata: Mapping[str, str] = DEFAULT,
     ) -> None:
         refuse_wrong(schema.names if isinstance(schema, pa.Schema) else (), metadata)
         _refuse_two_headers(options.headers, metadata)
-        self.reach, self.options, self.metadata = reach, options, dict(metadata)
+        self.connection, self.options, self.metadata = connection, options, dict(metadata)
         self.capabilities = Capabilities(
             "window" if options.atomic_window else "split",
             replaces=False,
@@ -114,9 +114,9 @@ class KafkaSink(ReceiptTable):
             delivery=options.delivery,
         )
         self._load = schema
-        self._admin = admin_properties(reach.servers, reach.client)
-        consumer = consumer_properties(reach.servers, reach.client)
-        self.topics = SinkTopics(reach.servers, self._admin, options.topics, options.control)
+        self._admin = admin_properties(connection.servers, connection.client)
+        consumer = consumer_properties(connection.servers, connection.client)
+        self.topics = SinkTopics(connection.servers, self._admin, options.topics, options.control)
         self.control = ControlTopic(options.control, self.topics, self._admin, consumer)
         self.files = StagedMessageFiles(options.staging)
         self.ids = TransactionalIds(options.prefix, options.control, options.lanes)
@@ -161,20 +161,22 @@ class KafkaSink(ReceiptTable):
     @property
     def identity(self) -> str:
         """The cluster and the control topic: tables differ in one of them."""
-        return f"kafka:{','.join(sorted(addresses(self.reach.servers)))}/{self.options.control}"
+        return (
+            f"kafka:{','.join(sorted(addresses(self.connection.servers)))}/{self.options.control}"
+        )
 
     def is_at(self, identity: str) -> bool:
         """Returns whether it names this table; one address in common means the same cluster."""
         servers, _, control = identity.removeprefix("kafka:").partition("/")
         return control == self.options.control and not addresses(servers).isdisjoint(
-            addresses(self.reach.servers)
+            addresses(self.connection.servers)
         )
 
     def refuse_unwritable(self) -> None:
         sending_library()
         refuse_unwritable(self.options.staging, "sink.staging")
         self.topics.refuse_unfit(self.options.delivery, self.options.timeout)
-        self.encoder.refuse_unregistrable(self._columns, self.reach.registry)
+        self.encoder.refuse_unregistrable(self._columns, self.connection.registry)
 
     def warnings(self) -> Sequence[str]:
         return self.topics.changelog_warnings() if self.options.primary_key else ()
@@ -217,7 +219,7 @@ class KafkaSink(ReceiptTable):
     def stager(self, plan: Plan, generation: int, attempt: str) -> KafkaStagerFactory:
         del generation
         layout = RowLayout(self.options.staged(self.schema), self.metadata, attempt)
-        encoder = self.encoder.registered(self._columns, self.reach.registry)
+        encoder = self.encoder.registered(self._columns, self.connection.registry)
         return KafkaStagerFactory(
             self.options.staging, layout, encoder, plan.window.key, self._function()
         )

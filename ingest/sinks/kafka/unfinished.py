@@ -59,9 +59,11 @@ class KafkaTransactions:
 
     def _window_at(self, topic: str, partition: int, offset: int) -> str | None:
         """Returns the window of the first message from an offset on, committed or not."""
-        admin = admin_properties(self._sink.reach.servers, self._sink.reach.client)
+        admin = admin_properties(self._sink.connection.servers, self._sink.connection.client)
         consumer = consumer_properties(
-            self._sink.reach.servers, self._sink.reach.client, isolation="read_uncommitted"
+            self._sink.connection.servers,
+            self._sink.connection.client,
+            isolation="read_uncommitted",
         )
         deadline = time.monotonic() + PATIENCE_SECONDS
         with CLIENTS.of(admin).consumers(consumer).one(topic) as one:

@@ -226,7 +226,7 @@ def same_source(lower: Boundary, upper: Boundary) -> bool:
     return lower.cluster_id == upper.cluster_id and _ids(lower) <= _ids(upper)
 
 
-def torn(stop: Boundary, start: Boundary) -> str:
+def stop_start_difference(stop: Boundary, start: Boundary) -> str:
     """Describes how the end of a window differs from the start of the next one.
 
     Empty if it doesn't. A rebase may lie between them: the opening is of another

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.things import messages, plan, receipt
+from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.admin.verify_keyed import compare_merged

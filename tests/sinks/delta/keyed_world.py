@@ -8,9 +8,9 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from tests.sinks.beside import DeltaKeyedBoth
 from tests.sinks.delta.world import pieces, sink_at
 from tests.sinks.keyed_logs import Keyed
+from tests.sinks.with_dead_letters import DeltaKeyedBoth
 
 __all__ = ["DeltaKeyed", "pieces", "sink_at"]
 

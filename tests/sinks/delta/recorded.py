@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.protocols.traces import Recorder
-from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.hooks import on_put
 from tests.sinks.numbered_traces import RecordedTable
+from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.sinks.table_store import Answer, TableChange
 
 

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import TOPIC, messages, plan, receipt
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.schema.checksum import checksum, text

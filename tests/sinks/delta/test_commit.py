@@ -20,7 +20,6 @@ import pytest
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.hooks import in_between
 from tests.sinks.things import (
@@ -33,6 +32,7 @@ from tests.sinks.things import (
     staged_receipt,
     window,
 )
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import DamagedError, OutcomeUnknownError, OverlapError, UnreachableError
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.delta import table as tables

@@ -15,9 +15,9 @@ from tests.contracts.sink_checksums_contract import SinkChecksumsContract
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
-from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.hooks import answered
+from tests.sinks.with_dead_letters import DeltaBoth, MemoryBoth
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.table_store import Unanswered
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, staged_receipt, together, window
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner

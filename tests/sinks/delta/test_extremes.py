@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import TOPIC, plan, receipt
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import SplitCounts

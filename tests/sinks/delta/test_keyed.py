@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.delta.keyed_world import DeltaKeyed
 from tests.sinks.hooks import on_put
 from tests.sinks.keyed_contract import (
@@ -27,6 +26,7 @@ from tests.sinks.keyed_contract import (
 )
 from tests.sinks.keyed_logs import KEY, ROWS, Change
 from tests.sinks.things import window
+from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.errors import DamagedError, SchemaChangedError, SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta import merge as merging

@@ -14,9 +14,9 @@ import pytest
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_keyed_contract import SinkKeyedContract
-from tests.sinks.beside import DeltaKeyedBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.hooks import answered
+from tests.sinks.with_dead_letters import DeltaKeyedBoth
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.table_store import Unanswered

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces, staged_paths
 from tests.sinks.things import ROWS, produced, staged_receipt, window
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.sink import AlreadyDone, Done

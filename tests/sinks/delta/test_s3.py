@@ -14,9 +14,9 @@ import pytest
 
 from tests.s3.contract import OF_A_STORE
 from tests.s3.server import S3Server
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, produced, staged_receipt, together
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import AlreadyDone, Done

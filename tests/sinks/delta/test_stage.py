@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths
 from tests.sinks.things import ROWS, messages, plan, stage_split
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.staged import Staged, Staging

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths
 from tests.sinks.hooks import answered, in_between
 from tests.sinks.things import ROWS, staged_receipt, window
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks import sweep

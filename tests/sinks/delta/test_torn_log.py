@@ -28,9 +28,9 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.full_disk import files_end_at
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, produced, staged_receipt, window
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.delta.store import DeltaStore

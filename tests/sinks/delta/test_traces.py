@@ -12,12 +12,12 @@ import pytest
 
 from tests.protocols.numbered import NumberedLog
 from tests.protocols.traces import Recorder
-from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.delta.recorded import RecordedDelta, RecordedKeyed
 from tests.sinks.delta.twins import delta_rs_retries
 from tests.sinks.numbered_traces import NumberedTraces, Open, recorder
 from tests.sinks.things import ROWS
 from tests.sinks.traced import commits
+from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.store import DeltaState

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.delta.twins import AppendByPath, RealSink, delta_rs_retries
 from tests.sinks.things import ROWS, plan, produced, receipt, staged_receipt
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Done

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.things import ROWS, staged_receipt, window
+from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.errors import SchemaChangedError, UnreachableError
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey

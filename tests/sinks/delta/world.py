@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS
+from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.schema.primary_key import PrimaryKey
 
 LOG_ORDER = [("_partition", "ascending"), ("_offset", "ascending")]

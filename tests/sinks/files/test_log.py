@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sinks.beside import OWNER, DeltaBoth
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.hooks import in_between
 from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
+from tests.sinks.with_dead_letters import OWNER, DeltaBoth
 from windrow.ingest.errors import (
     DamagedError,
     RefusedError,

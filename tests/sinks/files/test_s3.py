@@ -16,10 +16,10 @@ import pytest
 from tests.heard import waits_heard
 from tests.s3.contract import OF_A_STORE
 from tests.s3.server import S3Server
-from tests.sinks.beside import OWNER, DeltaBoth
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.files.world import pieces as pieces_of
 from tests.sinks.things import ROWS, staged_receipt, together
+from tests.sinks.with_dead_letters import OWNER, DeltaBoth
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS, produced
+from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.sinks.delta.kind import dead_letters_beside
+from windrow.ingest.sinks.delta.kind import delta_dead_letters
 from windrow.ingest.sinks.files.stage import FileFormat, rows_of
 from windrow.ingest.sinks.files.store import FilesStore
 from windrow.ingest.sinks.window_table import WindowTable
@@ -43,7 +43,7 @@ class FilesBoth(WithDeadLetters, WindowTable):
     ) -> None:
         super().__init__(FilesStore(uri, written), rows, metadata)
         self.uri, self.written, self.dead = self.store.place, written, dead
-        self.dead_letters = dead_letters_beside(
+        self.dead_letters = delta_dead_letters(
             self.uri if dead is None else dead.removesuffix("_dead")
         )
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
+from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.dead_letters import DeadLetterTable

@@ -30,7 +30,7 @@ from windrow.ingest.kafka.transaction import (
 from windrow.ingest.kafka.wire_transaction import WireTransaction
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.sinks.kafka.options import Reach
+from windrow.ingest.sinks.kafka.options import ClusterConnection
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]
 
@@ -62,14 +62,14 @@ class TestKafkaSink(
         if tmp_path not in self.topics:
             self.topics[tmp_path] = create_topic(self.kafka, partitions=2)
         return KafkaBoth(
-            Reach(self.kafka, self.client),
+            ClusterConnection(self.kafka, self.client),
             options_of(self.topics[tmp_path], str(tmp_path / "staging"), **self.more),
             schema,
             metadata,
         )
 
     def reopen(self, sink: KafkaBoth) -> KafkaBoth:
-        return KafkaBoth(sink.reach, sink.options, sink.schema, sink.metadata)
+        return KafkaBoth(sink.connection, sink.options, sink.schema, sink.metadata)
 
     def pieces(self, sink: KafkaBoth) -> list[pa.Table]:
         return world.pieces(sink)

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from tests.kafka.produce import create_topic, high_watermark
-from tests.sinks.beside import OWNER
 from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
 from tests.sinks.kafka.hooks import on_send
 from tests.sinks.kafka.test_kills import POINTS
 from tests.sinks.kafka.test_publish import staged, table
 from tests.sinks.kafka.world import committed, new_place, pieces, sink_at
 from tests.sinks.things import plan, produced, staged_receipt, window
+from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
 from windrow.ingest.kafka import transaction

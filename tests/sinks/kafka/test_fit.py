@@ -18,7 +18,7 @@ from tests.sinks.kafka.world import KafkaBoth, options_of
 from tests.sinks.things import ROWS
 from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.kafka import topics
-from windrow.ingest.sinks.kafka.options import Reach
+from windrow.ingest.sinks.kafka.options import ClusterConnection
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ def refused(kafka: str, tmp_path: Path) -> Refused:
     """Runs a table for the first time and returns why it is refused; no topic is made."""
 
     def told(topic: str, **more: Any) -> str:
-        sink = KafkaBoth(Reach(kafka), options_of(topic, str(tmp_path), **more), ROWS)
+        sink = KafkaBoth(ClusterConnection(kafka), options_of(topic, str(tmp_path), **more), ROWS)
         before = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics.keys()
         with pytest.raises(SpecError, match="can't be written exactly once") as why:
             sink.prepare()

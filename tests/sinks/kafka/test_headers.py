@@ -9,14 +9,14 @@ import pytest
 from tests.sinks.things import ROWS
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.sinks.kafka.options import Options, Reach
+from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 
 
 def sink(folder: Path, headers: dict[str, str]) -> KafkaSink:
     """Makes a table, which doesn't connect to its cluster."""
     options = Options(("out",), "out.windrow", str(folder), headers=headers)
-    return KafkaSink(Reach("127.0.0.1:1"), options, ROWS)
+    return KafkaSink(ClusterConnection("127.0.0.1:1"), options, ROWS)
 
 
 @pytest.mark.parametrize("name", DEFAULT)

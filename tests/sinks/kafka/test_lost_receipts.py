@@ -20,9 +20,9 @@ from tests.kafka.produce import (
     high_watermark,
     produce,
 )
-from tests.sinks.beside import OWNER
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place
 from tests.sinks.things import staged_receipt, window
+from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import DamagedError, RefusedError
@@ -53,7 +53,7 @@ def deleted(kafka: str, topic: str) -> None:
 
 def again(sink: Any) -> Any:
     """Opens the table as another process does."""
-    return KafkaBoth(sink.reach, sink.options, sink.schema, sink.metadata)
+    return KafkaBoth(sink.connection, sink.options, sink.schema, sink.metadata)
 
 
 def test_receipts_that_were_deleted_come_back_from_the_ledger(

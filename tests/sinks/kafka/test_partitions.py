@@ -21,7 +21,7 @@ from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.load import FunctionReference
 from windrow.ingest.sinks.kafka.encoder import ENCODED, PlainSerializer
 from windrow.ingest.sinks.kafka.function import PartitionFunction
-from windrow.ingest.sinks.kafka.options import Options, Reach
+from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.places import PARTITION
 
 __all__ = ["way"]
@@ -172,7 +172,7 @@ def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
         key=PlainSerializer("raw", ("k",)),
         **more,
     )
-    made = KafkaBoth(Reach(kafka), options, ROWS)
+    made = KafkaBoth(ClusterConnection(kafka), options, ROWS)
     made.prepare()
     return made
 

@@ -32,7 +32,7 @@ from windrow.ingest.sinks.kafka import commit, control, parts, send, topics
 from windrow.ingest.sinks.kafka import sink as sinks
 from windrow.ingest.sinks.kafka.control import ControlState, ControlTopic
 from windrow.ingest.sinks.kafka.encoder import PlainSerializer
-from windrow.ingest.sinks.kafka.options import Options, Reach
+from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.parts import chains
 from windrow.ingest.sinks.kafka.stage import FOLDER, StagedMessageFiles, StagedMessages
 from windrow.ingest.sinks.kafka.topics import SinkTopics
@@ -105,7 +105,7 @@ def table(kafka: str, folder: Path, topics: Sequence[str], **more: Any) -> Any:
         headers={"again": "v"},
         **more,
     )
-    made = KafkaBoth(Reach(kafka), options, ROWS)
+    made = KafkaBoth(ClusterConnection(kafka), options, ROWS)
     made.prepare()
     return made
 

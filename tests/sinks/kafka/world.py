@@ -13,14 +13,14 @@ import confluent_kafka as ck
 import pyarrow as pa
 
 from tests.kafka.produce import create_topic, until_decided
-from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
+from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.metadata_fields import TYPES
-from windrow.ingest.sinks.delta.kind import dead_letters_beside
+from windrow.ingest.sinks.delta.kind import delta_dead_letters
 from windrow.ingest.sinks.kafka.control import arrived
-from windrow.ingest.sinks.kafka.options import Options, Reach
+from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.texts import LOADS, back, back_from_header
 
@@ -34,13 +34,13 @@ class KafkaBoth(WithDeadLetters, KafkaSink):
 
     def __init__(
         self,
-        reach: Reach,
+        connection: ClusterConnection,
         options: Options,
         schema: pa.Schema,
         metadata: Mapping[str, str] = DEFAULT,
     ) -> None:
-        super().__init__(reach, options, schema, metadata)
-        self.dead_letters = dead_letters_beside(options.staging)
+        super().__init__(connection, options, schema, metadata)
+        self.dead_letters = delta_dead_letters(options.staging)
 
 
 def options_of(topic: str, staging: str, **more: Any) -> Options:
@@ -69,7 +69,7 @@ def at(place: str, kind: type[KafkaBoth], **more: Any) -> Any:
     """Opens the table at a place as a sink of this kind, with more options."""
     said = json.loads(place)
     return kind(
-        Reach(said["servers"]),
+        ClusterConnection(said["servers"]),
         options_of(said["topic"], said["staging"], **said["more"], **more),
         ROWS,
     )
@@ -79,7 +79,7 @@ def pieces(sink: Any) -> list[pa.Table]:
     """Reads all visible rows, a piece per target partition, window and source partition."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for topic in sink.options.topics:
-        for message in committed(sink.reach.servers, topic):
+        for message in committed(sink.connection.servers, topic):
             row = row_of(sink, message)
             by = tuple(row[sink.metadata[name]] for name in ("window", "topic", "partition"))
             found[topic, message.partition(), *by].append(row)

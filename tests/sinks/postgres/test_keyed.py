@@ -13,7 +13,6 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.sinks.beside import OWNER
 from tests.sinks.keyed_contract import (
     KEYS,
     A,
@@ -27,6 +26,7 @@ from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change
 from tests.sinks.postgres.keyed_world import PostgresKeyed, PostgresKeyedBoth
 from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import window
+from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres import merge as merging

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from tests.sinks.beside import OWNER
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at, staging_of
 from tests.sinks.things import ROWS, plan, produced, receipt, stage, staged_receipt, window
+from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import (
     DamagedError,
     RefusedError,

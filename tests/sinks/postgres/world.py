@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
-from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
+from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.dead_letters import DeadLetterTable

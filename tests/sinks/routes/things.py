@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.sinks.beside import DeltaSink, WithDeadLetters
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.sqlite.world import SqliteBoth
 from tests.sinks.sqlite.world import pieces as sqlite_pieces
+from tests.sinks.with_dead_letters import DeltaSink, WithDeadLetters
 from windrow.ingest.ports.dead_letters import DeadLetters
-from windrow.ingest.sinks.delta.kind import dead_letters_beside
+from windrow.ingest.sinks.delta.kind import delta_dead_letters
 from windrow.ingest.sinks.routes.router import By, Rule
 from windrow.ingest.sinks.routes.sink import RoutedSink
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
@@ -68,7 +68,7 @@ def of_two_kinds(
         DeltaSink(str(place / "orders"), rows, metadata),
     )
     second = SqliteBoth(str(place / "second.sqlite"), rows, metadata)
-    dead = dead_letters_beside(other.uri)
+    dead = delta_dead_letters(other.uri)
     routes = [(FIRST, first), (SECOND, second)]
     return kind(
         routes, other, dead, rows, metadata, lambda: of_two_kinds(place, rows, metadata, kind)

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from tests.full_disk import files_end_at
-from tests.sinks.beside import OWNER
 from tests.sinks.sqlite.world import SqliteBoth, pieces
 from tests.sinks.things import (
     ROWS,
@@ -26,6 +25,7 @@ from tests.sinks.things import (
     together,
     window,
 )
+from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import (
     OwnerError,
     RefusedError,

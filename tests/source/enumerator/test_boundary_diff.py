@@ -8,7 +8,7 @@ import pytest
 
 from tests.source.enumerator.things import boundary, hour, mark
 from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.source.enumerator.tiling import difference, same_source, torn
+from windrow.ingest.source.enumerator.tiling import difference, same_source, stop_start_difference
 
 HERE = boundary(hour(1), mark(5), mark(7, partition=1))
 
@@ -73,10 +73,15 @@ def test_one_source_may_gain_topics_and_lose_none() -> None:
 
 def test_a_window_starts_where_the_one_before_ended() -> None:
     """On one source any difference tears, also a label's."""
-    assert torn(HERE, HERE) == ""
-    assert torn(HERE, boundary(hour(1), mark(5), mark(9, partition=1))) == "t[1] at 7 and 9"
-    assert "label" in torn(HERE, boundary(hour(2), mark(5), mark(7, partition=1), t="anew"))
-    assert "label" in torn(HERE, boundary(hour(2), mark(5), mark(7, partition=1)))
+    assert stop_start_difference(HERE, HERE) == ""
+    assert (
+        stop_start_difference(HERE, boundary(hour(1), mark(5), mark(9, partition=1)))
+        == "t[1] at 7 and 9"
+    )
+    assert "label" in stop_start_difference(
+        HERE, boundary(hour(2), mark(5), mark(7, partition=1), t="anew")
+    )
+    assert "label" in stop_start_difference(HERE, boundary(hour(2), mark(5), mark(7, partition=1)))
 
 
 def test_a_rebase_opens_the_label_anew() -> None:
@@ -84,18 +89,18 @@ def test_a_rebase_opens_the_label_anew() -> None:
     go on, others begin anew or are gone.
     """
     stop = boundary(hour(1), mark(5), mark(7, topic="kept"), mark(9, topic="gone"))
-    assert torn(stop, boundary(hour(1), mark(1), cluster="d")) == ""
+    assert stop_start_difference(stop, boundary(hour(1), mark(1), cluster="d")) == ""
     assert (
-        torn(
+        stop_start_difference(
             stop, boundary(hour(1), mark(0), mark(7, topic="kept"), mark(3, topic="new"), t="anew")
         )
         == ""
     )
     assert (
-        torn(stop, boundary(hour(1), mark(0), mark(6, topic="kept"), t="anew"))
+        stop_start_difference(stop, boundary(hour(1), mark(0), mark(6, topic="kept"), t="anew"))
         == "kept[0] at 7 and 6"
     )
     added = boundary(
         hour(1), mark(0), mark(7, topic="kept"), mark(2, partition=1, topic="kept"), t="anew"
     )
-    assert torn(stop, added) == "kept[1] at 0 and 2"
+    assert stop_start_difference(stop, added) == "kept[1] at 0 and 2"

@@ -18,7 +18,7 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.columns import DEAD_LETTERS
-from windrow.ingest.sinks.delta.kind import dead_letters_beside
+from windrow.ingest.sinks.delta.kind import delta_dead_letters
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.kind import Evolve, Rows
 from windrow.ingest.sinks.window_table import WindowTable
@@ -90,7 +90,7 @@ class DeltaBoth(WithDeadLetters, DeltaSink):
 
     def __init__(self, uri: str, *args: Any, **more: Any) -> None:
         super().__init__(uri, *args, **more)
-        self.dead_letters = dead_letters_beside(self.uri)
+        self.dead_letters = delta_dead_letters(self.uri)
 
 
 class DeltaKeyedBoth(DeltaBoth):
