@@ -17,7 +17,6 @@ from windrow.ingest.formats.avro.schema import AvroSchema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.row_decoder import DecodeValues
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.budget import FREE, SHARE
 from windrow.ingest.formats.shared.gather import SPREADING
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.native.calling import Compiled
@@ -65,8 +64,7 @@ class AvroPass(OnePass):
 
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         del longest
-        numbers, first = self._program.numbers, self._program.begin
-        own = first, FREE, SHARE, numbers, self.state, self.tape, self.keys
+        own = self._program.begin, self._program.numbers, self.state, self.tape, self.keys
         PASS.scan(data, begins, ends, *own, mask)
 
     def _most_entries(self, size: int, messages: int) -> int:

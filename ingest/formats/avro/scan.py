@@ -63,6 +63,7 @@ from windrow.ingest.formats.avro.program import (
     WIDTH,
 )
 from windrow.ingest.formats.avro.scalars import enum, fixed, integer, octets, varint, wide, zoned
+from windrow.ingest.formats.shared.budget import budget
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, hash_of, is_first
@@ -71,7 +72,7 @@ from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memor
 
 _LOWEST = -(1 << 63)
 
-_room_for_keys = part(room_for_keys)
+_room_for_keys, _budget = part(room_for_keys), part(budget)
 
 
 @part
@@ -270,8 +271,6 @@ def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys)
         EDGES,
         EDGES,
         int64,
-        int64,
-        int64,
         int64[::1],
         int64[::1],
         int64[::1],
@@ -279,11 +278,10 @@ def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys)
         uint8[::1],
     )
 )
-def scan(data, begins, ends, begin, free, share, numbers, state, tape, keys, taken):
+def scan(data, begins, ends, begin, numbers, state, tape, keys, taken):
     """Scans the messages between `begins` and `ends`; notes in `taken` which are rows.
 
-    `begin`: the program's first instruction; `free`, `share`: what the items of any
-    message may cost, and how much more for each of its bytes.
+    `begin`: the program's first instruction.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, numbers_at, state_at, tape_at, keys_at = (
@@ -295,7 +293,7 @@ def scan(data, begins, ends, begin, free, share, numbers, state, tape, keys, tak
     )
     for i in range(len(begins)):
         at, end = np.int64(begin_at[i]), np.int64(end_at[i])
-        budget = free + share * (end - at)
+        left = _budget(end - at)
         taken_at[i] = message_or_nothing(
-            data_at, at, end, begin, budget, numbers_at, state_at, tape_at, keys_at
+            data_at, at, end, begin, left, numbers_at, state_at, tape_at, keys_at
         )

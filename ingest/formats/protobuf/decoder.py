@@ -16,7 +16,6 @@ from windrow.ingest.formats.protobuf.strict import StrictProtobuf
 from windrow.ingest.formats.protobuf.tables import ITEMS, field_tables
 from windrow.ingest.formats.row_decoder import DecodeValues
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.budget import FREE, SHARE
 from windrow.ingest.formats.shared.gather import SPREADING
 from windrow.ingest.formats.shared.nodes import WIDE
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
@@ -78,8 +77,8 @@ class ProtobufPass(OnePass):
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         del longest
         tables = self._tables
-        own = tables.root, tables.kids, FREE, SHARE, tables.numbers
-        PASS.scan(data, begins, ends, *own, self.state, self.tape, self.keys, mask)
+        own = tables.root, tables.kids, tables.numbers, self.state, self.tape, self.keys
+        PASS.scan(data, begins, ends, *own, mask)
 
     def _most_entries(self, size: int, messages: int) -> int:
         """Returns the most entries of the tape.

@@ -80,9 +80,8 @@ from windrow.ingest.formats.protobuf.tables import (
     WEIGHT,
     WIRE,
 )
-from windrow.ingest.formats.protobuf.weight import FREE as FREE_WEIGHT
-from windrow.ingest.formats.protobuf.weight import SHARE as WEIGHT_SHARE
-from windrow.ingest.formats.protobuf.weight import SMALL
+from windrow.ingest.formats.protobuf.weight import most_weight
+from windrow.ingest.formats.shared.budget import budget
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, hash_of, is_first
@@ -92,7 +91,8 @@ from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memor
 SIGNLESS = (UINT64, FIXED64)
 """Encodings of unsigned numbers of 64 bits: the pass reads those from 2**63 on as negative."""
 
-_room_for_keys = part(room_for_keys)
+_room_for_keys, _budget = part(room_for_keys), part(budget)
+_most_weight = part(most_weight)
 
 
 @inlined
@@ -357,7 +357,7 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, k
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
     state[KEYS_MASK] = _room_for_keys(end - at) - 1
-    weight = FREE_WEIGHT + WEIGHT_SHARE * (end - at) if end - at > SMALL else 1 << 62
+    weight = _most_weight(end - at)
     if message(data, at, end, table, kids, left, weight, spaces, numbers, state, tape, keys):
         state[ITEMS] += 1
         return True
@@ -373,8 +373,6 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, k
         EDGES,
         int64,
         int64,
-        int64,
-        int64,
         int64[::1],
         int64[::1],
         int64[::1],
@@ -382,11 +380,10 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, k
         uint8[::1],
     )
 )
-def scan(data, begins, ends, table, kids, free, share, numbers, state, tape, keys, taken):
+def scan(data, begins, ends, table, kids, numbers, state, tape, keys, taken):
     """Scans the messages between `begins` and `ends`; notes in `taken` which are rows.
 
-    `table`, `kids`: the tables' `root` and `kids`; `free`, `share`: what the items of any
-    message may cost, and how much more for each of its bytes.
+    `table`, `kids`: the tables' `root` and `kids`.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, numbers_at, state_at, tape_at, keys_at = (
@@ -398,7 +395,7 @@ def scan(data, begins, ends, table, kids, free, share, numbers, state, tape, key
     )
     for i in range(len(begins)):
         at, end = np.int64(begin_at[i]), np.int64(end_at[i])
-        left = free + share * (end - at)
+        left = _budget(end - at)
         taken_at[i] = message_or_nothing(
             data_at, at, end, table, kids, left, numbers_at, state_at, tape_at, keys_at
         )

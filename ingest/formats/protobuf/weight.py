@@ -24,12 +24,17 @@ def weight_of(kind: Any) -> int:
     return _MESSAGE + _FIELD * len(kind.fields)
 
 
+def most_weight(size: int) -> int:
+    """Returns what the messages inside a message of so many bytes may weigh."""
+    return FREE + SHARE * size if size > SMALL else 1 << 62
+
+
 def is_too_heavy(message: bytes, kind: Any) -> bool:
-    """Returns whether the messages inside weigh more than `FREE` and `SHARE` allow.
+    """Returns whether the messages inside weigh more than `most_weight`.
 
     A malformed message isn't too heavy: the parser refuses it.
     """
-    left, spans = FREE + SHARE * len(message), [(0, len(message), kind)]
+    left, spans = most_weight(len(message)), [(0, len(message), kind)]
     types: dict[str, dict[int, Any]] = {}
     while spans:
         at, end, of = spans.pop()
