@@ -197,17 +197,19 @@ class TableState(ReceiptState, Protocol):
 class TableStore(Protocol):
     """One table of some kind, at a place that a spec names.
 
-    `identity`: goes into plans' digests. `place`: the table's name for people. `primary_key`: the
-    columns by which rows replace each other, and then each state is a `ports.sink.KeyedAudit`, too;
-    None if rows are only appended. `lists_windows`: whether `TableState.holding` of all windows is
-    cheap, so that reading all receipts asks it, too. `staged`: None if rows are in the tasks'
-    results.
+    `identity`: goes into plans' digests. `place`: the table's name for people. `metadata`: the
+    names of the metadata columns. `primary_key`: the columns by which rows replace each other, and
+    then each state is a `ports.sink.KeyedAudit`, too; None if rows are only appended.
+    `lists_windows`: whether `TableState.holding` of all windows is cheap, so that reading all
+    receipts asks it, too. `staged`: None if rows are in the tasks' results.
     """
 
     @property
     def identity(self) -> str: ...
     @property
     def place(self) -> str: ...
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
     @property
     def capabilities(self) -> Capabilities: ...
     @property
@@ -227,14 +229,14 @@ class TableStore(Protocol):
     def places(self) -> Sequence[str]:
         """The folders and buckets that tasks write to, as URIs (`ports.sink.Sink.places`)."""
 
-    def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
+    def check_columns(self, rows: pa.Schema) -> None:
         """Refuses columns whose values this kind of table can't store exactly.
 
         Raises:
             SpecError: names each of them.
         """
 
-    def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+    def columns(self, rows: pa.Schema) -> pa.Schema:
         """All columns of a table of such rows."""
 
     def check_write(self) -> None:

@@ -7,7 +7,7 @@ visible (`ingest.sinks.settle`). This module makes a sink and its verification o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
@@ -220,18 +219,15 @@ class WindowTable(ReceiptTable):
     Args:
         store: of this kind of table.
         rows: the columns of a row without the metadata columns; or a function that loads them.
-        metadata: the names of the metadata columns (`ingest.schema.metadata_fields`).
 
     Raises:
         SpecError: the kind can't store such columns, two of them have one name, or the primary key
             doesn't fit them. Columns that are loaded later are checked at the first write.
     """
 
-    def __init__(
-        self, store: TableStore, rows: Rows, metadata: Mapping[str, str] = DEFAULT
-    ) -> None:
-        refuse_wrong(rows.names if isinstance(rows, pa.Schema) else (), metadata)
-        self.store, self.metadata, self._rows = store, dict(metadata), rows
+    def __init__(self, store: TableStore, rows: Rows) -> None:
+        refuse_wrong(rows.names if isinstance(rows, pa.Schema) else (), store.metadata)
+        self.store, self.metadata, self._rows = store, dict(store.metadata), rows
         if isinstance(rows, pa.Schema):
             self._check(rows)
 
@@ -245,7 +241,7 @@ class WindowTable(ReceiptTable):
     def _check(self, rows: pa.Schema) -> None:
         if self.store.primary_key is not None:
             self.store.primary_key.refuse_unfit(rows)
-        self.store.check_columns(rows, self.metadata)
+        self.store.check_columns(rows)
 
     @cached_property
     def columns(self) -> pa.Schema:
@@ -253,7 +249,7 @@ class WindowTable(ReceiptTable):
         key = self.store.primary_key
         marked = key is not None and key.marks
         rows = change_schema(self.schema, key.columns) if key and marked else self.schema
-        return self.store.columns(rows, self.metadata)
+        return self.store.columns(rows)
 
     @property
     def identity(self) -> str:

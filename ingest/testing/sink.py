@@ -64,8 +64,9 @@ class MemoryStore:
     staged = None
     waits = ()
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, metadata: Mapping[str, str] = DEFAULT) -> None:
         self.place = self.identity = f"memory:{name}"
+        self.metadata = metadata
         self.fault: Fault | None = None
         self.conflicts = 0
         self.content: MemoryContent | None = None
@@ -79,11 +80,11 @@ class MemoryStore:
         """None: rows travel with the results of tasks."""
         return ()
 
-    def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
+    def check_columns(self, rows: pa.Schema) -> None:
         """Accepts all columns."""
 
-    def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-        return whole_schema(rows, metadata)
+    def columns(self, rows: pa.Schema) -> pa.Schema:
+        return whole_schema(rows, self.metadata)
 
     def check_write(self) -> None:
         """Accepts all writes."""
@@ -207,7 +208,7 @@ class MemorySink(WindowTable):
     store: MemoryStore
 
     def __init__(self, name: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
-        super().__init__(MemoryStore(name), schema, metadata)
+        super().__init__(MemoryStore(name, metadata), schema)
 
     def pieces(self) -> list[pa.Table]:
         """All visible rows, one table for each staged piece, in the order of staging."""

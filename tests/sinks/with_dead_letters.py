@@ -81,7 +81,7 @@ class DeltaSink(WindowTable):
         evolve: Evolve = "add_columns",
         primary_key: PrimaryKey | None = None,
     ) -> None:
-        super().__init__(DeltaStore(uri, metadata, primary_key, evolve), schema, metadata)
+        super().__init__(DeltaStore(uri, metadata, primary_key, evolve), schema)
         self.uri = self.store.place
 
 

@@ -90,7 +90,7 @@ class _Delta:
         from windrow.ingest.sinks.window_table import WindowTable
 
         store = DeltaStore(section.place(folder), metadata, section.key, section.evolve)
-        return WindowTable(store, rows, metadata)
+        return WindowTable(store, rows)
 
     def dead_letters(self, section: DeltaSection, folder: Path) -> DeadLetters:
         return delta_dead_letters(section.place(folder))

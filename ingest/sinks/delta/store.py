@@ -112,13 +112,14 @@ class DeltaStore:
     def places(self) -> Sequence[str]:
         return [self.place]
 
-    def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-        check_rows(rows, metadata)
+    def check_columns(self, rows: pa.Schema) -> None:
+        check_rows(rows, self.metadata)
 
-    def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+    def columns(self, rows: pa.Schema) -> pa.Schema:
         if self.primary_key is None:
-            return whole_schema(rows, metadata)
-        return pa.schema([*rows, *fields(metadata), pa.field(BUCKET, pa.int32(), nullable=False)])
+            return whole_schema(rows, self.metadata)
+        bucket = pa.field(BUCKET, pa.int32(), nullable=False)
+        return pa.schema([*rows, *fields(self.metadata), bucket])
 
     def check_write(self) -> None:
         refuse_unwritable(self.place)

@@ -81,8 +81,8 @@ class _Files:
         from windrow.ingest.sinks.window_table import WindowTable
 
         compression = section.compression or ("zstd" if section.format == "parquet" else "gzip")
-        store = FilesStore(section.place(folder), FileFormat(section.format, compression))
-        return WindowTable(store, rows, metadata)
+        written = FileFormat(section.format, compression)
+        return WindowTable(FilesStore(section.place(folder), written, metadata), rows)
 
     def dead_letters(self, section: FilesSection, folder: Path) -> DeadLetters:
         from windrow.ingest.sinks.delta.kind import delta_dead_letters

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
@@ -77,6 +78,7 @@ class FilesStore:
     Args:
         uri: the folder, or its URL.
         written: the format of its files.
+        metadata: the names of the metadata columns.
 
     Raises:
         SpecError: no table of files can be at this place.
@@ -86,9 +88,14 @@ class FilesStore:
     primary_key = None
     lists_windows = True
 
-    def __init__(self, uri: str, written: FileFormat = FileFormat("parquet", "zstd")) -> None:  # noqa: B008
+    def __init__(
+        self,
+        uri: str,
+        written: FileFormat = FileFormat("parquet", "zstd"),  # noqa: B008
+        metadata: Mapping[str, str] = DEFAULT,
+    ) -> None:
         self.place = normalized(uri)
-        self.written = written
+        self.written, self.metadata = written, metadata
         self.files = Place(self.place)
         self.staged = StagedFiles(self.place, (DATA,), RowFile, self.files)
         self.puts = put_if_absent.put_if_absent(self.place, self.files)
@@ -108,11 +115,11 @@ class FilesStore:
     def places(self) -> Sequence[str]:
         return [self.place]
 
-    def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-        check_rows(rows, metadata, self.written.format)
+    def check_columns(self, rows: pa.Schema) -> None:
+        check_rows(rows, self.metadata, self.written.format)
 
-    def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-        return whole_schema(rows, metadata)
+    def columns(self, rows: pa.Schema) -> pa.Schema:
+        return whole_schema(rows, self.metadata)
 
     def check_write(self) -> None:
         refuse_unwritable(self.place)

@@ -160,7 +160,7 @@ class _Iceberg:
         from windrow.ingest.sinks.window_table import WindowTable
 
         store = IcebergStore(section.at(folder), metadata, section.evolve)
-        return WindowTable(store, rows, metadata)
+        return WindowTable(store, rows)
 
     def dead_letters(self, section: IcebergSection, folder: Path) -> DeadLetters:
         with _installed():

@@ -104,11 +104,11 @@ class IcebergStore:
         """
         return [self.at.warehouse] if self.at.warehouse else []
 
-    def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-        check_rows(rows, metadata)
+    def check_columns(self, rows: pa.Schema) -> None:
+        check_rows(rows, self.metadata)
 
-    def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-        return self._with_window(file_schema(rows, metadata))
+    def columns(self, rows: pa.Schema) -> pa.Schema:
+        return self._with_window(file_schema(rows, self.metadata))
 
     def _with_window(self, in_file: pa.Schema) -> pa.Schema:
         return in_file.append(pa.field(self.column, pa.string(), nullable=False))

@@ -130,7 +130,7 @@ class _Postgres:
         from windrow.ingest.sinks.postgres.store import PostgresStore, PostgresTable
 
         store = PostgresStore(place, staging, metadata, section.evolve, section.key)
-        return PostgresTable(store, rows, metadata)
+        return PostgresTable(store, rows)
 
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
         place, staging = _place(section), _staging(section, folder)

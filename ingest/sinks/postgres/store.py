@@ -91,8 +91,8 @@ class PostgresStore:
         self.table, self.place, self.identity = table, str(table), table.identity
         self.staged = CopyFiles(staging, table)
         self.primary_key = primary_key
-        self._metadata, self._evolve = dict(metadata), evolve
-        self.keyed = None if primary_key is None else KeyedColumns(primary_key, self._metadata)
+        self.metadata, self._evolve = dict(metadata), evolve
+        self.keyed = None if primary_key is None else KeyedColumns(primary_key, self.metadata)
 
     def is_at(self, identity: str) -> bool:
         return identity == self.identity
@@ -100,13 +100,14 @@ class PostgresStore:
     def places(self) -> Sequence[str]:
         return [self.staged.uri]
 
-    def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-        check_rows(rows if self.keyed is None else rows.append(HASH), metadata)
+    def check_columns(self, rows: pa.Schema) -> None:
+        check_rows(rows if self.keyed is None else rows.append(HASH), self.metadata)
 
-    def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+    def columns(self, rows: pa.Schema) -> pa.Schema:
         if self.keyed is None:
-            return whole_schema(rows, metadata)
-        return whole_schema(rows.append(HASH), metadata).with_metadata(self.keyed.key_properties)
+            return whole_schema(rows, self.metadata)
+        whole = whole_schema(rows.append(HASH), self.metadata)
+        return whole.with_metadata(self.keyed.key_properties)
 
     def check_write(self) -> None:
         refuse_unwritable_folder(self.staged.uri, "sink.staging")
@@ -117,7 +118,7 @@ class PostgresStore:
 
     def wanted(self, columns: pa.Schema) -> WantedTable:
         """The table that the spec describes, with these columns."""
-        return WantedTable(columns, self._metadata["window"], self._evolve, self.keyed)
+        return WantedTable(columns, self.metadata["window"], self._evolve, self.keyed)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresState | None]:
@@ -139,7 +140,7 @@ class PostgresStore:
     def stager(self, layout: Layout, window: Window) -> PostgresStagerFactory:
         if isinstance(layout, DeadLetterLayout):
             layout = ShownNul(layout.attempt, layout.generation, layout.pipeline)
-        (folder,), column = self.staged.folders, self._metadata["window"]
+        (folder,), column = self.staged.folders, self.metadata["window"]
         return PostgresStagerFactory(
             self.staged.uri, folder, layout, column, window.key, self.keyed
         )

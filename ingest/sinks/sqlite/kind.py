@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.places import absolute, is_url
 from windrow.ingest.settings.values import Text, Values, Written, place, sentence
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
@@ -60,7 +61,7 @@ class _Sqlite:
     ) -> Sink:
         from windrow.ingest.sinks.window_table import WindowTable
 
-        return WindowTable(_store(section, section.table, folder), rows, metadata)
+        return WindowTable(_store(section, section.table, folder, metadata), rows)
 
     def dead_letters(self, section: SqliteSection, folder: Path) -> DeadLetters:
         from windrow.ingest.sinks.dead_letters import DeadLetterTable
@@ -68,10 +69,12 @@ class _Sqlite:
         return DeadLetterTable(_store(section, f"{section.table}_dead", folder))
 
 
-def _store(section: SqliteSection, table: str, folder: Path) -> SqliteStore:
+def _store(
+    section: SqliteSection, table: str, folder: Path, metadata: Mapping[str, str] = DEFAULT
+) -> SqliteStore:
     from windrow.ingest.sinks.sqlite.store import SqliteStore
 
-    return SqliteStore(absolute(section.path, folder), table)
+    return SqliteStore(absolute(section.path, folder), table, metadata)
 
 
 SQLITE: SinkKind[SqliteSection] = _Sqlite()

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.window import Window
@@ -100,8 +101,8 @@ class SqliteStore:
     wait_seconds: float = 300
     """The seconds that a transaction waits for another one."""
 
-    def __init__(self, path: str, table: str) -> None:
-        self.path, self.table = normalized(path), table
+    def __init__(self, path: str, table: str, metadata: Mapping[str, str] = DEFAULT) -> None:
+        self.path, self.table, self.metadata = normalized(path), table, metadata
         self.place = f"{self.path}#{table}"
         staging = f"{self.path}.staged/{table.lower()}"
         self.staged = StagedFiles(staging, (DATA,), RowFile, consumed=True)
@@ -117,11 +118,11 @@ class SqliteStore:
     def places(self) -> Sequence[str]:
         return [self.staged.uri]
 
-    def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-        refuse_unstorable(rows, metadata, lambda kind: declared(kind) is not None, "in SQLite")
+    def check_columns(self, rows: pa.Schema) -> None:
+        refuse_unstorable(rows, self.metadata, lambda kind: declared(kind) is not None, "in SQLite")
 
-    def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-        return whole_schema(rows, metadata)
+    def columns(self, rows: pa.Schema) -> pa.Schema:
+        return whole_schema(rows, self.metadata)
 
     def check_write(self) -> None:
         refuse_network(self.path)

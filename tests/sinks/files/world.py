@@ -41,7 +41,7 @@ class FilesBoth(WithDeadLetters, WindowTable):
         written: FileFormat = PARQUET,
         dead: str | None = None,
     ) -> None:
-        super().__init__(FilesStore(uri, written), rows, metadata)
+        super().__init__(FilesStore(uri, written, metadata), rows)
         self.uri, self.written, self.dead = self.store.place, written, dead
         self.dead_letters = delta_dead_letters(
             self.uri if dead is None else dead.removesuffix("_dead")

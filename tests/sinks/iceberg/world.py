@@ -40,7 +40,7 @@ class IcebergBoth(WithDeadLetters, WindowTable):
         metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
     ) -> None:
-        super().__init__(IcebergStore(at, metadata, evolve), schema, metadata)
+        super().__init__(IcebergStore(at, metadata, evolve), schema)
         letters = IcebergStore(at.dead(), DEFAULT)
         self.dead_letters = DeadLetterTable(letters)
 

@@ -38,7 +38,7 @@ class PostgresBoth(WithDeadLetters, PostgresTable):
         primary_key: PrimaryKey | None = None,
     ) -> None:
         super().__init__(
-            self.STORE(place, staging_of(place), metadata, evolve, primary_key), schema, metadata
+            self.STORE(place, staging_of(place), metadata, evolve, primary_key), schema
         )
         self.place = place
         self.dead_letters = DeadLetterTable(PostgresStore(place.dead, staging_of(place)))

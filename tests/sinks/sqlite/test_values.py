@@ -16,7 +16,6 @@ import pytest
 
 from tests.sinks.postgres.test_values import VALUES
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.checksum import row_hashes
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
 from windrow.ingest.sinks.sqlite.store import SqliteStore
@@ -93,7 +92,7 @@ def test_other_types_are_refused(kind: pa.DataType) -> None:
     """By the column's name, before anything is made."""
     with pytest.raises(SpecError, match="the columns can't be written in SQLite: wrong: "):
         SqliteStore("/tmp/none.sqlite", "orders").check_columns(
-            pa.schema([pa.field("wrong", kind)]), DEFAULT
+            pa.schema([pa.field("wrong", kind)])
         )
 
 

@@ -33,7 +33,7 @@ class SqliteBoth(WithDeadLetters, WindowTable):
         metadata: Mapping[str, str] = DEFAULT,
         table: str = "orders",
     ) -> None:
-        super().__init__(SqliteStore(path, table), rows, metadata)
+        super().__init__(SqliteStore(path, table, metadata), rows)
         self.dead_letters = DeadLetterTable(SqliteStore(path, f"{table}_dead"))
 
 
