@@ -45,7 +45,7 @@ from windrow.ingest.settings.values import (
     place,
     section_of,
 )
-from windrow.ingest.sinks.kind import OnClusterSection, SinkSection
+from windrow.ingest.sinks.kind import OnClusterSection, SinkSection, cluster_conflicts
 from windrow.ingest.sinks.kinds import SinkOfItsKind
 from windrow.ingest.source.enumerator.grid import BATCH, window_at
 
@@ -169,27 +169,8 @@ class DeadLettersSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Refuses two settings that say which cluster, and `client` without either.
-
-        The source's cluster has its properties in `source.client`.
-        """
-        stated = [n for n in ("cluster", "bootstrap_servers") if written.get(n) is not None]
-        if len(stated) > 1:
-            yield (
-                ("bootstrap_servers",),
-                (
-                    "'cluster' and 'bootstrap_servers' must not be set together: one says which"
-                    " cluster has the topic"
-                ),
-            )
-        if "client" in written and not stated:
-            yield (
-                ("client",),
-                (
-                    "goes with cluster or bootstrap_servers: to the source's cluster it is"
-                    " source.client that says how"
-                ),
-            )
+        """Yields the conflicts of the settings that say which cluster has the topic."""
+        yield from cluster_conflicts(written, "topic")
 
 
 class PipelineSpec(Section):

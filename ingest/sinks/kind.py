@@ -130,6 +130,31 @@ def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple
         yield ("version",), "is a column of primary_key, so all rows of a key have the same"
 
 
+def cluster_conflicts(written: Mapping[str, Any], what: str) -> Iterator[tuple[SettingPath, str]]:
+    """Yields two settings that say which cluster has something, and `client` without either.
+
+    The source's cluster has its properties in `source.client`. `what`: what is on the
+    cluster, for the message.
+    """
+    stated = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
+    if len(stated) > 1:
+        yield (
+            ("bootstrap_servers",),
+            (
+                "'cluster' and 'bootstrap_servers' must not be set together: one says which"
+                f" cluster has the {what}"
+            ),
+        )
+    if "client" in written and not stated:
+        yield (
+            ("client",),
+            (
+                "goes with cluster or bootstrap_servers: to the source's cluster it is"
+                " source.client that says how"
+            ),
+        )
+
+
 class SinkSection(Section):
     """The `sink` section of a spec. Each kind has a model of its own, with its options."""
 
@@ -179,24 +204,8 @@ class OnClusterSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Only one setting may name the cluster, and the source's has properties of its own."""
-        named = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
-        if len(named) > 1:
-            yield (
-                ("bootstrap_servers",),
-                (
-                    "'cluster' and 'bootstrap_servers' must not be set together: one says which"
-                    " cluster has the table"
-                ),
-            )
-        if "client" in written and not named:
-            yield (
-                ("client",),
-                (
-                    "goes with cluster or bootstrap_servers: to the source's cluster it is"
-                    " source.client that says how"
-                ),
-            )
+        """Yields the conflicts of the settings that say which cluster has the table."""
+        yield from cluster_conflicts(written, "table")
 
     def reached(
         self, servers: str, client: ClientProperties, registry: RegistrySpec | None
