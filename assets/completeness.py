@@ -30,7 +30,7 @@ from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.completeness import Completeness
 
 LOOK_BACK = 500
-"""How many of the newest windows a tick looks at."""
+"""Number of the newest windows that a tick looks at."""
 
 AT_ONCE = 50
 """Most runs that a tick requests, the oldest windows first; the next tick goes on."""

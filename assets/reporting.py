@@ -44,7 +44,7 @@ RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
 """Retries after an unreachable system; refused data is not tried again."""
 
 NEWEST = 48
-"""How many of the newest windows are looked at for the state of one, and by checks."""
+"""Number of the newest windows that are looked at for the state of one, and by checks."""
 
 REFUSED = "refused"
 """The metadata entry of an observation of a refused window, with the reason.

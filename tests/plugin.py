@@ -106,7 +106,7 @@ def dice(request: pytest.FixtureRequest) -> random.Random:
 
 
 LEFT = pytest.StashKey[int]()
-"""How many tests `--short` left out."""
+"""Number of tests that `--short` left out."""
 
 
 def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
@@ -214,7 +214,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """How many tests were left out, and of each test that failed the command that runs
+    """Returns how many tests were left out, and of each test that failed the command that runs
     it again, with what was random.
     """
     if config.option.short:

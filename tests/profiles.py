@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries: one number a profile, by which each test's own is scaled.
+"""Number of Hypothesis's examples: one number a profile, by which each test's own is scaled.
 
 No profile repeats the same examples for ever (`derandomize`), and none fails a test
 because the machine is busy (`deadline`).

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from windrow.assets.demo.orders import CITIES, HOURS, PARTITIONS
 
 THERE_BEFORE = 2_000
-"""How many customers the snapshot has."""
+"""Number of customers in the snapshot."""
 
 CHANGES = 8_000
 _NAMES = ("Ana", "Bela", "Chen", "Dilnoza", "Esi", "Farid", "Grün", "Hana")

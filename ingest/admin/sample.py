@@ -17,7 +17,7 @@ from windrow.ingest.schema.messages import MESSAGES, in_calendar
 from windrow.ingest.source.enumerator.topics import discover
 
 FIRST = 20
-"""How many messages at a log's start are read for the time at which it begins."""
+"""Number of messages at a log's start that are read for the time at which it begins."""
 
 MOST_BYTES = 16 << 20
 """Most bytes in a sample, apart from the rest of its last batch."""

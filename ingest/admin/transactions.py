@@ -21,10 +21,10 @@ from windrow.ingest.ports.sink import Sink
 from windrow.ingest.ports.transactions import HeldBack, OpenTransactions
 
 NEWEST = 1000
-"""How many boundaries are searched for unfinished windows."""
+"""Number of boundaries that are searched for unfinished windows."""
 
 WATCH_SECONDS = 3.0
-"""How long to watch whether somebody still writes."""
+"""Seconds in which it is watched whether somebody still writes."""
 
 SEEN_SECONDS = 10.0
 """Most seconds until consumers can read past an ended transaction."""

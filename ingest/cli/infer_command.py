@@ -13,7 +13,7 @@ from windrow.ingest.cli.output import command_output
 from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest, SampledFormat
 
 SAMPLE = 500
-"""How many messages of each topic-partition are read by default."""
+"""Default number of messages that are read of each topic-partition."""
 
 Bootstrap = Annotated[
     str | None,

@@ -27,7 +27,7 @@ from windrow.ingest.model.source import (
 )
 
 LIMIT = 20
-"""How many messages are printed by default; to a file all are written."""
+"""Default number of messages that are printed; to a file all are written."""
 
 
 class Bytes(msgspec.Struct, frozen=True):

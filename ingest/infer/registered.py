@@ -30,7 +30,7 @@ from windrow.ingest.schema.dtypes import TIMESTAMP
 from windrow.ingest.schema.messages import MESSAGES
 
 VERSIONS = 20
-"""How many of a subject's newest schemas decide whether a column is nullable."""
+"""Number of a subject's newest schemas that decide whether a column is nullable."""
 
 FORMATS = {
     "AVRO": "avro-confluent",

@@ -47,7 +47,7 @@ _RIGHTS = (
 )
 
 _TRANSACTION_SECONDS = 300
-"""How long the broker keeps the transaction of a producer that is gone.
+"""Seconds that the broker keeps the transaction of a producer that is gone.
 
 Until then, readers of committed messages wait behind it.
 """

@@ -15,7 +15,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Collection[object])
 
 PATIENCE_SECONDS = 30.0
-"""How long a request is repeated before it fails."""
+"""Seconds in which a request is repeated before it fails."""
 
 REQUEST_SECONDS = 10.0
 """Timeout of one request."""
@@ -27,22 +27,22 @@ A step of a transaction that librdkafka calls retriable is repeated after the fi
 """
 
 NEWS_SECONDS = 1.0
-"""How long a broker may not know of a topic that was just created."""
+"""Seconds in which a broker may not know of a topic that was just created."""
 
 OTHERS_SECONDS = 2.0
-"""How long other brokers have to answer once one has refused the client.
+"""Seconds that other brokers have to answer once one has refused the client.
 
 The same holds where a broker's certificate was not accepted.
 """
 
 HEAR_SECONDS = 0.05
-"""How often a client's errors are looked at while it waits for an answer."""
+"""Pause between two looks at a client's errors while it waits for an answer."""
 
 POLL_SECONDS = 0.05
-"""How long one poll of a consumer waits."""
+"""Timeout of one poll of a consumer."""
 
 QUIET_SECONDS = 1.0
-"""How long a consumer may receive nothing before the cluster is asked for the reason.
+"""Seconds without a message after which the cluster is asked for the reason.
 
 The client reports a deleted topic or a refused login late, or never.
 """
@@ -57,13 +57,13 @@ LEAVE_SECONDS = 5.0
 """Timeout of the abort of a transaction; without it, the broker aborts it later."""
 
 SEEN_SECONDS = 5.0
-"""How long readers of committed messages may take to see what was committed."""
+"""Most seconds until readers of committed messages see what was committed."""
 
 LOOK_SECONDS = 0.005
 """Pause between two looks whether they do."""
 
 TIMES, APART_SECONDS = 3, 1.5
-"""How often bad news has to come before it is believed, and the pause in between.
+"""Number of times that bad news has to come to be believed, and the pause in between.
 
 A leader that was just elected may report a log's end too low (KAFKA-7703), and a broker
 with old metadata may report a topic as deleted.

@@ -63,7 +63,7 @@ longer than these.
 """
 
 _BOOTSTRAP_SECONDS = 5.0
-"""How long one bootstrap server is asked for the brokers before the next one is."""
+"""Seconds in which one bootstrap server is asked for the brokers before the next one is."""
 
 _PAUSE_SECONDS = 0.002
 _CLOSE_SECONDS = 5.0

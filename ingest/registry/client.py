@@ -59,7 +59,7 @@ _LARGEST_ID = (1 << 32) - 1
 _LONGEST_WAIT = 2.0
 """The longest wait between two tries, in seconds."""
 PATIENCE = 10
-"""How long all requests for one schema, or one subject, may take: so many times one request."""
+"""Most time for all requests of one schema, or one subject, as a multiple of one request's."""
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
 """The kinds of schemas, as a registry calls them."""
 _KINDS = get_args(SchemaKind)
@@ -168,7 +168,7 @@ class Registry:
 
     @property
     def seconds(self) -> float:
-        """How long all tries of one request may take."""
+        """Most seconds that all tries of one request may take."""
         return (self.timeout + _LONGEST_WAIT) * (self.retries + 1)
 
     @property

@@ -1,4 +1,4 @@
-"""How long what is unread is still there: the arithmetic."""
+"""Arithmetic of the time for which unread messages are still kept."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_some_orders_are_late(made: list[OrderMessage]) -> None:
 
 
 def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
-    """How many of these became rows, and why the others did not."""
+    """Returns how many of these became rows, and why the others did not."""
     same = {
         "topic": "t",
         "partition": 0,

@@ -93,7 +93,7 @@ def webserver(dagster_home: Path, env: Mapping[str, str]) -> Iterator[int]:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody does."""
+    """Returns whether somebody answers at the port."""
     try:
         return ask(port, "GET", "/server_info") is not None
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether a table with a primary key holds what Flink's upsert-kafka makes of the same topic.
+"""Checks that a table with a primary key holds what Flink's upsert-kafka makes of the same topic.
 
     python -m tests.bench.changelog [--messages 50000] [--keys 3000] [--seed 1]
 

@@ -95,7 +95,7 @@ class Found(msgspec.Struct):
 
     @property
     def hit(self) -> int:
-        """How many faults there were."""
+        """Returns how many faults there were."""
         return sum(self.faults.values())
 
 
@@ -165,7 +165,7 @@ class _Round:
 
     @property
     def begun(self) -> int:
-        """How many windows were begun: all, unless one never commits."""
+        """Returns how many windows were begun: all, unless one never commits."""
         return self.asked.windows - self._left.qsize()
 
     def run(self) -> None:

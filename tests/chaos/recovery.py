@@ -1,4 +1,4 @@
-"""How long it takes until a window is there after its run was killed, and until a run
+"""Measures how long it takes until a window is there after its run was killed, and until a run
 sees that it is there: a table by sink.
 
     python -m tests.chaos.recovery [--sink delta] [--rows 4000] [--record]
@@ -90,7 +90,7 @@ def recovery(name: str, rows: int, folder: Path) -> Recovery:
 
 
 def _ended(job: Job) -> tuple[float, int]:
-    """How long an attempt took, from its process's start to its end; and its exit code."""
+    """Returns how long an attempt took, from its process's start to its end; and its exit code."""
     began = time.monotonic()
     process = worker.start(job)
     process.join(LIMIT)

@@ -27,7 +27,7 @@ def keys(document: Any) -> list[int | str]:
 
 
 def read(document: Any) -> list[int]:
-    """How many messages each of its windows read."""
+    """Returns how many messages each of its windows read."""
     return [w["committed"]["receipt"]["counts"]["read"] for w in document["windows"]]
 
 

@@ -55,7 +55,7 @@ class Before:
         )
 
     def count(self, *only: int) -> int:
-        """How many messages `decoded` stands for."""
+        """Returns how many messages `decoded` stands for."""
         return len(set(only or self.messages)) + 4
 
 

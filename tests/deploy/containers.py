@@ -125,7 +125,7 @@ class Container:
             )
 
     def is_done(self) -> bool:
-        """Whether it has ended, and well."""
+        """Returns whether it has ended, and well."""
         assert self.process is not None
         code = self.process.poll()
         assert code in (None, 0), f"{self.name} ended with {code}:\n{self.tail()}"
@@ -268,7 +268,7 @@ class Composition:
         return answer["data"]
 
     def answers(self) -> bool:
-        """Whether the webserver does."""
+        """Returns whether the webserver answers."""
         try:
             return self.ask("{ version }") is not None
         except OSError:

@@ -203,7 +203,7 @@ def test_a_password_comes_from_its_file(tmp_path: Path) -> None:
 
 
 def valid(file: Path) -> bool:
-    """Whether a file is of the form that the Compose Specification's own schema asks for."""
+    """Returns whether a file fits the schema of the Compose Specification."""
     command = [
         sys.executable,
         "-m",

@@ -131,7 +131,7 @@ def _tables_of(
 
 
 def _told_elsewhere(field: FieldInfo) -> bool:
-    """Whether a section of several kinds says that it takes what another one takes,
+    """Returns whether a section of several kinds says that it takes what another one takes,
     which has the tables.
     """
     return OfItsKind.of(field) is not None and any(
@@ -170,7 +170,7 @@ def _tables_by_kind(by_kind: OfItsKind, place: str, about: str) -> Iterator[Tabl
 
 
 def _alike(one: FieldInfo, other: FieldInfo) -> bool:
-    """Whether two sections say the same of a setting."""
+    """Returns whether two sections say the same of a setting."""
     return (one.annotation, one.description, repr(one.default)) == (
         other.annotation,
         other.description,

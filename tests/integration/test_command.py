@@ -53,7 +53,7 @@ def ids(user: User) -> list[int]:
 
 
 def valid(document: Any) -> list[int]:
-    """How many rows each window of a document has."""
+    """Returns how many rows each window of a document has."""
     return [w["committed"]["receipt"]["counts"]["valid"] for w in document["windows"]]
 
 

@@ -63,7 +63,7 @@ def dead_topic(place: Place) -> str:
 
 
 def counted(place: Place, *, undecided: bool = False) -> Counter[tuple[str | None, ...]]:
-    """How often a reader sees each letter: by the place of its message, and its generation.
+    """Returns how often a reader sees each letter: by the place of its message, and its generation.
 
     `undecided`: a transaction may be open.
     """

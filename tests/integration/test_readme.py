@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 SECONDS = 600
-"""How long a shell may take where the machine is busy; a hang must not cost the suite."""
+"""Most seconds that a shell may take where the machine is busy; a hang must not cost the suite."""
 
 PORT = "29092"
 """The one in the README."""

@@ -225,7 +225,7 @@ def client(spark_server: str) -> Iterator[ConnectedSpark]:
 
 
 def reads_of(place: Place) -> int:
-    """How often the split with the poison was read: each try leaves dead letters of its own."""
+    """Counts the reads of the split with the poison: each try leaves dead letters of its own."""
     return len(list((place.folder / "things_dead" / "data").rglob("*.parquet")))
 
 

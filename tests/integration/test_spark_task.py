@@ -150,7 +150,7 @@ def test_a_killed_driver_is_run_again(user: User) -> None:
 
 
 def halted(server: psutil.Process) -> bool:
-    """Whether a worker has stopped itself at its crash point."""
+    """Returns whether a worker has stopped itself at its crash point."""
     return any(status_of(p) == psutil.STATUS_STOPPED for p in server.children(recursive=True))
 
 

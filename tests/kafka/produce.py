@@ -227,7 +227,7 @@ def _admin(bootstrap: str) -> AdminClient:
 
 
 def _leaders(admin: AdminClient, topic: str) -> int:
-    """How many partitions of the topic have a leader; asked of the whole cluster,
+    """Returns how many partitions of the topic have a leader; asked of the whole cluster,
     because asking for one topic waits for it to exist.
     """
     found = admin.list_topics(timeout=_SECONDS).topics.get(topic)

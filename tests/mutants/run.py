@@ -1,4 +1,4 @@
-"""How many small mistakes in the pure modules the tests notice: mutmut over each
+"""Counts the small mistakes in the pure modules that the tests notice: mutmut over each
 module, against that module's own tests.
 
 `python -m tests.mutants.run` runs all, `python -m tests.mutants.run enumerator/grid
@@ -89,7 +89,7 @@ class Score:
 
     @property
     def killed(self) -> int:
-        """How many some test noticed."""
+        """Returns how many some test noticed."""
         return self.counted - len(self.alive)
 
 
@@ -167,7 +167,7 @@ def changed(diff: str) -> str:
 
 
 def is_wording(change: str) -> bool:
-    """Whether only the words of a sentence changed: a string with a space in it."""
+    """Returns whether only the words of a sentence changed: a string with a space in it."""
     before, _, after = change.partition("\n+ ")
     olds, news = _STRING.findall(before), _STRING.findall(after)
     differing = [(a, b) for a, b in zip(olds, news, strict=False) if a != b]

@@ -20,7 +20,7 @@ from tests.protocols.table import PROTOCOLS, TWINS, crowded
 
 
 def tell(protocol: Protocol, scenario: Scenario, explored: Explored, again: str) -> bool:
-    """Whether nothing is broken; else the steps, and how to have them again."""
+    """Returns whether nothing is broken; else the steps, and how to have them again."""
     if explored.broken is None:
         return True
     print("\n".join(replay(protocol, scenario, explored.broken.way)))

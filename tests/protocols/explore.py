@@ -124,7 +124,7 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 class Explored(msgspec.Struct, frozen=True):
-    """How much was looked into; `broken`: the first state that breaks a promise, by one
+    """Extent of what was looked into; `broken`: the first state that breaks a promise, by one
     of the shortest ways.
     """
 

@@ -163,7 +163,7 @@ class BrokerWorld(World):
         ]
 
     def copy(self, who: str, window: int) -> list[tuple[bool, Any]]:
-        """Whether the ledger has a copy of the window's receipt."""
+        """Returns whether the ledger has a copy of the window's receipt."""
         return [(window in self.store.copies, self)]
 
     def control(self, who: str, window: int) -> list[tuple[tuple[Published, ...] | None, Any]]:
@@ -322,7 +322,7 @@ class FencedIds(SinkProtocol):
     """What is asked about the control topic, before a fence and behind it."""
 
     asks_the_ledger = True
-    """Whether a copy of the receipt forbids a window that the control topic doesn't have."""
+    """True if a copy of the receipt forbids a window that the control topic doesn't have."""
 
     def commit(self, me: str, receipt: Receipt, tries: int = 1) -> Program:
         """See `SinkProtocol.commit`.
@@ -435,7 +435,7 @@ class FencedIds(SinkProtocol):
 
 
 def is_published(log: tuple[Published, ...] | None, receipt: Receipt, split: int) -> bool:
-    """Whether the control topic says so of a split of a receipt's window."""
+    """Returns whether the control topic says so of a split of a receipt's window."""
     return any((p.receipt.window, p.split) == (receipt.window, split) for p in log or ())
 
 

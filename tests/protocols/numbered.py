@@ -69,7 +69,7 @@ class LogWorld(World):
         return [(Seen(len(self.store.entries) - 1, self.receipts(), given_up), self)]
 
     def intact(self, who: str, files: tuple[File, ...]) -> list[tuple[bool, Any]]:
-        """Whether files are there still."""
+        """Returns whether files are there still."""
         return [(not self.store.gone & {*files}, self)]
 
     def put(self, who: str, number: int, entry: Entry) -> list[tuple[str, Any]]:

@@ -245,7 +245,7 @@ class Transaction(SinkProtocol):
         return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
 
     sums = True
-    """Whether it compares length and checksum of what it streamed with those that the
+    """True if it compares length and checksum of what it streamed with those that the
     stager told.
     """
 

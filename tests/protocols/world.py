@@ -141,7 +141,7 @@ class World(NamedTuple):
         return found
 
     overwrites = False
-    """Whether two tasks of a split write one name: in a broken twin."""
+    """True if two tasks of a split write one name: in a broken twin."""
 
     def arrives(self, request: Any) -> Any:
         """A request that nobody waits for any more."""
@@ -200,7 +200,7 @@ class SinkProtocol(Protocol):
     """The steps of a run up to its commit, and what is promised of every sink."""
 
     atomic = True
-    """Whether a window's rows become visible all at once."""
+    """True if a window's rows become visible all at once."""
 
     def run(self, me: str, window: int, generation: int = 0) -> Program:
         """Freeze, stage, keep the dead letters, commit."""

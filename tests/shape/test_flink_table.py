@@ -61,7 +61,7 @@ def sources() -> str:
 
 
 def exists(setting: str) -> bool:
-    """Whether a spec has this setting, or this section."""
+    """Returns whether a spec has this setting, or this section."""
     section, _, name = setting.partition(".")
     if section == "metadata" and name:
         return name in METADATA

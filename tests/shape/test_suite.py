@@ -314,7 +314,7 @@ STARTS = {"run", "check_call", "check_output"}
 
 
 def endless(call: ast.Call) -> bool:
-    """Whether a call waits without a limit, as far as its form shows."""
+    """Returns whether a call waits without a limit, as far as its form shows."""
     if not isinstance(call.func, ast.Attribute):
         return False
     named = {keyword.arg for keyword in call.keywords}

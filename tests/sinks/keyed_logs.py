@@ -244,7 +244,7 @@ class Keyed:
 
     @property
     def versioned(self) -> bool:
-        """Whether versions decide."""
+        """Returns whether versions decide."""
         return self.key.version is not None
 
     def reopen(self) -> None:

@@ -87,7 +87,7 @@ def ended(process: BaseProcess) -> int | None:
 
 
 def killed(run: Callable[..., object], *args: Any) -> bool:
-    """Whether a run in a process of its own ends as its crash point has it."""
+    """Returns whether a run in a process of its own ends as its crash point has it."""
     return ended(begun(run, *args)) == -signal.SIGKILL
 
 

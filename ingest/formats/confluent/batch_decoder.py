@@ -31,9 +31,9 @@ from windrow.ingest.ports.schemas import OnSchema
 from windrow.ingest.schema.columns import Columns
 
 KEPT_DECODERS = 32
-"""How many batch decoders a thread keeps. With more schemas in turn, some are made again."""
+"""Number of batch decoders that a thread keeps. With more schemas in turn, some are made again."""
 _MOST_UNKNOWN = 1000
-"""How many schema ids that the registry doesn't know a split may name.
+"""Most schema ids in a split that the registry doesn't know.
 
 With more of them the topic is most likely in another format.
 """

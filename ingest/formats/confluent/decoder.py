@@ -30,7 +30,7 @@ UnknownId = Literal["fail", "dead"]
 OtherRecords = Literal["dead", "filter"]
 
 MOST_VERSIONS = 100
-"""How many of a subject's newest versions are asked for when a window is planned.
+"""Number of a subject's newest versions that are asked for when a window is planned.
 
 An older version is asked for when a message names its schema.
 """

@@ -19,7 +19,7 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.formats.protobuf.known import CONFLUENT
 
 LIMIT_SECONDS = 60
-"""How long the compiler may take."""
+"""Most seconds that the compiler may take."""
 _MAIN = "windrow-schema.proto"
 """The name under which a text is compiled."""
 _MESSAGES, _NESTED, _FIELDS = 4, 3, 2

@@ -156,7 +156,7 @@ NOBODY = -1
 UNKNOWN, DOUBTFUL = -1, -2
 """In the place of a field's row: the type has no such field; only the strict decoder can tell."""
 _MOST_BITS = 62
-"""How many bits a type may use."""
+"""Most bits that a type may use."""
 _DENSE_BELOW = 1024
 """Field numbers below this one are looked up directly."""
 _WIDEST_ENUM = 4096

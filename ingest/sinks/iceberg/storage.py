@@ -1,4 +1,4 @@
-"""How tasks open a table's storage, though no secret is sent to them.
+"""Opens a table's storage in tasks, to which no secret is sent.
 
 They read the secrets by references, or ask the catalog as the driver did.
 """

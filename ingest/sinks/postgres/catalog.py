@@ -163,7 +163,7 @@ WHERE a.amname = 'brin' AND i.relkind = 'i' AND x.indrelid IN (
 """
 
 _BRIEFLY = "50ms"
-"""How long to wait for a lock for the sake of work that can be left out."""
+"""Longest wait for a lock that is taken for work that can be left out."""
 
 _RESTORE_RECEIPT = (
     "windrow verify SPEC --restore-receipts puts it back from the ledger's copy; if there is none,"

@@ -69,7 +69,7 @@ SELECT EXISTS (
         )
 )
 """
-"""Whether an index keeps exactly these columns unique."""
+"""Question whether an index keeps exactly these columns unique."""
 
 
 class WantedTable(msgspec.Struct, frozen=True):

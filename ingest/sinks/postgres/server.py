@@ -38,7 +38,7 @@ from windrow.ingest.waiting import waiting_for
 Connection = WatchedConnection
 
 IDLE = "10s"
-"""How long a session may be idle in a transaction: none works between two statements."""
+"""Longest time that a session may be idle in a transaction: none works between two statements."""
 
 WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The seconds before each further try after a lost connection.
@@ -50,7 +50,7 @@ _WITH_TRANSACTION_TIMEOUT = 170_000
 """The first version of PostgreSQL with the setting `transaction_timeout`."""
 
 LOCK_WAIT = "10min"
-"""How long a statement waits for a lock, as a reader does while a commit changes columns."""
+"""Longest wait of a statement for a lock, as a reader waits while a commit changes columns."""
 
 _DEFAULTS = {**TCP, "application_name": "windrow"}
 _PLANNING = {"enable_seqscan": "off", "jit": "off"}

@@ -87,7 +87,7 @@ class Driver:
 
     @property
     def ended(self) -> bool:
-        """Whether it is gone."""
+        """Returns whether it is gone."""
         return self._process.poll() is not None
 
     def begin(self, place: Place, hour: int = 1, crash: str = "") -> None:

@@ -98,7 +98,7 @@ def names(sink: IcebergBoth) -> dict[str, str]:
 
 
 def whole(sink: IcebergBoth, number: int) -> bool:
-    """Whether a window's rows have the checksums of its receipt."""
+    """Returns whether a window's rows have the checksums of its receipt."""
     committed = sink.look(window(number))
     assert committed is not None
     back = summed(committed.receipt.splits, sink.audit().contents(window(number)), sink.metadata)

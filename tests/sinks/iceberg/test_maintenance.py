@@ -90,7 +90,7 @@ def ids(sink: Any) -> list[str]:
 
 
 def whole(sink: Any, number: int) -> bool:
-    """Whether a window's rows have the checksums of its receipt."""
+    """Returns whether a window's rows have the checksums of its receipt."""
     committed = sink.look(window(number)).receipt
     back = summed(committed.splits, sink.audit().contents(window(number)), sink.metadata)
     return back.checksums == tuple(s.checksums.rows for s in committed.splits)

@@ -49,7 +49,7 @@ def field(low: int, high: int) -> st.SearchStrategy[str]:
 
 
 def known(expression: str) -> bool:
-    """Whether it is a grid: some days never come, and some combinations are refused."""
+    """Returns whether it is a grid: some days never come, and some combinations are refused."""
     try:
         return cron(expression) == expression
     except SpecError:

@@ -319,7 +319,7 @@ def fetcher(kafka: str, logs: Logs) -> Iterator[LibrdkafkaFetcher]:
 
 
 def polled(fetcher: Fetcher) -> int:
-    """How many messages the first poll that has any has."""
+    """Returns how many messages the first poll that has any has."""
     deadline = time.monotonic() + 30
     while (count := fetcher.poll(3, 3).count) == 0:
         assert time.monotonic() < deadline

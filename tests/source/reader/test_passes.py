@@ -135,7 +135,7 @@ def told(start: int = 0, stop: int = 2**62) -> fields.Ints:
 
 
 def looked(library: FakeLibrary, words: fields.Ints) -> tuple[int, fields.Ints, fields.Ints]:
-    """How many messages were taken down; the addresses and the rows."""
+    """Returns how many messages were taken down; the addresses and the rows."""
     addresses = np.array(library.addresses, np.int64)
     rows = np.empty((fields.FIELDS, len(addresses)), np.int64)
     return (
