@@ -30,8 +30,10 @@ from windrow.ingest.errors import (
     UnreachableError,
     WindrowError,
 )
+from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks import window_table
+from windrow.ingest.sinks.settle import Found, outcome_for
 from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered, Written
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.sink import MemoryStore
@@ -152,6 +154,24 @@ def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
 
     sink.store.writing = fails
     assert isinstance(commit(sink), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sent", "own"),
+    [
+        ({"seconds": 9.0}, True, True),
+        ({}, False, False),
+        ({"attempt": "another"}, True, False),
+        ({"generation": 1}, True, False),
+    ],
+)
+def test_a_receipt_that_is_found_is_this_calls_own(
+    sink: Any, changed: dict[str, Any], sent: bool, own: bool
+) -> None:
+    """If it was put, and is of the same attempt and generation, whatever the sink added to it."""
+    made, _ = staged_receipt(sink, 0, dead=False)
+    found = Found(Committed(msgspec.structs.replace(made, **changed), 1), sent)
+    assert outcome_for(made, found) == (Done if own else AlreadyDone)(found.value)
 
 
 @pytest.mark.parametrize("moved", [False, True])
