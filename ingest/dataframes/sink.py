@@ -190,7 +190,7 @@ class StageRows:
                 ]
                 stager.add(
                     pa.RecordBatch.from_arrays(columns, schema=self.rows),
-                    self._places(split.topic, written, batch.num_rows),
+                    self._positions(split.topic, written, batch.num_rows),
                 )
                 written += batch.num_rows
                 crash_point("write.middle")
@@ -199,7 +199,7 @@ class StageRows:
             stager.discard()
             raise
 
-    def _places(self, topic: str, first: int, count: int) -> pa.RecordBatch:
+    def _positions(self, topic: str, first: int, count: int) -> pa.RecordBatch:
         """Makes the messages that rows come from, as far as the headers need them."""
         offsets = pa.array(np.arange(first, first + count))
         return messages_of(

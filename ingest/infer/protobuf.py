@@ -66,9 +66,9 @@ def message_of(written: WriterSchema, path: Sequence[int]) -> Any:
     Raises:
         SpecError: the schema can't be compiled, or has no type there.
     """
-    place = f"schema id {written.id}"
-    types = compiled_text(written.text, written.references, place)
-    return message_type(types, name_at(types, path, place), place)
+    origin = f"schema id {written.id}"
+    types = compiled_text(written.text, written.references, origin)
+    return message_type(types, name_at(types, path, origin), origin)
 
 
 def protobuf_candidates(kind: Any) -> list[Candidate]:

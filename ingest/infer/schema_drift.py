@@ -156,7 +156,7 @@ def tried(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:
     )
     for batch in messages.combine_chunks().to_batches(max_chunksize=_BATCH):
         decoded = verdict(batch)
-        places = (
+        positions = (
             batch.column(name).take(decoded.dead_index).to_pylist()
             for name in ("topic", "partition", "offset")
         )
@@ -164,10 +164,10 @@ def tried(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:
             column.to_pylist()
             for column in (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
         )
-        for stage, reason, detail, *place in zip(*whys, *places, strict=True):
+        for stage, reason, detail, *position in zip(*whys, *positions, strict=True):
             kind = stage, reason, in_words(reason, detail)
             counts[kind] += 1
-            first.setdefault(kind, (place[0], place[1], place[2]))
+            first.setdefault(kind, (position[0], position[1], position[2]))
     return tuple(RefusalCount(*kind, count, *first[kind]) for kind, count in counts.most_common())
 
 

@@ -126,7 +126,7 @@ def load_model(model: ModelReference) -> type[Any]:
             DataFrameModel; or importing it failed, with the exception's type and text.
     """
     base = import_pandera().DataFrameModel
-    found, name, place = _named(model), model.reference.rpartition(":")[2], model.file_or_module
+    found, name, source = _named(model), model.reference.rpartition(":")[2], model.file_or_module
     if not (isinstance(found, type) and issubclass(found, base)):
         other = _other_pandera(found)
         if other is not None:
@@ -134,9 +134,9 @@ def load_model(model: ModelReference) -> type[Any]:
                 f"windrow takes models of pandera.polars: write {_IMPORTS}, and columns with"
                 " polars' types, as in: amount: pl.Float64."
             )
-            raise SpecError(f"{name} in {place} is a model of {other}", "spec", do)
+            raise SpecError(f"{name} in {source} is a model of {other}", "spec", do)
         raise SpecError(
-            f"{name} in {place} is not a pandera.polars DataFrameModel", "spec", model.do
+            f"{name} in {source} is not a pandera.polars DataFrameModel", "spec", model.do
         )
     return found
 
@@ -240,14 +240,14 @@ def _named(code: CodeReference) -> Any:
     Raises:
         SpecError: it doesn't exist, or its import failed.
     """
-    place, _, name = code.reference.rpartition(":")
-    if not place or not name:
+    source, _, name = code.reference.rpartition(":")
+    if not source or not name:
         raise SpecError(
             f"The {code.kind} {code.reference!r} names no {code.named}", "spec", code.do
         )
     module = _from_file(code) if code.is_file else _from_module(code)
     if not hasattr(module, name):
-        raise SpecError(f"There is no {code.named} {name} in {place}", "spec", code.do)
+        raise SpecError(f"There is no {code.named} {name} in {source}", "spec", code.do)
     return getattr(module, name)
 
 
@@ -289,19 +289,19 @@ def _other_pandera(model: object) -> str | None:
     return None if flavour in {None, "polars"} else f"pandera.{flavour}"
 
 
-def _failed(reference: CodeReference, place: str, error: BaseException) -> SpecError:
+def _failed(reference: CodeReference, source: str, error: BaseException) -> SpecError:
     do = "Fix it; nothing was read."
     if isinstance(error, ModuleNotFoundError):
         do = f"Is {error.name} misspelt, or not installed where windrow is?"
         do += f" (A file beside the {reference.kind} can't be imported; a package can.)"
-    line = _line(place, error)
-    what = f"The {reference.kind} {place} can't be imported: {type(error).__name__}: {error}" + (
+    line = _line(source, error)
+    what = f"The {reference.kind} {source} can't be imported: {type(error).__name__}: {error}" + (
         "" if line is None else f" ({line})"
     )
     return SpecError(what, "spec", do)
 
 
-def _line(place: str, error: BaseException) -> str | None:
+def _line(source: str, error: BaseException) -> str | None:
     """FILE:LINE of an error.
 
     In the code itself, if the error came through it; else in what it imports.
@@ -313,5 +313,5 @@ def _line(place: str, error: BaseException) -> str | None:
         for f in traceback.extract_tb(error.__traceback__)
         if "importlib" not in f.filename and f.filename != __file__
     ]
-    found = [f for f in frames if f.filename == place] or frames
+    found = [f for f in frames if f.filename == source] or frames
     return f"{found[-1].filename}:{found[-1].lineno}" if found else None

@@ -205,11 +205,11 @@ class _ProgramWriter:
         self.symbols = bytearray()
         self.keyed = False
 
-    def add(self, **places: int) -> int:
+    def add(self, **fields: int) -> int:
         """Adds an instruction and returns its number."""
         row = [0] * WIDTH
         row[NODE] = NOBODY
-        for name, value in places.items():
+        for name, value in fields.items():
             row[_PLACES[name]] = value
         self._rows.append(row)
         return len(self._rows) - 1
@@ -217,7 +217,7 @@ class _ProgramWriter:
     def numbers(self) -> npt.NDArray[np.int64]:
         for number in self._with_tables:
             self._rows[number][FIRST] += len(self._rows) * WIDTH
-        rows = [place for row in self._rows for place in row]
+        rows = [number for row in self._rows for number in row]
         return np.array([*rows, *self._tables], np.int64)
 
     def record(self, name: str, wanted: dict[str, Node], after: int) -> int:
@@ -379,11 +379,11 @@ class _ProgramWriter:
         an entry of the tape.
         """
         if kind.name not in self._enums:
-            places = []
+            entries = []
             for symbol in map(str.encode, kind.symbols):
-                places.append(len(self.symbols) << 32 | len(symbol) << 1 | 1)
+                entries.append(len(self.symbols) << 32 | len(symbol) << 1 | 1)
                 self.symbols += symbol
-            self._enums[kind.name] = self._table(places)
+            self._enums[kind.name] = self._table(entries)
         return self._with_table(
             self.add(OP=ENUM, NODE=node, NEXT=after, COUNT=len(kind.symbols)),
             self._enums[kind.name],

@@ -178,13 +178,13 @@ class AvroSchema:
 
 
 def parse_schema(
-    text: str, place: str, references: Sequence[str] = (), only: str | None = None
+    text: str, origin: str, references: Sequence[str] = (), only: str | None = None
 ) -> AvroSchema:
     """Parses a schema from its JSON text, by the Avro specification 1.12.
 
     Args:
         text: the schema's JSON text.
-        place: where the text comes from, for people.
+        origin: where the text comes from, for people.
         references: the texts of the schemas whose names it uses. A schema comes after
             those that it uses itself.
         only: the field name for a schema that isn't a record: it is read as a record
@@ -193,11 +193,11 @@ def parse_schema(
     Raises:
         SpecError: the text isn't a schema of one record; says what is wrong and where.
     """
-    root = parse_root(text, place, references, only)
+    root = parse_root(text, origin, references, only)
     if isinstance(root, AvroSchema):
         return root
     raise SpecError(
-        f"The Avro schema in {place} is a union of records, but the columns come from the"
+        f"The Avro schema in {origin} is a union of records, but the columns come from the"
         " fields of one record",
         "spec",
         _DO,
@@ -205,7 +205,7 @@ def parse_schema(
 
 
 def parse_root(
-    text: str, place: str, references: Sequence[str] = (), only: str | None = None
+    text: str, origin: str, references: Sequence[str] = (), only: str | None = None
 ) -> AvroSchema | list[AvroSchema | None]:
     """Parses a schema like `parse_schema`, but also takes a union of records.
 
@@ -216,7 +216,7 @@ def parse_root(
     """
     if len(text) + sum(map(len, references)) > MOST_CHARACTERS:
         raise SpecError(
-            f"The Avro schema in {place} is longer than {MOST_CHARACTERS} characters", "spec", _DO
+            f"The Avro schema in {origin} is longer than {MOST_CHARACTERS} characters", "spec", _DO
         )
     parser = _Parser()
     try:
@@ -224,10 +224,12 @@ def parse_root(
             parser.type(json.loads(reference), "", "$", 0)
         root = parser.type(json.loads(text), "", "$", 0)
     except _SchemaError as error:
-        raise SpecError(f"The Avro schema in {place} can't be used: {error}", "spec", _DO) from None
+        raise SpecError(
+            f"The Avro schema in {origin} can't be used: {error}", "spec", _DO
+        ) from None
     except (ValueError, RecursionError) as error:
         raise SpecError(
-            f"The Avro schema in {place} isn't JSON: {type(error).__name__}: {error}",
+            f"The Avro schema in {origin} isn't JSON: {type(error).__name__}: {error}",
             "spec",
             _DO,
         ) from None
@@ -245,7 +247,7 @@ def parse_root(
         return schemas
     if only is None:
         raise SpecError(
-            f"The Avro schema in {place} isn't a record, but the columns come from the fields of"
+            f"The Avro schema in {origin} isn't a record, but the columns come from the fields of"
             " a record",
             "spec",
             _DO,

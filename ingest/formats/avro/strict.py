@@ -391,9 +391,9 @@ def _array(read: Read, cost: int) -> Read:
         items: list[Any] = []
 
         def item(number: int) -> None:
-            place = (path, number)
-            cursor.spend(cost, place)
-            value = read(cursor, place)
+            item_path = (path, number)
+            cursor.spend(cost, item_path)
+            value = read(cursor, item_path)
             if cursor.keep:
                 items.append(value)
 
@@ -422,12 +422,12 @@ def _map(read: Read, cost: int | None) -> Read:
     def entries(cursor: _Cursor, path: Path) -> list[tuple[str, Any]]:
         kept: list[tuple[str, Any]] = []
         keys: set[str] = set()
-        place = (path, "[...]")  # no key in it: keys are data, and messages name none
+        item_path = (path, "[...]")  # no key in it: keys are data, and messages name none
 
         def entry(number: int) -> None:
-            cursor.spend(cost or 0, place)
-            key = _text(cursor, place)
-            value = read(cursor, place)
+            cursor.spend(cost or 0, item_path)
+            key = _text(cursor, item_path)
+            value = read(cursor, item_path)
             if cost is None:
                 return
             keys.add(key)

@@ -55,12 +55,12 @@ def path_text(path: FieldPath) -> str:
     return ".".join(("$", *path))
 
 
-def missing(values: pa.Array, place: str) -> Refusal:
+def missing(values: pa.Array, path: str) -> Refusal:
     """Refuses rows that are null in a column that isn't nullable."""
     return Refusal(
         np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)),
         "missing",
-        f"Expected a value, got none - at {place}",
+        f"Expected a value, got none - at {path}",
     )
 
 

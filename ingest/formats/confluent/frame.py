@@ -80,8 +80,8 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
     numbered = np.flatnonzero(open_ & (first == 0) & (sizes >= _NUMBER_END))
     at = begins[numbered]
     ids = np.zeros(len(numbered), np.uint32)
-    for place in range(1, _NUMBER_END):
-        ids = ids << np.uint32(8) | data[at + place]
+    for byte in range(1, _NUMBER_END):
+        ids = ids << np.uint32(8) | data[at + byte]
     if paths:  # nearly all messages have the path to the schema's first message, a byte 0
         first_one = (sizes[numbered] > _NUMBER_END) & (
             data[np.minimum(at + _NUMBER_END, len(data) - 1)] == 0

@@ -75,10 +75,10 @@ class StrictJson:
             parse_constant=_constant,
         )
         self._reading = reading
-        self._places: dict[int, tuple[int, int]] = {}
+        self._spans: dict[int, tuple[int, int]] = {}
         self._noting = _takes_texts(self._kind, reading)
         if self._noting:
-            self._note_places()
+            self._note_spans()
 
     def decode(self, message: bytes) -> list[Any]:
         """Values of the columns, in order, as pyarrow takes them.
@@ -91,7 +91,7 @@ class StrictJson:
             raise wrong_type("object", document, "$")
         if self._unknown == "dead":
             _only_known(document, self._kind, "$")
-        if self._places:
+        if self._spans:
             document = self._with_texts(document, self._kind, self._reading, message.decode())
         return [_field(document, column, convert) for column, convert in self._fields]
 
@@ -102,7 +102,7 @@ class StrictJson:
                 "too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another", ""
             )
         self._repeated.clear()
-        self._places.clear()
+        self._spans.clear()
         try:
             # the parser in Python takes digits of any script
             if self._noting and not text.isascii():
@@ -120,7 +120,7 @@ class StrictJson:
             )
         return document
 
-    def _note_places(self) -> None:
+    def _note_spans(self) -> None:
         """Makes the parser note where each object and each list is in the text.
 
         Only the library's parser in Python can.
@@ -129,7 +129,7 @@ class StrictJson:
         def noting(parse: Callable[..., tuple[Any, int]]) -> Callable[..., tuple[Any, int]]:
             def parsed(text_and_at: tuple[str, int], *rest: Any) -> tuple[Any, int]:
                 value, end = parse(text_and_at, *rest)
-                self._places[id(value)] = text_and_at[1] - 1, end
+                self._spans[id(value)] = text_and_at[1] - 1, end
                 return value, end
 
             return parsed
@@ -144,7 +144,7 @@ class StrictJson:
     def _with_texts(self, value: Any, kind: pa.DataType, reading: Reading, text: str) -> Any:
         """Replaces each object and list that is for a String by its part of the text."""
         if pa.types.is_string(kind) and reading.lenient and type(value) in (dict, list):
-            begin, end = self._places[id(value)]
+            begin, end = self._spans[id(value)]
             return text[begin:end]
         if pa.types.is_struct(kind) and type(value) is dict:
             inside = {

@@ -106,13 +106,13 @@ def compiled_file(path: Path, _digest: str) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def compiled_text(text: str, files: tuple[tuple[str, str], ...], place: str) -> bytes:
+def compiled_text(text: str, files: tuple[tuple[str, str], ...], origin: str) -> bytes:
     """Compiles the text of a .proto file to a descriptor set, whose last file it is.
 
     Args:
         text: the file's text.
         files: the names and texts of the files that it may import.
-        place: where the text comes from, for people.
+        origin: where the text comes from, for people.
 
     Raises:
         SpecError: the text can't be compiled.
@@ -121,7 +121,9 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], place: str) -> 
     with tempfile.TemporaryDirectory() as folder:
         for name, content in ((_MAIN, text), *files):
             refused = SpecError(
-                f"{place} can't be compiled: it refers to a file called {name[:100]!a}", "spec", _DO
+                f"{origin} can't be compiled: it refers to a file called {name[:100]!a}",
+                "spec",
+                _DO,
             )
             if (
                 not _NAME.fullmatch(name)
@@ -136,7 +138,7 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], place: str) -> 
                 # one file's name is another one's folder
                 raise refused from None
         try:
-            return by_protoc(Path(folder), _MAIN, place)
+            return by_protoc(Path(folder), _MAIN, origin)
         except SpecError as error:
             raise SpecError(error.what.replace(f"{folder}/", ""), "spec", _DO) from None
 
@@ -153,7 +155,7 @@ def refuse_without_compiler(name: str) -> None:
         )
 
 
-def by_protoc(folder: Path, name: str, place: str) -> bytes:
+def by_protoc(folder: Path, name: str, origin: str) -> bytes:
     """Compiles a .proto file with the compiler of the package grpcio-tools.
 
     The compiler runs in a process of its own, since it ends the process if it fails. The
@@ -169,15 +171,15 @@ def by_protoc(folder: Path, name: str, place: str) -> bytes:
             (confluent / file).parent.mkdir(parents=True, exist_ok=True)
             (confluent / file).write_text(text, encoding="utf-8")
         # the schema's own files come before the well-known ones of the same name
-        places = ["-I", str(folder), "-I", str(known), "-I", str(confluent)]
+        folders = ["-I", str(folder), "-I", str(known), "-I", str(confluent)]
         if common is not None and common.submodule_search_locations:
-            places += ["-I", f"google/type={next(iter(common.submodule_search_locations))}"]
+            folders += ["-I", f"google/type={next(iter(common.submodule_search_locations))}"]
         command = [
             sys.executable,
             "-P",
             "-m",
             "grpc_tools.protoc",
-            *places,
+            *folders,
             "--include_imports",
             "--include_source_info",
         ]
@@ -192,7 +194,7 @@ def by_protoc(folder: Path, name: str, place: str) -> bytes:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            what = f"{place} can't be compiled: it took more than {LIMIT_SECONDS} seconds"
+            what = f"{origin} can't be compiled: it took more than {LIMIT_SECONDS} seconds"
             raise UnreachableError(
                 what,
                 "setup",
@@ -201,11 +203,11 @@ def by_protoc(folder: Path, name: str, place: str) -> bytes:
         if done.returncode:
             lines = done.stderr.splitlines()  # some are the compiler's own log
             errors = [line for line in lines if ".proto:" in line] or lines[-1:]
-            raise SpecError(f"{place} can't be compiled: {'; '.join(errors)}", "spec", _DO)
+            raise SpecError(f"{origin} can't be compiled: {'; '.join(errors)}", "spec", _DO)
         return out.read_bytes()
 
 
-def name_at(octets: bytes, path: Sequence[int], place: str) -> str:
+def name_at(octets: bytes, path: Sequence[int], origin: str) -> str:
     """Returns the full name of a message in the last file of a descriptor set.
 
     `path`: the message's number in the file, then a number in that message, and so on.
@@ -217,7 +219,7 @@ def name_at(octets: bytes, path: Sequence[int], place: str) -> str:
     names, messages = [file.package] if file.package else [], file.message_type
     for step in path:
         if step >= len(messages):
-            raise SpecError(f"{place} has no message at path {list(path)}", "spec", _DO)
+            raise SpecError(f"{origin} has no message at path {list(path)}", "spec", _DO)
         names.append(messages[step].name)
         messages = messages[step].nested_type
     return ".".join(names)
@@ -235,19 +237,19 @@ def comments_at(octets: bytes, path: Sequence[int]) -> dict[str, str]:
         for one in file.source_code_info.location
     }
     messages = file.message_type
-    place: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
     for step in path:
-        message, place = messages[step], (*place, _NESTED if place else _MESSAGES, step)
+        message, numbers = messages[step], (*numbers, _NESTED if numbers else _MESSAGES, step)
         messages = message.nested_type
     return {
         field.name: comment
         for i, field in enumerate(message.field)
-        if (comment := comments.get((*place, _FIELDS, i)))
+        if (comment := comments.get((*numbers, _FIELDS, i)))
     }
 
 
-def message_type(octets: bytes, name: str, place: str) -> Any:
-    """Returns the descriptor of a message type. `place`: where it comes from, for people.
+def message_type(octets: bytes, name: str, origin: str) -> Any:
+    """Returns the descriptor of a message type. `origin`: where it comes from, for people.
 
     Raises:
         SpecError: the bytes are no descriptor set, miss a file, or have no such type.
@@ -261,13 +263,13 @@ def message_type(octets: bytes, name: str, place: str) -> Any:
         return _pool(octets).FindMessageTypeByName(name)
     except KeyError:
         raise SpecError(
-            f"{place} has no message type {name}",
+            f"{origin} has no message type {name}",
             "spec",
             "Give the type's full name with its package, as in shop.Order.",
         ) from None
     except (DecodeError, TypeError) as error:
         raise SpecError(
-            f"{place} can't be used: {type(error).__name__}: {error}", "spec", _DO
+            f"{origin} can't be used: {type(error).__name__}: {error}", "spec", _DO
         ) from None
 
 

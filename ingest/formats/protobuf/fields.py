@@ -350,8 +350,11 @@ def _of(message: Any, name: str, path: str) -> Any:
 
 def _entries(field: Any, read: Read) -> Get:
     def get(message: Any, path: str) -> list[tuple[str, Any]]:
-        place = f"{path}.{field.name}[...]"  # no key in it: keys are data, and messages name none
-        return [(key, read(value, place)) for key, value in _sorted_map(message, field, place)]
+        # no key in it: keys are data, and messages name none
+        item_path = f"{path}.{field.name}[...]"
+        return [
+            (key, read(value, item_path)) for key, value in _sorted_map(message, field, item_path)
+        ]
 
     return get
 
@@ -396,10 +399,10 @@ def _pairs(field: Any, read: Read) -> Get:
     """Makes the reader of a map that becomes a list of structs of key and value."""
 
     def get(message: Any, path: str) -> list[Any]:
-        entry, place = getattr(message, field.name).GetEntryClass(), f"{path}.{field.name}[...]"
+        entry, item_path = getattr(message, field.name).GetEntryClass(), f"{path}.{field.name}[...]"
         return [
-            read(entry(key=key, value=value), place)
-            for key, value in _sorted_map(message, field, place)
+            read(entry(key=key, value=value), item_path)
+            for key, value in _sorted_map(message, field, item_path)
         ]
 
     return get

@@ -29,9 +29,9 @@ def octets_of(
 def last_values(headers: pa.ListArray, name: str) -> pa.BinaryArray:
     """Value of each message's last header of a name; null if it has none."""
     entries, messages = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
-    places = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
+    named = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
     last = np.full(len(headers), -1, np.int64)
-    last[messages[places]] = places  # of several headers the last one is assigned last
+    last[messages[named]] = named  # of several headers the last one is assigned last
     return entries.field("value").take(pa.array(last, mask=last < 0))
 
 
