@@ -80,7 +80,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "- return -((_EPOCH - label) // timedelta(milliseconds=1))\n+ return -((_EPOCH - label) / timedelta(milliseconds=1))": (  # noqa: E501
             "integers compare with the fraction as with the next integer"
         ),
-        "- head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD - 1)\n+ head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD + 1)": (  # noqa: E501
+        "- head = look.first_stamps(log.tp, log.log_start, log.end.offset, AHEAD - 1)\n+ head = look.first_stamps(log.tp, log.log_start, log.end.offset, AHEAD + 1)": (  # noqa: E501
             "who judges takes the first ones of them"
         ),
     },
