@@ -17,7 +17,11 @@ from tests.warm import SERVER
 
 
 class Looks(msgspec.Struct):
-    """What a reader has to say. `missed`: looks that failed, as they may while a server is down."""
+    """What a reader has to say.
+
+    `looks`: those while others wrote. `missed`: looks that failed, as they may while a server is
+    down.
+    """
 
     looks: int = 0
     missed: int = 0
@@ -57,7 +61,7 @@ def _look_on(name: str, place: str, rows: int, folder: str) -> None:
             said.missed += 1
             (Path(folder) / "missed").write_text(repr(error))
         else:
-            said.looks += 1
+            said.looks += not ends
             said.wrong += [
                 line
                 for line in unwhole(found, before, rows, received, sink.capabilities)

@@ -229,14 +229,22 @@ class KafkaSink(ReceiptTable):
 
         A split that an earlier attempt published keeps the checksum of that attempt.
 
-        A failure while batches were encoded here leads to a second try by librdkafka,
-        which repeats requests for longer, and names a message that a topic refuses.
-
         Raises:
             RefusedError: besides, a split was published with other rows, or a topic's
                 settings refuse a message.
         """
         work = WindowWork.of(receipt, staged)
+        outcome = self._commit_either_way(work)
+        if isinstance(outcome, Done):
+            self.files.remove([file for files in work.files.values() for file in files])
+        return outcome
+
+    def _commit_either_way(self, work: WindowWork) -> Outcome:
+        """Commits a window.
+
+        A failure while batches were encoded here leads to a second try by librdkafka,
+        which repeats requests for longer, and names a message that a topic refuses.
+        """
         self.by_librdkafka = False
         unknown: Unknown | None = None
         try:
@@ -251,11 +259,15 @@ class KafkaSink(ReceiptTable):
                 raise
         self.by_librdkafka = True
         try:
-            return self._commit_window(work)
+            outcome = self._commit_window(work)
         except UnreachableError:
             if unknown is None:
                 raise
             return unknown
+        if isinstance(outcome, AlreadyDone):
+            # The transaction of the first try may have arrived.
+            return outcome_for(work.receipt, Found(outcome.committed, sent=True))
+        return outcome
 
     def audit(self) -> Audit:
         from windrow.ingest.sinks.kafka.audit import KafkaAudit
@@ -315,7 +327,7 @@ class KafkaSink(ReceiptTable):
             lambda state: TransactionContents(records=lacks(state.control)),
         )
         if isinstance(done, Unanswered):
-            raise OutcomeUnknownError.of(f"to {store.place}", done.why)
+            raise OutcomeUnknownError.of(f"to {store.place}", done.why, "Try again")
         self.control.wait_until_seen(lambda control: not lacks(control))
 
     def fenced_store(self, name: str, target: PublishTarget) -> FencedStore:
@@ -383,7 +395,6 @@ class KafkaSink(ReceiptTable):
         outcome = self._commit_receipt(work, target)
         if isinstance(outcome, Done):
             self.control.wait_until_seen(lambda control: receipt.window.key in control.windows)
-            self.files.remove([file for files in work.files.values() for file in files])
         return outcome
 
     def _publish_parts(self, work: WindowWork, target: PublishTarget) -> Unanswered | None:
