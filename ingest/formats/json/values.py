@@ -429,7 +429,7 @@ def _to_instant(zone: str | None, truncation: Truncation) -> Convert:
                 "out_of_range", "Expected a timestamp that the calendar has", path
             ) from None
         if not offset and clock is not None:
-            sign, shift = "+", _local_offset(local, clock, path)
+            shift = _local_offset(local, clock, path)
         if fraction[_MICROS_DIGITS:].strip("0"):
             truncation.needed(path)
         micros = (local - EPOCH + (shift if sign == "-" else -shift)) // _MICROSECOND
@@ -471,12 +471,11 @@ def _to_epoch(unit: str, truncation: Truncation) -> Convert:
     """
 
     def convert(value: Any, path: str) -> int:
-        if type(value) is int:
-            digits, power = value, EPOCH_UNITS[unit]
-        elif type(value) is bytes:
-            digits, power = _scaled(value.decode(), EPOCH_UNITS[unit], path)
-        else:
-            digits, power = _integer(value, path), 0
+        digits, power = (
+            _scaled(value.decode(), EPOCH_UNITS[unit], path)
+            if type(value) is bytes
+            else (_integer(value, path), EPOCH_UNITS[unit])
+        )
         if power >= 0:
             return _in_calendar(digits * 10**power, path)
         micros, finer = divmod(digits, 10**-power)

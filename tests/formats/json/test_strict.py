@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -10,13 +11,17 @@ from typing import Any
 import msgspec
 import pandera.polars as pp
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from tests.formats.json.documents import documents
 from tests.formats.json.models import Nested, Scalars
+from tests.formats.json.schemas import ENTRIES
 from windrow.ingest.formats.json.strict import MAX_DEPTH, StrictJson, Unknown
+from windrow.ingest.formats.json.values import EXACT, Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 SCALARS = Columns.of(Scalars)
 NESTED = Columns.of(Nested)
@@ -466,3 +471,141 @@ def test_a_column_named_like_another_ones_path() -> None:
     columns = Columns.of(Dotted)
     assert decode('{"a":{"b":1}}', columns) == [None, {"b": 1}]
     assert decode('{"a.b":2}', columns) == [2, None]
+
+
+TEXT = pa.string()
+LENIENT = Reading(lenient=True)
+
+
+def value_of(
+    kind: pa.DataType, literal: str, reading: Reading = LENIENT, unknown: Unknown = "ignore"
+) -> Any:
+    """The value of a column `a`, the only one."""
+    columns = Columns((Column("a", kind, nullable=True),))
+    return StrictJson(columns, unknown, reading).decode(f'{{"a":{literal}}}'.encode())[0]
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[ ]", '{"b" : [1.50, "\\n"]}', '[{"é":-0},\t"٢"]', f'["é",{"9" * 5_000}]']
+)
+def test_a_string_takes_an_object_or_a_list_as_it_stands(text: str) -> None:
+    """Where other kinds will do: as a column, and in lists, maps and structs; what is
+    beside it is read as ever.
+    """
+    assert value_of(TEXT, text) == text
+    assert value_of(pa.list_(TEXT), f'[{text}, "y", null,{text}]') == [text, "y", None, text]
+    assert value_of(pa.map_(TEXT, TEXT), f'{{"k":{text},"l":1}}') == [("k", text), ("l", "1")]
+    inside = pa.struct([("x", TEXT), ("y", TEXT), ("n", pa.int8())])
+    assert value_of(inside, f'{{"x":{text},"n":7,"more":{text}}}') == {"x": text, "y": None, "n": 7}
+    for entries in (f'{{"k":{text}}}', f'[{{"key":"k","value":{text}}}]'):
+        assert value_of(ENTRIES, entries) == [{"key": "k", "value": text}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "literal", "reading", "reason", "detail"),
+    [
+        (TEXT, "[]", EXACT, "wrong_type", "Expected str, got array - at $.a"),
+        (
+            pa.struct([("x", TEXT), ("n", pa.int8())]),
+            '{"n":{}}',
+            LENIENT,
+            "wrong_type",
+            "Expected int, got object - at $.a.n",
+        ),
+        (
+            pa.struct([("x", TEXT), ("n", pa.int8())]),
+            '{"n":[]}',
+            LENIENT,
+            "wrong_type",
+            "Expected int, got array - at $.a.n",
+        ),
+        (
+            pa.struct([("x", TEXT)]),
+            '[{"x":1}]',
+            LENIENT,
+            "wrong_type",
+            "Expected object, got array - at $.a",
+        ),
+        (
+            pa.map_(TEXT, TEXT),
+            "[1]",
+            LENIENT,
+            "wrong_type",
+            "Expected object, got array - at $.a",
+        ),
+        (
+            pa.list_(TEXT),
+            '{"x":1}',
+            LENIENT,
+            "wrong_type",
+            "Expected array, got object - at $.a",
+        ),
+        (
+            TEXT,
+            "1٢",
+            LENIENT,
+            "not_json",
+            "JSON is malformed: Expecting ',' delimiter (character 6)",
+        ),
+    ],
+)
+def test_a_string_alone_takes_them(
+    kind: pa.DataType, literal: str, reading: Reading, reason: str, detail: str
+) -> None:
+    """Where other kinds will do; beside it types are as strict as ever, and digits are
+    those of ASCII.
+    """
+    with pytest.raises(RefusedValueError) as caught:
+        value_of(kind, literal, reading)
+    assert (caught.value.reason, caught.value.detail) == (reason, detail)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "literal", "value"),
+    [
+        (TEXT, LENIENT, "[1]", "[1]"),
+        (pa.int8(), LENIENT, '"7"', 7),
+        (
+            pa.struct([("x", TEXT), ("y", TEXT)]),
+            Reading(fields=(("x", LENIENT),)),
+            '{"x":[1],"y":"s"}',
+            {"x": "[1]", "y": "s"},
+        ),
+        (pa.list_(TEXT), Reading(items=LENIENT), "[[1]]", ["[1]"]),
+        (
+            pa.map_(TEXT, TEXT),
+            Reading(items=Reading(fields=(("value", LENIENT),))),
+            '{"k":[1]}',
+            [("k", "[1]")],
+        ),
+    ],
+)
+def test_each_place_is_read_by_its_own_rules(
+    kind: pa.DataType, inside: Reading, literal: str, value: object
+) -> None:
+    """As a message's own schema may state them for a field, for items and for a map's values."""
+    assert value_of(kind, literal, Reading(fields=(("a", inside),))) == value
+    with pytest.raises(RefusedValueError, match="Expected"):
+        value_of(kind, literal, EXACT)
+
+
+def test_unknown_fields_inside_entries_that_are_written_as_an_object() -> None:
+    """Its keys are data, the fields of its values are the schema's."""
+    inner = pa.struct([("n", pa.int8())])
+    kind = pa.list_(pa.struct([("key", TEXT), ("value", inner)]))
+    assert value_of(kind, '{"k":{"n":1}}', EXACT, "dead") == [{"key": "k", "value": {"n": 1}}]
+    with pytest.raises(RefusedValueError) as caught:
+        value_of(kind, '{"k":{"n":1,"more":1}}', EXACT, "dead")
+    assert (caught.value.reason, caught.value.detail) == (
+        "unknown_field",
+        "Object holds a field that the schema doesn't name - at $.a[...]",
+    )
+
+
+def test_timestamps_by_what_the_columns_say() -> None:
+    """Of a column's own zone; what is finer is cut off, and noted, or refused."""
+    columns = Columns((Column("a", TIMESTAMP, nullable=True, zone="Etc/GMT-1"),))
+    strict, message = StrictJson(columns, "ignore"), b'{"a":"1970-01-01 01:00:00.0000019"}'
+    assert (strict.decode(message), strict.truncation.done) == ([1], True)
+    with pytest.raises(RefusedValueError, match="whole microseconds"):
+        StrictJson(replace(columns, finer="dead"), "ignore").decode(message)

@@ -4,6 +4,7 @@ each bound has its own small case.
 
 from __future__ import annotations
 
+import base64
 import pickle
 from datetime import date
 from decimal import Decimal
@@ -22,6 +23,8 @@ from windrow.ingest.formats.json.values import (
     number_in,
 )
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
+from windrow.ingest.schema.columns import Column, field_of
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 BOUNDS = {8: 127, 16: 32_767, 32: 2_147_483_647, 64: 9_223_372_036_854_775_807}
 
@@ -121,6 +124,11 @@ def test_a_single_is_smaller_than_a_double() -> None:
         1,
         1,
         1 + 2**-23,
+    ]
+    next_to_halfway, halfway_below_even = b"1.00000005960464493", b"1.000000178813934326171875"
+    assert [taken(pa.float32(), literal) for literal in (next_to_halfway, halfway_below_even)] == [
+        1 + 2**-23,
+        1 + 2**-22,
     ]
     assert refused(pa.float32(), b"1e39") == (
         "out_of_range",
@@ -292,6 +300,12 @@ def test_what_is_no_finer_loses_nothing(value: object, unit: str | None) -> None
     assert not cut.done
 
 
+TWICE = (
+    "Expected a timestamp with an offset, where the clocks of Europe/Berlin showed it twice or"
+    " never"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "micros"),
     [
@@ -320,10 +334,12 @@ def test_a_timestamp_in_a_zone_that_is_stated(text: str, micros: int | None) -> 
         if micros is not None:
             assert convert(text, "$.a") == micros
         else:
-            with pytest.raises(
-                RefusedValueError, match="the clocks of Europe/Berlin showed it twice or never"
-            ):
+            with pytest.raises(RefusedValueError) as told:
                 convert(text, "$.a")
+            assert (told.value.reason, told.value.detail) == (
+                "out_of_range",
+                f"{TWICE} - at $.a",
+            )
 
 
 FIRST, LAST = -62_135_596_800, 253_402_300_799  # seconds
@@ -408,7 +424,7 @@ MICROS = 1_767_603_600_000_000
         (pa.int64(), b"9223372036854775807.0", 2**63 - 1),
         (pa.int64(), b"-9223372036854775808.000", -(2**63)),
         (pa.int64(), 5, 5),
-        (pa.float64(), "1.5", 1.5),
+        (pa.float64(), "0.1", 0.1),
         (pa.float64(), "7", 7.0),
         (pa.float64(), b"1.5", 1.5),
         (pa.float64(), "-0.0", -0.0),
@@ -505,6 +521,9 @@ def test_leniency_reaches_into_structs_lists_and_maps() -> None:
         ("epoch_us", MICROS, MICROS),
         ("epoch_ns", MICROS * 1000, MICROS),
         ("epoch_s", b"1767603600.000", MICROS),
+        ("epoch_s", b"17676036e2", MICROS),
+        ("epoch_s", b"0e1000", 0),
+        ("epoch_s", b"0." + b"0" * 998, 0),
         ("sql", "2026-01-05T09:00", MICROS),
     ],
 )
@@ -550,6 +569,11 @@ def test_a_number_in_a_text_is_what_the_parser_makes_of_it(text: str, number: ob
 BYTES = Reading(decimals="base64", dates="epoch_days")
 
 
+def unscaled(number: int) -> str:
+    """As Connect writes it."""
+    return base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big")).decode()
+
+
 @pytest.mark.parametrize(
     ("value", "reading", "expected"),
     [
@@ -565,6 +589,7 @@ BYTES = Reading(decimals="base64", dates="epoch_days")
         ("AMg=", Reading(decimals="base64", scale=3), "0.2"),
         ("AMg=", Reading(decimals="base64", scale=0), "200"),
         ("Ag==", Reading(decimals="base64", scale=-2), "200"),
+        (unscaled(7 * 10**902), Reading(decimals="base64", scale=902), "7"),
     ],
 )
 def test_decimals_as_bytes(value: object, reading: Reading, expected: str) -> None:
@@ -581,6 +606,8 @@ def test_decimals_as_bytes(value: object, reading: Reading, expected: str) -> No
         ("AQ==", 10**9, "out_of_range"),
         ("f" * 4_000, None, "out_of_range"),
         ({"scale": 3, "value": "MDk="}, None, "out_of_range"),
+        (unscaled(7 * 10**903), 903, "out_of_range"),
+        ("MDk=\n", None, "wrong_format"),
         ("", None, "wrong_format"),
         ({"scale": 10**19, "value": "AQ=="}, None, "out_of_range"),
         ({"scale": "2", "value": "MDk="}, None, "wrong_format"),
@@ -655,3 +682,122 @@ def test_a_list_of_entries_may_be_an_object() -> None:
     assert taken(entries, [{"key": "a", "value": 1}]) == [{"key": "a", "value": 1}]
     assert refused(entries, {"a": "x"}) == ("wrong_type", "Expected int, got str - at $.a[...]")
     assert refused(pa.list_(pa.int64()), {"a": 1})[0] == "wrong_type"
+
+
+WHOLE, DAYS = "Expected a whole number of 64 bits", "Expected a date that the calendar has"
+OF_SCALE = "Expected a decimal's scale, and its value in base64"
+DIGITS = "Expected a number of at most 1,000 digits"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reading", "reason", "what"),
+    [
+        (pa.int64(), "", LENIENT, "wrong_format", "Expected a number"),
+        (pa.int64(), "1.5", LENIENT, "out_of_range", WHOLE),
+        (pa.int8(), "128", LENIENT, "out_of_range", "Expected an integer of 8 bits"),
+        (pa.float64(), "", LENIENT, "wrong_format", "Expected a number"),
+        (pa.float64(), "1e400", LENIENT, "out_of_range", "Expected a float of 64 bits"),
+        (pa.string(), [], LENIENT, "wrong_type", "Expected str, got array"),
+        (pa.bool_(), 1, LENIENT, "wrong_type", "Expected bool, got int"),
+        (pa.decimal128(5, 2), {"scale": 2}, BYTES, "wrong_format", OF_SCALE),
+        (pa.decimal128(5, 2), [2], BYTES, "wrong_type", "Expected decimal, got array"),
+        (
+            pa.decimal128(5, 2),
+            "?",
+            BYTES,
+            "wrong_format",
+            "Expected the bytes of a decimal in base64",
+        ),
+        (pa.decimal128(5, 2), "f" * 4_000, BYTES, "out_of_range", FIVE_TWO),
+        (pa.decimal128(5, 2), "D0JA", BYTES, "out_of_range", FIVE_TWO),
+        (pa.date32(), 2_932_897, BYTES, "out_of_range", DAYS),
+        (pa.date32(), "2017-09-15", BYTES, "wrong_type", "Expected int, got str"),
+        (
+            pa.timestamp("us", "UTC"),
+            "2026-01-05",
+            Reading("sql"),
+            "wrong_format",
+            "Expected an ISO 8601 timestamp",
+        ),
+        (pa.timestamp("us", "UTC"), b"1e1001", Reading("epoch_s"), "out_of_range", DIGITS),
+        (pa.timestamp("us", "UTC"), b"0e1001", Reading("epoch_s"), "out_of_range", DIGITS),
+        (
+            pa.timestamp("us", "UTC"),
+            b"0." + b"0" * 999,
+            Reading("epoch_s"),
+            "out_of_range",
+            DIGITS,
+        ),
+        (pa.timestamp("us", "UTC"), 10**21, Reading("epoch_ns"), "out_of_range", YEARS),
+    ],
+)
+def test_the_detail_where_values_are_of_other_forms(
+    kind: pa.DataType, value: object, reading: Reading, reason: str, what: str
+) -> None:
+    """What was expected, and where."""
+    assert refused(kind, value, reading=reading) == (reason, f"{what} - at $.a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.struct([("x", pa.timestamp("us", "UTC"))]), {"x": "0.0001"}),
+        (pa.list_(pa.timestamp("us", "UTC")), ["0.0001"]),
+        (pa.map_(pa.string(), pa.timestamp("us", "UTC")), {"k": "0.0001"}),
+        (
+            pa.list_(pa.struct([("key", pa.string()), ("value", pa.timestamp("us", "UTC"))])),
+            {"k": "0.0001"},
+        ),
+    ],
+)
+def test_what_is_cut_is_noted_at_any_depth(kind: pa.DataType, value: object) -> None:
+    """Or refused, where the spec wants that; a number in a string is no exception."""
+    cut, reading = Truncation("truncate"), Reading("epoch_ms", lenient=True)
+    converter(kind, None, reading, cut)(value, "$.a")
+    assert cut.done
+    with pytest.raises(RefusedValueError, match="whole microseconds"):
+        converter(kind, None, reading, Truncation("dead"))(value, "$.a")
+
+
+def test_fields_of_structs_may_have_a_unit_and_a_zone() -> None:
+    """As columns do that they were made of."""
+    ms = field_of(Column("ms", TIMESTAMP, nullable=True, epoch="ms"))
+    berlin = field_of(Column("at", TIMESTAMP, nullable=True, zone="Europe/Berlin"))
+    assert taken(pa.struct([ms, berlin]), {"ms": 7, "at": "1970-01-01 01:00"}) == {
+        "ms": 7_000,
+        "at": 0,
+    }
+
+
+def test_what_a_message_states_wins() -> None:
+    """Over a column's own unit, be it another or none."""
+    assert Reading("epoch_us", stated=True).unit("ms") == "us"
+    assert Reading(stated=True).unit("ms") is None
+
+
+def test_rules_of_a_place_are_its_own_or_those_around_it() -> None:
+    """Without what these say of other places."""
+    around = Reading(fields=(("a", LENIENT),), items=LENIENT)
+    assert (around.field("a"), around.field("b"), around.item()) == (LENIENT, EXACT, LENIENT)
+    assert Reading(fields=(("a", LENIENT),)).item() == EXACT
+
+
+@pytest.mark.parametrize(
+    ("kind", "reading", "value", "expected"),
+    [
+        (pa.struct([("x", pa.int8())]), Reading(fields=(("x", LENIENT),)), {"x": "7"}, {"x": 7}),
+        (pa.list_(pa.int8()), Reading(items=LENIENT), ["7"], [7]),
+        (
+            pa.map_(pa.string(), pa.int8()),
+            Reading(items=Reading(fields=(("value", LENIENT),))),
+            {"k": "7"},
+            [("k", 7)],
+        ),
+    ],
+)
+def test_each_place_is_read_by_its_own_rules(
+    kind: pa.DataType, reading: Reading, value: object, expected: object
+) -> None:
+    """A field, items, and a map's values."""
+    assert taken(kind, value, reading=reading) == expected
+    assert refused(kind, value)[0] == "wrong_type"
