@@ -27,7 +27,6 @@ from windrow.ingest.model.receipt import DeadReplay, Receipt
 from windrow.ingest.ports.sink import Capabilities, Outcome
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.pipeline import run
-from windrow.ingest.sinks.conflicts import already_committed
 
 BEFORE = [
     (p, o, reason)
@@ -685,25 +684,6 @@ def test_a_receipt_says_which_dead_replay_made_it(light: Ward) -> None:
         "messages": 2,
         "edited": 0,
     }
-
-
-def test_a_dead_replay_of_another_attempt_is_refused(light: Ward) -> None:
-    """The generation alone doesn't tell that a table is the one that was looked at: its
-    attempt does.
-    """
-    held = light.sink.look(hour(0))
-    made = msgspec.structs.replace(
-        held.receipt, generation=1, attempt="m", dead_replay=DeadReplay("another", "another", 1)
-    )
-    with pytest.raises(
-        RefusedError,
-        match="the dead letters to be replayed are of attempt another, and the table holds",
-    ):
-        already_committed(made, held)
-    right = msgspec.structs.replace(
-        made, dead_replay=DeadReplay(held.receipt.attempt, held.receipt.attempt, 1)
-    )
-    assert already_committed(right, held) is None
 
 
 def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:

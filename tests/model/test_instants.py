@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+import zoneinfo
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
-from windrow.ingest.model.instants import InstantError, parse_instant, to_utc
+from windrow.ingest.model.instants import InstantError, is_zone, parse_instant, to_utc
 
 EAST = timezone(timedelta(hours=2))
 
@@ -55,3 +59,40 @@ def test_a_datetime_is_put_into_utc() -> None:
         InstantError, match=r"^has no time zone: give the datetime a tzinfo, such as datetime.UTC$"
     ):
         to_utc(datetime(2026, 1, 2))  # noqa: DTZ001
+
+
+@pytest.fixture
+def everywhere(tmp_path: Path) -> Iterator[None]:
+    """A machine whose database of time zones has all these names."""
+    header = b"TZif" + bytes(16) + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
+    for name in ("Some/Where", "localtime", "posixrules", "posix/UTC", "right/UTC"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(header + struct.pack(">lbb", 0, 0, 0) + b"UTC\0")
+    zoneinfo.reset_tzpath(to=[str(tmp_path)])
+    yield
+    zoneinfo.reset_tzpath()
+    zoneinfo.ZoneInfo.clear_cache()
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("Some/Where", True),
+        ("Some", False),
+        ("Some/Where/Else", False),
+        ("../Some/Where", False),
+        ("Nowhere", False),
+        ("", False),
+        (None, False),
+        (1, False),
+        ("localtime", False),
+        ("posixrules", False),
+        ("posix/UTC", False),
+        ("right/UTC", False),
+    ],
+)
+def test_a_zone_is_a_name_that_means_the_same_everywhere(name: object, is_one: bool) -> None:
+    """No folder, path or number, and none of the names that each machine has for itself."""
+    assert is_zone(name) is is_one

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.model.test_plan import PLAN
+from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Counts, Receipt, SplitCounts
 
 ONE = SplitCounts(
@@ -37,6 +38,26 @@ def test_a_windows_totals() -> None:
         filtered=0,
     )
     assert Counts.total([]) == Counts()
+
+
+def test_a_split_of_which_nothing_was_read() -> None:
+    """It was gone through to its end, and every count is 0."""
+    assert SplitCounts.of_nothing(Split("t", 3, 10, 100, 4, 5)) == SplitCounts(
+        topic="t",
+        partition=3,
+        start=10,
+        stop=100,
+        next_offset=100,
+        read=0,
+        bytes=0,
+        valid=0,
+        dead=0,
+        dropped=0,
+        rows_staged=0,
+        dead_staged=0,
+        aborted=0,
+        rows=0,
+    )
 
 
 def test_of_nothing_the_checksums_are_0() -> None:

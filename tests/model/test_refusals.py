@@ -121,10 +121,11 @@ def test_kinds_are_told_apart_by_their_details() -> None:
     )
 
 
-def test_reasons_and_details_come_in_pairs() -> None:
-    """One without the other is a mistake."""
+@pytest.mark.parametrize(("details", "offsets"), [(["a"], [1, 2]), (["a", "b"], [1])])
+def test_each_refusal_has_all_parts(details: list[str], offsets: list[int]) -> None:
+    """One part without the others is a mistake."""
     with pytest.raises(ValueError, match="argument"):
-        Refusals().add(["value"] * 2, ["a", "b"], ["a"], [1, 2])
+        Refusals().add(["value"] * 2, ["a", "b"], details, offsets)
 
 
 def test_at_most_ten_kinds_are_told_apart() -> None:

@@ -22,13 +22,18 @@ from tests.sinks.with_dead_letters import DeltaSink, read_dead
 from windrow.ingest.admin.dead_letters import refused_attempts
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import LimitsSpec, is_beyond_share
-from windrow.ingest.errors import AccountingError, DataLossError, DeadLetterLimitError
+from windrow.ingest.errors import (
+    AccountingError,
+    DataLossError,
+    DeadLetterLimitError,
+    RefusedError,
+)
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
+from windrow.ingest.model.receipt import Counts, DeadReplay, Receipt, SplitCounts
 from windrow.ingest.model.refusals import OTHERS, Refusals, RefusedAt, in_words
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
@@ -38,6 +43,7 @@ from windrow.ingest.ports.sink import Stager
 from windrow.ingest.runner.accounting import (
     refuse_fewer,
     refuse_too_many_dead,
+    refuse_undoing,
     refuse_unequal,
     refuse_unplaced,
     unexplained,
@@ -811,6 +817,18 @@ def test_more_in_one_topic_partition_hide_no_fewer_in_another(
     )
     assert (said.topic, said.partition, said.stage) == (*at, "check")
     assert "--accept-fewer" in said.do
+
+
+def test_a_replacement_undoes_no_edit() -> None:
+    """A window with edited messages stays; one without may be read again."""
+    refuse_undoing(receipt(0))
+    refuse_undoing(msgspec.structs.replace(receipt(1), dead_replay=DeadReplay("a", "a", 2)))
+    edited = msgspec.structs.replace(receipt(1), dead_replay=DeadReplay("a", "a", 2, edited=1))
+    with pytest.raises(RefusedError) as why:
+        refuse_undoing(edited)
+    assert why.value.what.startswith(f"Window {HOUR.key} holds 1 messages that were edited")
+    assert why.value.stage == "plan"
+    assert "--accept-fewer" in why.value.do
 
 
 # --------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from windrow.ingest.errors import GridError, OverlapError, OwnerError, RefusedEr
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
 from windrow.ingest.model.label import Label
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.sinks.conflicts import TableView, adjacent, decide, refuse_gap, refuse_overlap
 from windrow.ingest.testing.sink import MemorySink
@@ -99,6 +99,23 @@ def test_no_generation_is_left_out(
     assert refused.value.what == f"window {made.window.key}: {words}"
     assert refused.value.stage == "commit"
     assert refused.value.do
+
+
+def test_a_dead_replay_is_of_the_attempt_that_the_table_holds() -> None:
+    """The generation alone doesn't tell that it is the table that was looked at."""
+    held = committed(0)
+    right, wrong = (
+        replace(proposed(0, 1), dead_replay=DeadReplay(of, "a1", 1)) for of in ("a1", "a0")
+    )
+    assert decide(right, seen(right, held)) is None
+    with pytest.raises(RefusedError) as refused:
+        decide(wrong, seen(wrong, held))
+    assert refused.value.what == (
+        f"window {wrong.window.key}: the dead letters to be replayed are of attempt a0, and the"
+        " table holds a1"
+    )
+    assert refused.value.stage == "commit"
+    assert "again" in refused.value.do
 
 
 @pytest.mark.parametrize("generation", [0, 1])
@@ -312,6 +329,7 @@ def test_the_windows_beside(
     planned = plan_of(MemorySink("m", ROWS), Window("orders", start, end), (0, 1))
     before, after = adjacent(receipt(planned, [], 0, "a", grid=grid))
     assert (None if before is None else before.key, after.key) == expected
+    assert {one.pipeline for one in (before, after) if one is not None} == {"orders"}
 
 
 @given(

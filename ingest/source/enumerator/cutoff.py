@@ -9,7 +9,6 @@ as an empty one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import TypeVar
 
 from windrow.ingest.errors import CutOffError
@@ -97,16 +96,8 @@ def surely_cut_off(
     apart, before an answer is believed.
     """
     short = _too_short(broker, marks, pause)
-    return sorted(
-        [
-            *short,
-            *(
-                (mark, None)
-                for mark in _regrown(broker, set(marks) - {mark for mark, _ in short}, pause)
-            ),
-        ],
-        key=itemgetter(0),
-    )
+    regrown = _regrown(broker, set(marks) - {mark for mark, _ in short}, pause)
+    return sorted([*short, *((mark, None) for mark in regrown)])
 
 
 def _regrown(broker: Broker, marks: Iterable[Mark], pause: Callable[[float], None]) -> list[Mark]:

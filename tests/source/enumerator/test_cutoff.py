@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from windrow.ingest.errors import CutOffError
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import OnLoss, Source, Topics
+from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.source.enumerator.cutoff import (
     cut_off,
+    cut_off_error,
     described,
     refuse_cut_off,
     surely_cut_off,
+    surely_gone,
+    unless_cut_off,
 )
 from windrow.ingest.testing.broker import MemoryBroker
 
@@ -78,11 +84,15 @@ def test_the_cluster_is_asked_only_of_suspects_and_only_if_it_matters() -> None:
 
 
 def test_described_follows_a_name() -> None:
-    """A sentence's end, with both offsets and the label."""
+    """A sentence's end, with the offsets and the label."""
     assert (
         described(M0, 3, 7)
         == "the log ends at offset 3 now, below 5, which it had reached when batch-000000007 was"
         " frozen"
+    )
+    assert (
+        described(M0, None, 7)
+        == "the log was cut off below offset 5 and has grown again since batch-000000007 was frozen"
     )
 
 
@@ -110,3 +120,87 @@ def test_logs_that_were_cut_off_are_told_in_order() -> None:
     """By topic and partition."""
     three = Elected(*[{T0: 3, T1: 2}] * 3)
     assert surely_cut_off(three, [M1, M0], lambda _: None) == [(M0, 3), (M1, 2)]
+
+
+class Regrown(Elected):
+    """Whole logs, and marks that are answered to lie above a place where their log was
+    cut off, time after time.
+    """
+
+    def __init__(self, *answers: list[Mark]) -> None:
+        super().__init__({})
+        self.regrown_answers = list(answers)
+        self.compared: list[Sequence[Mark]] = []
+
+    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+        """The next answer."""
+        self.compared.append(marks)
+        return self.regrown_answers.pop(0)
+
+
+def test_a_log_that_was_cut_off_and_grew_over_the_mark_is_told() -> None:
+    """If all answers say so; nobody is asked of the begin of a log, nor of a topic that
+    was carried on.
+    """
+    pauses: list[float] = []
+    first, removed = Mark("t", 2, 1, "end"), Mark("t", 4, 5, "removed")
+    broker = Regrown([first, M1, M0], [first, M0], [first, M0])
+    marks = [M1, first, Mark("t", 3, 0, "end"), removed, M0]
+    assert surely_cut_off(broker, marks, pauses.append) == [(M0, None), (first, None)]
+    assert broker.compared == [[M0, M1, first], [first, M1, M0], [first, M0]]
+    assert pauses == [1.5, 1.5]
+
+
+def test_a_log_that_ends_below_the_mark_has_not_grown_over_it() -> None:
+    """Only the others are compared, and all are told in order."""
+    broker = Regrown([M0], [M0], [M0])
+    broker.answers = [{T1: 2}] * 3
+    assert surely_cut_off(broker, [M1, M0], lambda _: None) == [(M0, None), (M1, 2)]
+    assert broker.compared[0] == [M0]
+
+
+class Listed(MemoryBroker):
+    """The topics as they are answered time after time; and what was asked."""
+
+    def __init__(self, *answers: str) -> None:
+        super().__init__()
+        self.answers = list(answers)
+        self.asked: list[Sequence[str]] = []
+
+    def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        """The next answer."""
+        self.asked.append(names)
+        return {
+            name: TopicInfo(name, "1", 1, compacted=False, retention_ms=None)
+            for name in self.answers.pop(0)
+        }
+
+
+def test_a_topic_is_gone_if_it_is_missing_each_time() -> None:
+    """Only those that still are missing are asked for again; of none nobody is asked."""
+    pauses: list[float] = []
+    broker = Listed("b", "c")
+    assert surely_gone(broker, ["a", "b", "c"], pauses.append) == ["a"]
+    assert broker.asked == [["a", "b", "c"], ["a", "c"]]
+    assert pauses == [1.5, 1.5]
+    assert surely_gone(broker, [], pauses.append) == []
+    assert len(pauses) == 2
+
+
+@pytest.mark.parametrize(("failures", "waited"), [(0, 0), (2, 2), (3, 2)])
+def test_a_question_is_repeated_until_each_answer_says_cut_off(failures: int, waited: int) -> None:
+    """The third error is believed."""
+    pauses: list[float] = []
+    answers = [cut_off_error(M0, 3, 7)] * failures
+
+    def question() -> str:
+        if answers:
+            raise answers.pop()
+        return "answer"
+
+    if failures == 3:
+        with pytest.raises(CutOffError):
+            unless_cut_off(question, pauses.append)
+    else:
+        assert unless_cut_off(question, pauses.append) == "answer"
+    assert (answers, pauses) == ([], [1.5] * waited)
