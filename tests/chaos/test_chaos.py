@@ -82,8 +82,8 @@ def made(folder: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "twin"), TWINS)
 def test_a_twin_is_right_in_the_calm(kind: str, twin: str, tmp_path: Path) -> None:
-    """Without faults a twin does all that the real sink does: it is the faults that
-    tell them apart.
+    """Without faults a twin's table is right in the end: it is the faults that tell it
+    from the real sink's.
     """
     found = chaos(Asked(kind, 1, 1, twin=twin, calm=True), tmp_path)
     assert found.ok, found.wrong
