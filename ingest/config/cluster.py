@@ -65,7 +65,7 @@ class TuningSpec(Section):
     batch_messages: Annotated[Count | None, LeftOut("`32768`")] = Field(
         default=None, description="How many messages are decoded at once."
     )
-    batch_bytes: Annotated[Annotated[Size, Field(ge=1)] | None, LeftOut("`8MiB`")] = Field(
+    batch_bytes: Annotated[Annotated[Size, Field(ge=1)] | None, LeftOut("`16MiB`")] = Field(
         default=None, description="How many bytes of keys, values and headers are decoded at once."
     )
     request_timeout: Annotated[Duration | None, LeftOut("`20s`")] = Field(

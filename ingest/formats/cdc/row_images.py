@@ -22,8 +22,8 @@ FREE, SHARE, MOST = 1 << 16, 32, 1 << 28
 Key, headers and envelope are repeated for each row but the first. In all, that may take
 `FREE` bytes, and `SHARE` for each byte of the message, but at most `MOST`.
 
-A batch has 8 MB and a message. For messages of some 900 bytes that are made to be as
-costly as possible, that is 0.9 GB; an array of texts holds 2 GB.
+A batch has 16 MB and a message. For messages of some 900 bytes that are made to be as
+costly as possible, that is 1.7 GB; an array of texts holds 2 GB.
 """
 
 

@@ -55,7 +55,13 @@ passes = Compiled("windrow.ingest.source.reader.passes")
 AT_ONCE = 16_384
 """The most messages of one call: so many of a batch stay in the CPU's cache while copied."""
 
-PIECE_BYTES = 8 * 1024 * 1024
+POLL_BYTES = 4 * 1024 * 1024
+"""About the most bytes of one call, by the mean size of the messages of the call before.
+
+librdkafka holds the messages of a call until the next one, beside those that it fetches ahead.
+"""
+
+PIECE_BYTES = 16 * 1024 * 1024
 """The bytes of keys, values and headers that are copied at once, or one larger message."""
 
 _LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
@@ -216,13 +222,14 @@ class LibrdkafkaFetcher:
 
     def _expect(self, start: Start) -> None:
         """Resets the state, so that only messages from a start on are accepted."""
+        self._most = AT_ONCE
         self.tp, self._begun = TopicPartition(start.topic, start.partition), False
         self._last: LastMessage | None = None
         self.state[[fields.TOPIC, fields.PARTITION, fields.DUE]] = 0, start.partition, start.offset
 
     def poll(self, wanted: int, stop: int) -> Fetched:
         self._release()
-        fetched = self._consume(min(wanted, AT_ONCE))
+        fetched = self._consume(min(wanted, self._most))
         self.state[fields.STOP] = stop
         count = passes.look(
             self._calls, self.messages, fetched, self._rows, self.state, self._scratch
@@ -232,6 +239,8 @@ class LibrdkafkaFetcher:
                 f"librdkafka gave something that can't be the next message of {self.tp}, after"
                 f" offset {self.state[fields.DUE] - 1}"
             )
+        if count:
+            self._most = _most_of_a_poll(int(self.state[fields.BYTES]) // count)
         events = self._events(fetched) if self.state[fields.EVENTS] else []
         self._last = self._last_message(count) if fetched else self._last
         return Fetched(count, self._position(fetched), events, self.batches(count, self.turn))
@@ -336,6 +345,11 @@ class LibrdkafkaFetcher:
             behind = max(int(np.searchsorted(ends, before + PIECE_BYTES, side="right")), first + 1)
             yield first, behind
             first, before = behind, int(ends[behind - 1])
+
+
+def _most_of_a_poll(size: int) -> int:
+    """Returns how many messages of a mean size are taken in one call."""
+    return max(1, min(AT_ONCE, POLL_BYTES // max(1, size)))
 
 
 def calls_of(api: Api) -> fields.Ints:

@@ -23,7 +23,7 @@ from windrow.ingest.source.reader.gaps import Gaps
 from windrow.ingest.source.reader.librdkafka import connect
 
 ROWS_MAX = 32_768
-BYTES_MAX = 8 * 1024 * 1024
+BYTES_MAX = 16 * 1024 * 1024
 STALL_SECONDS = 60.0
 # for the question of the cluster's identity, also if a read may stall for hours
 _ANSWER_SECONDS = 60.0

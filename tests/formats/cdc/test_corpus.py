@@ -447,7 +447,7 @@ def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, hea
 
 @pytest.mark.parametrize("rows", [20, 70, 100, 130, 200, 600, 2_000, 20_000])
 def test_a_batch_of_messages_made_for_it_is_bounded(rows: int) -> None:
-    """However large each is: a batch of 8 MB must not become more than an array of
+    """However large each is: a batch of 16 MB must not become more than an array of
     texts can hold.
     """
     decoder = made("canal-json", "Loose", envelope={"name": "sql"})
