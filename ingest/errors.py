@@ -131,7 +131,9 @@ class SpecMistakesError(SpecError):
 
 
 class RefusedError(WindrowError):
-    """The window was refused; nothing of it became visible.
+    """The window was refused; nothing of it became visible by this commit.
+
+    A sink whose commits are smaller than a window may have shown a part before.
 
     `of_setting`: the pipeline's setup is wrong, not the data of this window. Every
     window is refused until that is fixed; then this window can be run like any other.

@@ -261,7 +261,8 @@ class Sink(Protocol):
     Rows are staged on executors; then the driver commits data and receipt atomically.
 
     Guarantee: the data of a window is visible if and only if its receipt is: both are
-    committed by one atomic operation, at most once for each generation. No method
+    committed by one atomic operation, at most once for each generation. If
+    `capabilities.atomic` isn't "window", there are several, the receipt's the last. No method
     deletes or overwrites anything while a commit's outcome is unknown.
     """
 

@@ -1,4 +1,4 @@
-"""Runs windows: plan -> [per split: read -> decode -> validate -> stage] -> commit.
+"""Runs windows: plan -> [per split: read -> decode -> transform -> stage] -> commit.
 
 In its commit the sink looks at the table, decides, and puts rows and receipt on exactly
 that state. A run may die at any step; the next run of the same window begins at
@@ -110,9 +110,11 @@ def run(
 
     Raises:
         NotClosedError: the window's end + delay is still to come.
-        RefusedError: data loss, identity, overlap, grid, schema, dead-letter limits or
-            accounting; nothing became visible.
-        UnreachableError: broker, ledger, sink or Spark; run the window again.
+        RefusedError: data loss, identity, overlap, grid, schema or dead-letter limits.
+        SpecError: the request doesn't fit the pipeline.
+        UnreachableError: broker, ledger, sink or Spark; run the window again. As
+            OutcomeUnknownError: the commit was sent, and may have arrived.
+        BugError: the counts of a window don't add up, among others.
     """
     (result,) = run_windows(pipeline, [window], request, progress)
     assert isinstance(result, Result), "nothing is passed over"
@@ -582,10 +584,10 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
 
 
 def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
-    """Words the offsets of topics that were gone when the window was cut.
+    """Returns sentences about the offsets of topics that were gone when the window was cut.
 
-    They go up to a boundary above: a later window counts them as skipped, and some of
-    them may belong to this one.
+    A later boundary ends these offsets: a later window counts them as skipped, and some
+    of them may belong to this one.
     """
     left, above = {m.tp: m for m in plan.stop.marks if m.how == "removed"}, plan.stop
     found = []

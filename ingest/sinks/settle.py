@@ -189,7 +189,7 @@ class _Tries:
     def lost(self, error: LostConnectionError) -> bool:
         """Waits for the connection to the table to come back; False if no wait is left.
 
-        The first wait is announced.
+        Says so if it is the first wait.
         """
         if len(self._waits) == len(self._store.waits):
             say(f"the table {self._store.place}: {error.what}")

@@ -242,8 +242,9 @@ class KafkaSink(ReceiptTable):
     def _commit_either_way(self, work: WindowWork) -> Outcome:
         """Commits a window.
 
-        A failure while batches were encoded here leads to a second try by librdkafka,
-        which repeats requests for longer, and names a message that a topic refuses.
+        If Kafka can't be reached, or the outcome is unknown, while batches are encoded here,
+        librdkafka has a second try: it repeats requests for longer, and names a message that
+        a topic refuses.
         """
         self.by_librdkafka = False
         unknown: Unknown | None = None
@@ -383,7 +384,7 @@ class KafkaSink(ReceiptTable):
         target = self.target()
         if not control.is_complete and self.options.delivery == "exactly-once":
             # A transaction that a dead run left open hides the end of the control topic, which
-            # is waited for below.
+            # is waited for below. One of a run that lives is ended too: that run tries again.
             abort_open(target, self.ids.of_window(receipt.plan))
         if not self.options.atomic_window:
             unanswered = self._publish_parts(work, target)

@@ -44,7 +44,7 @@ from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable
 from windrow.ingest.waiting import lock_holder, waiting_for
 
 _FORM = 1
-"""The version of windrow's own tables. In them `id` is a created table's, in its index's name."""
+"""The version of windrow's own tables. A table's `id` is in the name of its index, too."""
 
 _OWN = """
 CREATE TABLE IF NOT EXISTS windrow_tables (

@@ -58,7 +58,8 @@ AT_ONCE = 16_384
 POLL_BYTES = 4 * 1024 * 1024
 """About the most bytes of one call, by the mean size of the messages of the call before.
 
-librdkafka holds the messages of a call until the next one, beside those that it fetches ahead.
+librdkafka holds a call's messages until they are copied, besides those that it fetches
+ahead; the first call of a start takes whatever is in its queue.
 """
 
 PIECE_BYTES = 16 * 1024 * 1024
@@ -204,7 +205,8 @@ class LibrdkafkaFetcher:
         self._rows = np.empty((fields.FIELDS, AT_ONCE), np.int64)
         self._scratch = np.zeros(fields.SCRATCH, np.int64)
         self.state = np.zeros(fields.STATE, np.int64)
-        self.turn = 0  # counts polls: each one destroys the messages of the one before
+        # counts polls: each one destroys what is left of the messages of the one before
+        self.turn = 0
         self._expect(start)
         self.client: AssignedClient = AssignedClient(api, properties, start, on_error)
 
