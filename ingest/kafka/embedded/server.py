@@ -77,7 +77,6 @@ share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
 broker.heartbeat.interval.ms=500
-broker.session.timeout.ms=3000
 log.retention.ms=-1
 log.retention.check.interval.ms=1000
 log.initial.task.delay.ms=500
@@ -90,7 +89,8 @@ num.io.threads=4
 
 Messages have old timestamps in tests and in the demo, so nothing expires by time unless
 a topic says so. Retention and compaction run often, for topics that ask for them. The
-session is short, because after a kill the controller waits until it has timed out.
+broker's session is Kafka's own, 9 s, for which the controller waits after a kill: with a
+shorter one a busy machine takes a topic's leader away for a moment.
 """
 
 
