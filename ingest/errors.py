@@ -254,7 +254,8 @@ class OutcomeUnknownError(UnreachableError):
     def of(cls, commit: str, why: str, again: str = "Run the window again") -> OutcomeUnknownError:
         """Makes the error.
 
-        `commit`: of what, or to where. `again`: how to try again.
+        `commit`: goes on after "The commit": "of window W" or "to TABLE". `again`: how to
+        try again, as an imperative.
         """
         what = f"The commit {commit} was sent and not answered: {why}"
         return cls(what, "commit", f"{again}: it looks first if the commit arrived.")

@@ -214,7 +214,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Returns how many tests were left out, and of each test that failed the command that runs
+    """Prints how many tests were left out, and of each test that failed the command that runs
     it again, with what was random.
     """
     if config.option.short:

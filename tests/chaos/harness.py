@@ -124,8 +124,8 @@ def _found(done: _Round, looks: reader.Looks) -> Found:
         dict(sorted(done.faults.items())),
         dict(sorted(done.outcomes.items())),
         done.asked.windows * done.asked.rows,
-        # a twin may show half a window for a moment: without faults only the end counts
-        wrong=[*done.wrong, *(() if done.asked.calm else looks.wrong)],
+        # a twin may show half a window for a moment: without faults only its end counts
+        wrong=[*done.wrong, *(() if done.asked.calm and done.asked.twin else looks.wrong)],
         looks=looks.looks,
         missed=looks.missed,
         delivery=done.capabilities.delivery,

@@ -39,7 +39,7 @@ def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> Non
     found = chaos(Asked(kind, dice.randrange(2**32), WINDOWS), tmp_path)
     assert found.ok, msgspec.json.encode(found).decode()
     assert found.hit >= WINDOWS // 2, f"too few faults struck: {found.faults}"
-    assert found.looks > 0, f"the reader did not look: {found}"
+    assert found.looks > 1, f"the reader hardly looked: {found}"
 
 
 @pytest.mark.long
