@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError
 
 from windrow.ingest.kafka.codes import LOGIN
 from windrow.ingest.kafka.properties import Value
+from windrow.ingest.model.boundary import TopicPartition
 
 _LOG = logging.getLogger("kafka")
 if _LOG.level == logging.NOTSET:  # else somebody has chosen a level
@@ -161,7 +162,7 @@ class Wire:
             if not answered.wait(max(0.0, deadline - time.monotonic())):
                 raise WireError(KafkaError._TIMED_OUT, "no answer in time")
 
-    def leaders(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+    def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
         """Numbers of the leaders of the topics' partitions, where there is a leader.
 
         Raises:
@@ -173,11 +174,11 @@ class Wire:
         found = self.ask(
             MetadataRequest(topics=asked, allow_auto_topic_creation=False, max_version=8)
         )
-        leaders: dict[tuple[str, int], int] = {}
+        leaders: dict[TopicPartition, int] = {}
         for topic in found.topics:
             raise_error(topic.error_code, f"the topic {topic.name}")
             leaders |= {
-                (topic.name, p.partition_index): int(p.leader_id)
+                TopicPartition(topic.name, p.partition_index): int(p.leader_id)
                 for p in topic.partitions
                 if p.leader_id >= 0
             }

@@ -35,9 +35,7 @@ from windrow.ingest.kafka.record_batch import Batch, Batching, Messages, Produce
 from windrow.ingest.kafka.retry import CALL_SECONDS, LEAVE_SECONDS
 from windrow.ingest.kafka.transaction import MessageProducer, TransactionError, kind_of
 from windrow.ingest.kafka.wire import Wire, WireError, answer_of, raise_error
-
-TopicAndPartition = tuple[str, int]
-"""A topic and a partition."""
+from windrow.ingest.model.boundary import TopicPartition
 
 _NOT_READY = frozenset(
     {
@@ -72,7 +70,7 @@ _BATCH_BYTES = 512 * 1024
 class SentBatch(NamedTuple):
     """The topic-partition and the offsets of one batch, both inclusive."""
 
-    tp: TopicAndPartition
+    tp: TopicPartition
     first: int
     last: int
 
@@ -101,9 +99,9 @@ class WireTransaction(MessageProducer):
         self.wire = Wire(properties, min(CALL_SECONDS, patience))
         self._coordinator: int | None = None
         self._producer = Producer(-1, -1)
-        self._leaders: dict[TopicAndPartition, int] = {}
-        self._added: set[TopicAndPartition] = set()
-        self._sequence: dict[TopicAndPartition, int] = defaultdict(int)
+        self._leaders: dict[TopicPartition, int] = {}
+        self._added: set[TopicPartition] = set()
+        self._sequence: dict[TopicPartition, int] = defaultdict(int)
         self._in_flight: dict[int, deque[Any]] = defaultdict(deque)
         self._written: list[SentBatch] = []
         self._open = False
@@ -122,7 +120,7 @@ class WireTransaction(MessageProducer):
         """Kafka has no request for it."""
         self._open = True
 
-    def add(self, partitions: Sequence[TopicAndPartition]) -> None:
+    def add(self, partitions: Sequence[TopicPartition]) -> None:
         """Adds topic-partitions to the transaction, before anything is sent to them.
 
         Raises:
@@ -131,8 +129,8 @@ class WireTransaction(MessageProducer):
         from kafka.protocol.producer import AddPartitionsToTxnRequest
 
         new: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in sorted(set(partitions) - self._added):
-            new[topic].append(partition)
+        for tp in sorted(set(partitions) - self._added):
+            new[tp.topic].append(tp.partition)
         if not new:
             return
         request = AddPartitionsToTxnRequest(
@@ -155,7 +153,7 @@ class WireTransaction(MessageProducer):
             ],
         )
 
-    def send(self, tp: TopicAndPartition, batch: Batch) -> None:
+    def send(self, tp: TopicPartition, batch: Batch) -> None:
         """Sends a batch to a topic-partition that was added; doesn't wait for the answer.
 
         Batches of a topic-partition arrive in the order of these calls.
@@ -196,7 +194,7 @@ class WireTransaction(MessageProducer):
             return
         keys, values = (pa.array(column, pa.binary()) for column in zip(*records, strict=True))
         now = np.full(len(records), time.time_ns() // 1_000_000, np.int64)
-        tp = (topic, 0)
+        tp = TopicPartition(topic, 0)
         self.add([tp])
         for batch in Batching(_BATCH_BYTES, _BATCH_BYTES).batches(
             Messages(values, keys, (), headers, now), np.arange(len(records))
@@ -232,16 +230,16 @@ class WireTransaction(MessageProducer):
         )
         self._ask_coordinator(request, lambda answer: [answer.error_code], commits=committed)
 
-    def _produce(self, tp: TopicAndPartition, octets: memoryview) -> Any:
+    def _produce(self, tp: TopicPartition, octets: memoryview) -> Any:
         from kafka.protocol.producer import ProduceRequest
 
         data = ProduceRequest.TopicProduceData
-        partition = data.PartitionProduceData(index=tp[1], records=bytes(octets))
+        partition = data.PartitionProduceData(index=tp.partition, records=bytes(octets))
         return ProduceRequest(
             transactional_id=self._name,
             acks=-1,
             timeout_ms=int(self.patience * 1000),
-            topic_data=[data(name=tp[0], partition_data=[partition])],
+            topic_data=[data(name=tp.topic, partition_data=[partition])],
             max_version=7,
         )
 
@@ -255,15 +253,15 @@ class WireTransaction(MessageProducer):
         self.wire.wait([future], CALL_SECONDS)
         [topic] = answer_of(future).responses
         [partition] = topic.partition_responses
-        raise_error(partition.error_code, f"{tp[0]}[{tp[1]}]")
+        raise_error(partition.error_code, str(tp))
         first = int(partition.base_offset)
         self._written.append(SentBatch(tp, first, first + records - 1))
 
-    def _leader(self, tp: TopicAndPartition) -> int:
+    def _leader(self, tp: TopicPartition) -> int:
         if tp not in self._leaders:
-            self._leaders |= self.wire.leaders([tp[0]])
+            self._leaders |= self.wire.leaders([tp.topic])
         if tp not in self._leaders:
-            raise WireError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no {tp[0]}[{tp[1]}]")
+            raise WireError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no {tp}")
         return self._leaders[tp]
 
     def _ask_coordinator(self, request: Any, codes: Any, *, commits: bool = False) -> Any:

@@ -373,7 +373,8 @@ def _check_and_commit(
     pipeline: Pipeline, read: ReadAttempt, request: Request
 ) -> Done | AlreadyDone:
     receipt = _receipt(read, request)
-    _check(read, receipt, request)
+    _refuse_unfit(read, receipt, request)
+    _commit_dead_letters(read, receipt)
     # once more: while this run was reading, another one may have committed the window
     if not request.again:
         refuse_lost_receipt(pipeline, receipt.window)
@@ -607,12 +608,8 @@ def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _check(read: ReadAttempt, receipt: Receipt, request: Request) -> None:
-    """Checks all that can still refuse the window.
-
-    The dead letters are stored first, so that a person can look into a refusal; without
-    a receipt that names their attempt, no reader of the table counts them.
-    """
+def _refuse_unfit(read: ReadAttempt, receipt: Receipt, request: Request) -> None:
+    """Refuses a window that may not be committed, for all reasons but its dead letters."""
     pipeline, staged, found = read.pipeline, read.staged, read.attempt.found
     refuse_unequal(receipt.plan, staged)
     keep_schemas(pipeline, staged)
@@ -623,10 +620,19 @@ def _check(read: ReadAttempt, receipt: Receipt, request: Request) -> None:
     )
     if found is not None and not request.accept_fewer:
         refuse_fewer(receipt, found.receipt)
+
+
+def _commit_dead_letters(read: ReadAttempt, receipt: Receipt) -> None:
+    """Stores the window's dead letters, then refuses the window if they are too many.
+
+    They are stored first, so that a person can look into the refusal; without a receipt
+    that names their attempt, no reader of the table counts them.
+    """
+    pipeline, staged = read.pipeline, read.staged
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, receipt.attempt, staged)
     way = f"windrow dead show SPEC --window {receipt.window.key}"
-    if found is not None:  # else `show` takes the newest attempt by itself
+    if read.attempt.found is not None:  # else `show` takes the newest attempt by itself
         way += f" --attempt {receipt.attempt}"
     refuse_too_many_dead(receipt.window, staged, pipeline.spec.limits, way)
 

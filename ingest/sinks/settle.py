@@ -110,7 +110,7 @@ def settle(
                     return Found(found, tries.sent)
                 if tries.are_over(version):
                     break
-                answer = None if tries.take_stuck(version) else _put(state, change(state))
+                answer = None if tries.hidden_conflict(version) else _put(state, change(state))
         except (UnreachableError, RefusedError, SpecError) as error:
             if isinstance(error, LostConnectionError) and tries.lost(error):
                 continue
@@ -121,7 +121,7 @@ def settle(
         if isinstance(answer, Written):
             return answer
         if answer is None:
-            tries.wait()
+            tries.await_conflict()
         else:
             tries.failed(answer, version)
     return tries.given_up()
@@ -176,15 +176,18 @@ class _Tries:
         """
         return self.sent and version in {None, self._version}
 
-    def take_stuck(self, version: int) -> bool:
-        """Returns whether the last put lost against a change that no look shows yet.
+    def hidden_conflict(self, version: int) -> bool:
+        """Returns whether the last put lost against a change that no look shows yet."""
+        return isinstance(self._last, Conflict) and version == self._version
 
-        True only once per conflict: after the next wait the change is put again.
+    def await_conflict(self) -> None:
+        """Waits once for the change that the last put lost against.
+
+        After that the change is put again, whether or not a look shows the other one.
         """
-        if not isinstance(self._last, Conflict) or version != self._version:
-            return False
-        self._last = Unanswered(self._last.why)
-        return True
+        if isinstance(self._last, Conflict):
+            self._last = Unanswered(self._last.why)
+        self.wait()
 
     def lost(self, error: LostConnectionError) -> bool:
         """Waits for the connection to the table to come back; False if no wait is left.

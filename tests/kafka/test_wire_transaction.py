@@ -29,6 +29,7 @@ from windrow.ingest.kafka.record_batch import Batching, Messages
 from windrow.ingest.kafka.transaction import LibrdkafkaTransaction, TransactionError
 from windrow.ingest.kafka.wire import answer_of, reachable, tls_context
 from windrow.ingest.kafka.wire_transaction import SentBatch, WireTransaction
+from windrow.ingest.model.boundary import TopicPartition
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -55,9 +56,10 @@ def send(
         [],
         np.full(n, 1_767_603_600_000),
     )
-    transaction.add([(topic, partition)])
+    tp = TopicPartition(topic, partition)
+    transaction.add([tp])
     for batch in Batching(1 << 20).batches(messages, np.arange(n)):
-        transaction.send((topic, partition), batch)
+        transaction.send(tp, batch)
     return transaction.sent()
 
 
@@ -112,7 +114,7 @@ def test_who_is_fenced_can_do_nothing_more(kafka: str, topic: str, step: str, by
     two = begun(kafka, topic) if by == "itself" else librdkafka(kafka, topic)
     steps = {
         "send": lambda: send(one, topic, [b"A again"]),
-        "add": lambda: one.add([(create_topic(kafka, 1), 0)]),
+        "add": lambda: one.add([TopicPartition(create_topic(kafka, 1), 0)]),
         "commit": one.commit,
     }
     with pytest.raises(TransactionError) as refused:

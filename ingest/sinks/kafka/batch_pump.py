@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.kafka.record_batch import Batching, Messages, by_key
-from windrow.ingest.kafka.wire_transaction import TopicAndPartition, WireTransaction
+from windrow.ingest.kafka.wire_transaction import WireTransaction
+from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.kafka.control import OffsetSpan
 from windrow.ingest.sinks.kafka.encoder import HEADER
@@ -70,10 +71,12 @@ class BatchPump:
         Raises:
             TransactionError: the transaction can't go on.
         """
-        spans: dict[TopicAndPartition, OffsetSpan] = {}
+        spans: dict[TopicPartition, OffsetSpan] = {}
         for tp, first, last in self._transaction.sent():
-            before = spans.get(tp, OffsetSpan(*tp, first, last))
-            spans[tp] = OffsetSpan(*tp, min(before.first, first), max(before.last, last))
+            before = spans.get(tp, OffsetSpan(tp.topic, tp.partition, first, last))
+            spans[tp] = OffsetSpan(
+                tp.topic, tp.partition, min(before.first, first), max(before.last, last)
+            )
         return tuple(spans[tp] for tp in sorted(spans))
 
     def _messages(self, batch: pa.RecordBatch) -> Messages:
@@ -88,7 +91,7 @@ class BatchPump:
             np.where(times < 0, now, times).astype(np.int64),
         )
 
-    def _rows_by_partition(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicAndPartition, Rows]]:
+    def _rows_by_partition(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Rows]]:
         """Yields the row numbers of a batch that go to each topic-partition."""
         if self._target.only is not None:
             yield from self._of_topic(batch, self._target.only, np.arange(batch.num_rows))
@@ -100,12 +103,12 @@ class BatchPump:
 
     def _of_topic(
         self, batch: pa.RecordBatch, topic: str, rows: Rows
-    ) -> Iterator[tuple[TopicAndPartition, Rows]]:
+    ) -> Iterator[tuple[TopicPartition, Rows]]:
         chosen = self._chosen(batch, self._target.topics[topic].partitions)[rows]
         order = np.argsort(chosen, kind="stable")
         found, starts = np.unique(chosen[order], return_index=True)
         for partition, some in zip(found.tolist(), np.split(rows[order], starts[1:]), strict=True):
-            yield (topic, partition), some
+            yield TopicPartition(topic, partition), some
 
     def _chosen(self, batch: pa.RecordBatch, count: int) -> Rows:
         """Returns the partition of each message of a topic with so many partitions."""
