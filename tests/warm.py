@@ -14,10 +14,13 @@ from multiprocessing.process import BaseProcess
 
 import psutil
 
+# The only one: Python keeps one fork server a process, and what it has imported is decided once,
+# by the first child.
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     [
         "tests.integration.harness",
+        "tests.ledger.test_sql",
         "windrow.ingest.formats.json.decoder",
         "windrow.ingest.ledger.sql",
         "windrow.ingest.source.reader.reader",

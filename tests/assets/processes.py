@@ -5,7 +5,6 @@ shows of them.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
@@ -16,12 +15,12 @@ import dagster as dg
 from tests.assets.world import LocalTasks
 from tests.integration.harness import Place, hour, millis
 from tests.kafka.produce import Put, create_topic, produce
+from tests.warm import SERVER
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
 from windrow.assets.partitions import Stretch, key_of
 from windrow.assets.schedule import range_tags
 
-_SERVER = multiprocessing.get_context("forkserver")
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -39,7 +38,7 @@ def dagster_run(
 
     `home`: DAGSTER_HOME, perhaps with a dagster.yaml; `env`: what else is set.
     """
-    process = _SERVER.Process(
+    process = SERVER.Process(
         target=_run, args=(place, home, first, last, crash, dict(tags), dict(env))
     )
     process.start()

@@ -33,6 +33,7 @@ from tests.contracts.ledger_table_contract import LedgerTableContract
 from tests.forked import forked
 from tests.heard import waits_heard
 from tests.profiles import examples
+from tests.warm import SERVER
 from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 from windrow.ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortable
@@ -143,10 +144,8 @@ def _race(url: str, hour: int, ready: multiprocessing.synchronize.Barrier) -> No
 
 def _race_in_processes(url: str) -> None:
     """Eight processes make, open and fill one ledger at the same moment."""
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["tests.ledger.test_sql"])
-    ready = server.Barrier(8)
-    racers = [server.Process(target=_race, args=(url, hour, ready)) for hour in range(8)]
+    ready = SERVER.Barrier(8)
+    racers = [SERVER.Process(target=_race, args=(url, hour, ready)) for hour in range(8)]
     for racer in racers:
         racer.start()
     for racer in racers:
