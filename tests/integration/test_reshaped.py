@@ -428,7 +428,7 @@ def test_a_driver_that_is_killed_while_rows_are_staged(user: User) -> None:
     assert_exactly_once(user)
 
 
-@pytest.mark.some(1)
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("point", "recovered"), [("commit.before", False), ("commit.after", True)])
 def test_a_driver_that_is_killed_around_its_commit(user: User, point: str, recovered: bool) -> None:

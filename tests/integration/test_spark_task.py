@@ -69,7 +69,7 @@ def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
     assert [(c.read, c.valid, c.dead) for c in counts] == [(202, 200, 2)]
 
 
-@pytest.mark.some(1)
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["write.middle", "write.after"])
 def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
     """1 A worker has staged and is killed with SIGKILL. 2 Spark runs its task again. 3

@@ -79,7 +79,7 @@ class TestByConfluent(ReadTruncationContract):
         return with_reader(cut, fetching=WAYS["confluent"])
 
 
-@pytest.mark.some(3, of="tests")
+@pytest.mark.some(2, of="tests")
 class TestOnKafka(TruncationContract):
     """On the real thing."""
 

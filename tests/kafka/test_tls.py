@@ -31,6 +31,7 @@ def client(ca: Path | None) -> dict[str, object]:
 
 
 @pytest.mark.slow
+@pytest.mark.some(1)
 @pytest.mark.parametrize("ca", [TLS / "other.pem", None])
 def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
     """Each kind of question ends as the spec's mistake that names the property, not as

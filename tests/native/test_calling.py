@@ -131,6 +131,7 @@ def test_code_with_bounds_checks_is_kept_apart(
     assert not came_from_disk(load(package))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("end", [0, 10, 40, -1])
 def test_damaged_files_do_no_harm(read_only: Path, tmp_path: Path, end: int) -> None:
     """A file that a full disk or a power cut left short, in the only place there is:
@@ -186,6 +187,7 @@ def test_arrays_are_handed_over_as_they_are(package: Path) -> None:
     assert (functions.fill(numbers, octets, False), octets.tolist()) == (6, [4, 3, 2, 1])
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "numbers",
     [
@@ -229,6 +231,7 @@ def test_code_calls_functions_of_c(package: Path) -> None:
     assert (first.times(1), second.times(1), came_from_disk(second)) == (841, 841, True)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0o000])
 def test_where_the_package_can_not_be_written_the_code_is_the_users(
     read_only: Path, tmp_path: Path, umask: int
@@ -245,6 +248,7 @@ def test_where_the_package_can_not_be_written_the_code_is_the_users(
         assert (tmp_path / "cache" / folder).stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("open_to_all", [".", "windrow", "windrow/compiled"])
 def test_what_others_could_have_put_there_is_not_loaded(
     read_only: Path, tmp_path: Path, open_to_all: str
@@ -259,6 +263,7 @@ def test_what_others_could_have_put_there_is_not_loaded(
     assert kept(tmp_path) == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("link", ["windrow", "windrow/compiled"])
 def test_a_folder_behind_a_link_is_not_trusted(read_only: Path, tmp_path: Path, link: str) -> None:
     """Who made it may let it lead elsewhere a moment later.

@@ -126,6 +126,7 @@ def again(said: str) -> list[str]:
     return [line for line in said.splitlines() if line.startswith("python -m pytest ")]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -> None:
     """A hang and a skip fail, too; Spark's tests share a worker; the printed command

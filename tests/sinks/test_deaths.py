@@ -51,7 +51,7 @@ def stage(
 
 
 def in_short(every: Sequence[str], *kept: str) -> list[object]:
-    """Parameters, of which `make test` takes these: one a phase."""
+    """Parameters, of which `make test` takes these."""
     return [
         value if value in kept else pytest.param(value, marks=pytest.mark.long) for value in every
     ]
@@ -73,9 +73,7 @@ def holds(stage: Stage, number: int, first: str | None = None) -> None:
         assert fresh.look(window(number)).receipt.attempt == first
 
 
-@pytest.mark.parametrize(
-    "point", in_short(POINTS, "write.middle", "dead.before", "commit.before", "commit.after")
-)
+@pytest.mark.parametrize("point", in_short(POINTS, "commit.before", "commit.after"))
 @pytest.mark.parametrize("how", in_short(("kill", "raise"), "kill"))
 def test_dead_at_a_point(stage: Stage, point: CrashPoint, how: str) -> None:
     """Killed, or failed: another attempt finds the commit exactly if it had been sent,

@@ -32,6 +32,7 @@ def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 ON_IT = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m"]
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_window_is_read_by_a_worker_that_has_nothing_of_it(

@@ -30,6 +30,7 @@ from windrow.ingest.sinks.postgres.server import connected
 from windrow.ingest.sinks.postgres.stage import CopyFiles
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]  # starts a server
+STOPPED = pytest.mark.some(2, of="tests")  # each waits until a stopped server is given up
 
 
 class Stopped:
@@ -115,7 +116,7 @@ ASKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.some(1)
+@STOPPED
 @pytest.mark.parametrize("ask", ASKS)
 def test_who_reads_from_a_stopped_server_gives_up(
     sink: Any, stopped: Stopped, monkeypatch: pytest.MonkeyPatch, ask: str
@@ -138,7 +139,7 @@ def test_who_reads_from_a_stopped_server_gives_up(
     assert sink.look(window(0)) is not None
 
 
-@pytest.mark.some(1)
+@STOPPED
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_commit_that_a_stopped_server_does_not_answer(
     sink: Any, stopped: Stopped, monkeypatch: pytest.MonkeyPatch, goes_on: bool
@@ -198,6 +199,7 @@ def test_a_session_that_is_stopped_alone_is_given_up_in_the_end(
         ask()
 
 
+@STOPPED
 def test_a_copy_that_a_stopped_server_does_not_take_is_given_up(
     sink: Any, stopped: Stopped
 ) -> None:
@@ -266,6 +268,7 @@ def test_a_lock_that_is_waited_for_is_told(
     assert sink.look(window(0)) is not None
 
 
+@STOPPED
 def test_a_ledger_on_a_stopped_server_is_not_waited_for(
     postgres_url: str, stopped: Stopped
 ) -> None:
