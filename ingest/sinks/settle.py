@@ -185,8 +185,8 @@ class _Tries:
 
         After that the change is put again, whether or not a look shows the other one.
         """
-        if isinstance(self._last, Conflict):
-            self._last = Unanswered(self._last.why)
+        assert isinstance(self._last, Conflict), "asked behind a hidden conflict only"
+        self._last = Unanswered(self._last.why)
         self.wait()
 
     def lost(self, error: LostConnectionError) -> bool:
