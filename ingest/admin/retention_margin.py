@@ -1,8 +1,12 @@
-"""The time until the topics' retention removes messages that aren't in the table yet.
+"""The time until topics lose messages that the table still needs.
 
 `of_window` and `of_unread` judge and are pure; `retention_margin` fetches their
 arguments. For windows in time, the start of the oldest open window counts; for
 micro-batches, the age of the first unread message of each topic-partition.
+
+A compacted topic loses its deletes even if nothing else expires: `delete.retention.ms`
+after compaction has met a message without a value, that message may go, and a window that
+is run later leaves its row in the table.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from windrow.ingest.model.label import instant, number_of
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.source.enumerator.grid import after, batch_at, is_closed, labels_between
+from windrow.ingest.source.enumerator.grid import after, batch_at, labels_between
 from windrow.ingest.source.enumerator.topics import discover
 
 NEAR = 4
@@ -34,11 +38,16 @@ For windows in time also when no more than the length of two windows is left.
 _FIRST_RANGE = timedelta(days=7)
 """The time span of the first windows that the table is asked about."""
 
-_FIX = "Run it soon, or raise the topics' retention.ms."
-_FIX_START = (
-    "Run it soon, raise the topics' retention.ms, or move window.start if its data isn't wanted."
-)
+_FIX = "Run it soon, or raise the topic's {}."
+_FIX_START = "Run it soon, raise the topic's {}, or move window.start if its data isn't wanted."
+_FIX_GRID = "Raise the topic's {}, or begin a pipeline with a finer grid."
+_LOST = {
+    "retention.ms": "messages may be gone",
+    "delete.retention.ms": "deletes may be gone, and their rows stay in the table",
+}
 _FEW = 10
+_EVER_MS = 100 * 365 * 86_400_000
+"""Who sets this time or more means for ever; the greatest one that Kafka takes is no date."""
 
 
 class RetentionMargin(msgspec.Struct, frozen=True):
@@ -84,11 +93,9 @@ def next_window(pipeline: Pipeline, grid: TimeWindows) -> Window:
 def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
     spec, now = pipeline.spec, pipeline.now()
     oldest = next_window(pipeline, grid)
-    if not is_closed(oldest, timedelta(0), now):
-        return RetentionMargin("ok", "every window that is over is committed")
     start = pipeline.ledger.start(spec.id, oldest.start)
     topics, gone = _topics_and_losses(pipeline, start)
-    return of_window(oldest, topics, gone, now)
+    return of_window(oldest, topics, gone, now, deletes=_deletes(pipeline))
 
 
 def _topics_and_losses(
@@ -124,7 +131,8 @@ def _of_batches(pipeline: Pipeline) -> RetentionMargin:
         pipeline.now(),
     )
     names = sorted({p.topic for p in unread.partitions})
-    return of_unread(unread.partitions, pipeline.broker.topics(names))
+    topics = pipeline.broker.topics(names)
+    return of_unread(unread.partitions, topics, deletes=_deletes(pipeline))
 
 
 def _first_open_start(pipeline: Pipeline) -> Boundary | None:
@@ -140,54 +148,70 @@ def _first_open_start(pipeline: Pipeline) -> Boundary | None:
 
 
 def of_window(
-    oldest: Window, topics: Iterable[TopicInfo], gone: Sequence[TopicPartition], now: datetime
+    oldest: Window,
+    topics: Iterable[TopicInfo],
+    gone: Sequence[TopicPartition],
+    now: datetime,
+    *,
+    deletes: bool,
 ) -> RetentionMargin:
     """Judges whether the topics still hold the oldest open window, and how long. Pure.
 
     Args:
-        oldest: the oldest open window, which is over.
+        oldest: the oldest open window. If it isn't over yet, it only has to be kept until then.
         topics: the topics that are read.
         gone: the topic-partitions whose log starts above the window's frozen start.
         now: the current time.
+        deletes: whether the table needs the deletes of compacted topics.
     """
     assert oldest.span is not None
     start, end = oldest.span
     window = f"the oldest open window, {instant(start)},"
     if gone:
         return RetentionMargin(
-            "fail", f"{window} has lost its beginning in {_named(gone)}", _FIX_START
+            "fail",
+            f"{window} has lost its beginning in {_named(gone)}",
+            _FIX_START.format("retention.ms"),
         )
-    expiring = {
-        t.topic: timedelta(milliseconds=t.retention_ms)
-        for t in topics
-        if t.retention_ms is not None
-    }
-    if not expiring:
+    expiring = [(*kept, t.topic) for t in topics if (kept := _kept(t, deletes=deletes)) is not None]
+    span, setting, topic = min(expiring, default=(None, "", ""))
+    if now < end:
+        if span is None or start + span > end:
+            return RetentionMargin("ok", "every window that is over is committed")
+        return RetentionMargin(
+            "warn",
+            f"the window {instant(start)} is over after the {setting} of {topic}; {_LOST[setting]}",
+            _FIX_GRID.format(setting),
+        )
+    if span is None:
         return RetentionMargin("ok", f"{window} does not expire by time")
-    topic = min(expiring, key=lambda name: (expiring[name], name))
-    left = start + expiring[topic] - now
+    left, fix = start + span - now, _FIX_START.format(setting)
     if left < timedelta(0):
         return RetentionMargin(
             "warn",
-            f"{window} is older than the retention of {topic}; messages may be gone",
-            _FIX_START,
+            f"{window} is older than the {setting} of {topic}; {_LOST[setting]}",
+            fix,
             left,
         )
-    if left < max(2 * (end - start), expiring[topic] / NEAR):
+    if left < max(2 * (end - start), span / NEAR):
         return RetentionMargin(
-            "warn", f"{window} begins to expire in {topic} in {_hours(left)}", _FIX_START, left
+            "warn",
+            f"{window} begins to expire in {topic} in {_hours(left)} ({setting})",
+            fix,
+            left,
         )
     return RetentionMargin("ok", f"{window} is kept for {_hours(left)} more", left=left)
 
 
 def of_unread(
-    partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo]
+    partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo], *, deletes: bool
 ) -> RetentionMargin:
     """Judges whether the topics still hold all unread messages, and how long. Pure.
 
     Args:
         partitions: the lag behind the last committed batch.
         topics: the cluster's answer about the topics, by name.
+        deletes: whether the table needs the deletes of compacted topics.
     """
     parts = list(partitions)
     gone = [TopicPartition(p.topic, p.partition) for p in parts if p.lost]
@@ -201,19 +225,47 @@ def of_unread(
     if not waiting:
         return RetentionMargin("ok", "nothing is unread")
     expiring = [
-        (timedelta(milliseconds=kept) - timedelta(seconds=p.seconds), kept, p)
+        (kept[0] - timedelta(seconds=p.seconds), kept, p)
         for p in waiting
-        if p.topic in topics and (kept := topics[p.topic].retention_ms) is not None
+        if p.topic in topics and (kept := _kept(topics[p.topic], deletes=deletes)) is not None
     ]
     if not expiring:
         return RetentionMargin("ok", "the unread messages do not expire by time")
-    left, kept, first = min(expiring, key=lambda e: e[0])
+    left, (span, setting), first = min(expiring, key=lambda e: e[0])
     place = f"the first unread message, in {first.topic}[{first.partition}]@{first.start},"
+    fix = _FIX.format(setting)
     if left < timedelta(0):
-        return RetentionMargin("warn", f"{place} is older than its topic's retention", _FIX, left)
-    if left * NEAR < timedelta(milliseconds=max(kept, 1)):
-        return RetentionMargin("warn", f"{place} expires in {_hours(left)}", _FIX, left)
+        return RetentionMargin(
+            "warn",
+            f"{place} is older than its topic's {setting}; {_LOST[setting]}",
+            fix,
+            left,
+        )
+    if left * NEAR < max(span, timedelta(milliseconds=1)):
+        return RetentionMargin("warn", f"{place} expires in {_hours(left)} ({setting})", fix, left)
     return RetentionMargin("ok", f"{place} is kept for {_hours(left)} more", left=left)
+
+
+def _kept(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] | None:
+    """How long a topic keeps what the table needs, and by which setting; None: for ever."""
+    times = [
+        (topic.retention_ms, "retention.ms"),
+        (topic.delete_retention_ms if deletes else None, "delete.retention.ms"),
+    ]
+    return min(
+        (
+            (timedelta(milliseconds=ms), setting)
+            for ms, setting in times
+            if ms is not None and ms < _EVER_MS
+        ),
+        default=None,
+    )
+
+
+def _deletes(pipeline: Pipeline) -> bool:
+    """Whether a message without a value takes a row out of the table."""
+    key = pipeline.spec.sink.key
+    return key is not None and bool(key.deletes)
 
 
 def _named(tps: Sequence[TopicPartition]) -> str:

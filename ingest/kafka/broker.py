@@ -477,6 +477,8 @@ def _topic_list(names: Sequence[str]) -> str:
 def _info(name: str, described: Any, config: Mapping[str, Any]) -> TopicInfo:
     policies = set(config["cleanup.policy"].value.split(","))
     retention = int(config["retention.ms"].value)
+    # not every cluster that speaks Kafka has this setting
+    deletes = int(config["delete.retention.ms"].value) if "delete.retention.ms" in config else -1
     return TopicInfo(
         name,
         topic_id_of(name, str(described.topic_id)),
@@ -484,6 +486,7 @@ def _info(name: str, described: Any, config: Mapping[str, Any]) -> TopicInfo:
         compacted="compact" in policies,
         retention_ms=retention if retention >= 0 and "delete" in policies else None,
         append_time=config["message.timestamp.type"].value == "LogAppendTime",
+        delete_retention_ms=deletes if deletes >= 0 and "compact" in policies else None,
     )
 
 

@@ -65,12 +65,15 @@ class Merged(Changed, frozen=True):
     itself. `buried` is for a sink that keeps the tombstones of all windows in one
     table: their sum over the windows is that table, as with the rows.
 
-    `kept` counts the keys whose last change in the window left some columns unchanged.
+    `kept` and `unknown` count the keys whose last change in the window left some columns
+    unchanged. `unknown` ones had no row to take the values of all of them from, so that null
+    stands there; all others are `kept`.
     """
 
     tombstones: Tombstones | None = None
     buried: Changed | None = None
     kept: int = 0
+    unknown: int = 0
 
 
 class SplitCounts(msgspec.Struct, frozen=True):

@@ -25,8 +25,10 @@ from windrow.ingest.model.boundary import Mark, TopicPartition
 class TopicInfo(msgspec.Struct, frozen=True):
     """The cluster's description of a topic.
 
-    `retention_ms` is None if nothing expires by time. `append_time`: the broker sets
-    the timestamps of messages (LogAppendTime).
+    `retention_ms` is None if nothing expires by time. `delete_retention_ms` is how long
+    compaction leaves messages without a value at least; None if it never takes them, or
+    the topic isn't compacted. `append_time`: the broker sets the timestamps of messages
+    (LogAppendTime).
     """
 
     topic: str
@@ -35,6 +37,7 @@ class TopicInfo(msgspec.Struct, frozen=True):
     compacted: bool
     retention_ms: int | None
     append_time: bool = False
+    delete_retention_ms: int | None = None
 
 
 class OffsetAndEpoch(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ class MergeColumns(msgspec.Struct, frozen=True):
 class Tally(msgspec.Struct):
     """Counts the rows that one commit adds and removes, and sums up their hashes.
 
-    `kept`: as in `Merged`.
+    `kept`, `unknown`: as in `Merged`.
     """
 
     rows_added: int = 0
@@ -40,6 +40,7 @@ class Tally(msgspec.Struct):
     added: int = 0
     removed: int = 0
     kept: int = 0
+    unknown: int = 0
 
     def after(
         self,
@@ -56,9 +57,9 @@ class Tally(msgspec.Struct):
         """
         done = (None if older is None else older.merged) or Merged()
         earlier = done.buried or Changed()
-        kept = self.kept + (0 if older is None else kept_by(older))
         in_table = None if buried is None else Changed(*buried.onto(earlier))
-        return Merged(*self.onto(done), tombstones, in_table, kept)
+        kept, unknown = done.kept + self.kept, done.unknown + self.unknown
+        return Merged(*self.onto(done), tombstones, in_table, kept, unknown)
 
     def onto(self, done: Changed) -> tuple[int, int, str, str]:
         """Adds up with earlier changes, in the order of the fields of `Changed`."""
@@ -89,8 +90,11 @@ def refuse_missing_keys(window: str, keys: int) -> None:
 
 
 def kept_by(receipt: Receipt) -> int:
-    """The number of keys whose last change in a window left values as they were."""
-    return 0 if receipt.merged is None else receipt.merged.kept
+    """The number of keys whose last change in a window left values as they were.
+
+    Those with unknown values are among them: an older window may have been to bring them.
+    """
+    return 0 if receipt.merged is None else receipt.merged.kept + receipt.merged.unknown
 
 
 def refuse_lost_values(window: str, keys: int) -> None:

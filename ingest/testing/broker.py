@@ -67,6 +67,7 @@ class _Topic:
     compacted: bool
     retention_ms: int | None
     append_time: bool
+    delete_retention_ms: int | None
 
 
 class MemoryBroker:
@@ -107,6 +108,7 @@ class MemoryBroker:
                 topic.compacted,
                 topic.retention_ms,
                 topic.append_time,
+                topic.delete_retention_ms,
             )
 
     def names(self) -> list[str]:
@@ -228,11 +230,12 @@ class MemoryBroker:
         compacted: bool = False,
         retention_ms: int | None = _WEEK_MS,
         append_time: bool = False,
+        delete_retention_ms: int | None = None,
     ) -> TopicInfo:
         """Creates a topic.
 
-        `retention_ms` and `compacted` are only reported: no message vanishes by itself.
-        `append_time`: the broker stamps every message.
+        `compacted` and the times that messages are kept are only reported: no message vanishes by
+        itself. `append_time`: the broker stamps every message.
         """
         with self._lock:
             if name in self._topics:
@@ -245,6 +248,7 @@ class MemoryBroker:
                 compacted,
                 retention_ms,
                 append_time,
+                delete_retention_ms,
             )
             return self.topic(name)
 
@@ -276,6 +280,7 @@ class MemoryBroker:
                 compacted=old.compacted,
                 retention_ms=old.retention_ms,
                 append_time=old.append_time,
+                delete_retention_ms=old.delete_retention_ms,
             )
 
     def add_partitions(self, name: str, total: int) -> None:

@@ -20,6 +20,7 @@ from windrow.ingest.admin.retention_margin import (
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.source import Earliest, Source, Topics
 from windrow.ingest.ports.broker import TopicInfo
+from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.source.enumerator.grid import labels_between, window_at
 from windrow.ingest.testing.broker import MemoryBroker
 
@@ -101,13 +102,17 @@ def test_windows(kept: int | None, age: int, level: str) -> None:
     """It warns before the oldest open window begins to expire, when a quarter of the
     retention or two windows are left, and after.
     """
-    assert of_window(FIRST, [topic(kept)], [], START + age * HOUR).level == level
+    assert of_window(FIRST, [topic(kept)], [], START + age * HOUR, deletes=False).level == level
 
 
 def test_the_topic_that_forgets_first_counts() -> None:
     """Of several topics it is the one with the shortest retention that is named."""
     found = of_window(
-        FIRST, [topic(500, "a"), topic(12, "b"), topic(None, "c")], [], START + 10 * HOUR
+        FIRST,
+        [topic(500, "a"), topic(12, "b"), topic(None, "c")],
+        [],
+        START + 10 * HOUR,
+        deletes=False,
     )
     assert (found.level, found.left) == ("warn", 2 * HOUR)
     assert "in b in 2.0 h" in found.what
@@ -117,7 +122,7 @@ def test_windows_that_lost_their_beginning() -> None:
     """Where a frozen start is gone, it fails and names the topic-partition, however
     long the retention is.
     """
-    found = of_window(FIRST, [topic(None)], [TopicPartition("t", 0)], START)
+    found = of_window(FIRST, [topic(None)], [TopicPartition("t", 0)], START, deletes=False)
     assert found.level == "fail"
     assert "t[0]" in found.what
 
@@ -137,7 +142,7 @@ def test_batches(part: PartitionLag, kept: int | None, level: str) -> None:
     """It is the age of the first unread message that is held against the retention;
     what is gone already fails.
     """
-    assert of_unread([unread(0, 0), part], {"t": topic(kept)}).level == level
+    assert of_unread([unread(0, 0), part], {"t": topic(kept)}, deletes=False).level == level
 
 
 def test_the_message_that_expires_first_counts() -> None:
@@ -147,20 +152,76 @@ def test_the_message_that_expires_first_counts() -> None:
     found = of_unread(
         [unread(1, 90, name="a"), unread(1, 2, name="b")],
         {"a": topic(500, "a"), "b": topic(4, "b")},
+        deletes=False,
     )
     assert found.left == 2 * HOUR
     assert "b[0]@0" in found.what
 
 
+def compacted(deletes_kept: int | None) -> TopicInfo:
+    """One in which nothing expires by time but what deletes, after so many hours."""
+    kept = None if deletes_kept is None else deletes_kept * 3_600_000
+    return TopicInfo("t", "id", 1, compacted=True, retention_ms=None, delete_retention_ms=kept)
+
+
+@pytest.mark.parametrize(
+    ("kept", "age", "level"),
+    [(None, 1000, "ok"), (48, 36, "ok"), (48, 37, "warn"), (9, 10, "warn")],
+)
+def test_deletes_of_a_compacted_topic(kept: int | None, age: int, level: str) -> None:
+    """Where a delete takes a row out, the time that compaction leaves it counts as retention
+    does, and the setting is named; where rows are only appended, it doesn't count.
+    """
+    found = of_window(FIRST, [compacted(kept)], [], START + age * HOUR, deletes=True)
+    waiting = of_unread([unread(5, age)], {"t": compacted(kept)}, deletes=True)
+    assert found.level == waiting.level == level
+    for margin in (found, waiting) if level == "warn" else ():
+        assert "raise the topic's delete.retention.ms" in margin.do
+    assert of_window(FIRST, [compacted(kept)], [], START + age * HOUR, deletes=False).level == "ok"
+    assert of_unread([unread(5, age)], {"t": compacted(kept)}, deletes=False).level == "ok"
+
+
+def test_what_went_with_the_deletes() -> None:
+    """Past the time it is said what may be wrong now: rows that stay."""
+    late = of_window(FIRST, [compacted(9)], [], START + 10 * HOUR, deletes=True)
+    waiting = of_unread([unread(5, 10)], {"t": compacted(9)}, deletes=True)
+    for margin in (late, waiting):
+        assert "deletes may be gone, and their rows stay in the table" in margin.what
+
+
+@pytest.mark.parametrize(("kept", "level"), [(24, "warn"), (25, "ok"), (None, "ok")])
+def test_a_window_that_is_longer_than_its_messages_are_kept(kept: int | None, level: str) -> None:
+    """A daily window of a topic that keeps deletes for a day, as Kafka does by default, is
+    warned of before it is over: then it would be too late.
+    """
+    day = window_at("p", "daily", START)
+    found = of_window(day, [compacted(kept)], [], START + HOUR, deletes=True)
+    assert found.level == level
+    assert ("delete.retention.ms" in found.do) == (level == "warn")
+
+
+def test_for_ever_as_a_number() -> None:
+    """The greatest number that Kafka takes as a retention is no date, and expires never."""
+    ever = 2**63 - 1
+    topics = [TopicInfo("t", "id", 1, True, ever, delete_retention_ms=ever)]
+    found = of_window(FIRST, topics, [], START + 10 * HOUR, deletes=True)
+    assert (found.level, found.left) == ("ok", None)
+
+
 # --------------------------------------------------------------------------------------------------
 
 
-def batches(frozen: list[int], committed: set[int], log_start: int) -> Any:
+def batches(
+    frozen: list[int], committed: set[int], log_start: int, key: PrimaryKey | None = None
+) -> Any:
     """A pipeline of micro-batches of ten offsets each, whose log has 100 messages of 10
-    hours ago and keeps them for 48 hours.
+    hours ago and keeps them for 48 hours, and what deletes for 9.
     """
     broker = MemoryBroker(clock=lambda: 0)
-    broker.create_topic("t", retention_ms=48 * 3_600_000)
+    hour_ms = 3_600_000
+    broker.create_topic(
+        "t", compacted=True, retention_ms=48 * hour_ms, delete_retention_ms=9 * hour_ms
+    )
     for _ in range(100):
         broker.produce(TopicPartition("t", 0), b"", timestamp=START - 10 * HOUR)
     broker.delete_records(TopicPartition("t", 0), log_start)
@@ -169,6 +230,7 @@ def batches(frozen: list[int], committed: set[int], log_start: int) -> Any:
     return SimpleNamespace(
         spec=SimpleNamespace(
             id="p",
+            sink=SimpleNamespace(key=key),
             window=SimpleNamespace(is_batch=True, grid="batch"),
             source=SimpleNamespace(origin=lambda _: Source(Topics(("t",)), Earliest())),
         ),
@@ -200,3 +262,17 @@ def test_before_anything_was_cut_nothing_is_lost() -> None:
     """A pipeline that hasn't begun misses nothing that went before it; one that has, does."""
     assert retention_margin(batches([], set(), 15)).level == "ok"
     assert retention_margin(batches([0], set(), 15)).level == "fail"
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (None, "is kept for 38.0 h more"),
+        (PrimaryKey(("id",)), "is older than its topic's delete.retention.ms"),
+        (PrimaryKey(("id",), marks=True), "is older than its topic's delete.retention.ms"),
+        (PrimaryKey(("id",), version="at"), "is kept for 38.0 h more"),
+    ],
+)
+def test_whose_deletes_count(key: PrimaryKey | None, says: str) -> None:
+    """Those of a table with a primary key, unless versions decide and nothing is deleted."""
+    assert says in retention_margin(batches([1, 2], {0, 1}, 15, key)).what

@@ -276,6 +276,28 @@ def test_frozen_start_that_expired(stage: Stage) -> None:
     assert levels(stage.json("doctor", stage.spec, code=1))["retention"] == "fail"
 
 
+def test_deletes_that_compaction_may_have_taken(stage: Stage) -> None:
+    """Of a compacted topic and a table with a primary key the doctor warns by
+    delete.retention.ms; where rows are appended, nothing expires.
+    """
+    stage.broker.create_topic(
+        "shop.people", compacted=True, retention_ms=None, delete_retention_ms=1000
+    )
+    schema = stage.folder / "schema.py"
+    schema.write_text(f"{schema.read_text()}    name: pl.String\n")
+    keyed = "decode: {key: {fields: [id]}, fields_include: except_key,"
+    for sink, decode, level in (
+        ("{path: lake/people}", "decode: {", "ok"),
+        ("{path: lake/people, mode: upsert, primary_key: [id]}", keyed, "warn"),
+    ):
+        stage.write("topic: shop.people")
+        text = Path(stage.spec).read_text().replace("{path: lake/things}", sink)
+        Path(stage.spec).write_text(text.replace("decode: {", decode))
+        check = stage.json("doctor", stage.spec)["checks"][-1]
+        assert (check["name"], check["level"]) == ("retention", level)
+        assert ("delete.retention.ms of shop.people" in check["what"]) == (level == "warn")
+
+
 def _expired(stage: Stage) -> None:
     stage.broker.delete_records(TopicPartition("shop.things", 0), 4)
 

@@ -63,12 +63,23 @@ class BrokerContract:
         assert broker.cluster_id() == broker.cluster_id()
 
     def test_what_is_said_of_a_topic(self, broker: Broker, logs: Logs) -> None:
-        """Partitions, compaction and retention are told; without retention by time it is None."""
+        """Partitions, compaction and retention are told; without retention by time it is None.
+
+        Of a compacted topic it is told how long deletes stay.
+        """
         kept = broker.topic(logs.topic(3, {"retention.ms": "3600000"}))
         assert (kept.partitions, kept.compacted, kept.retention_ms) == (3, False, 3_600_000)
         compacted = broker.topic(
-            logs.topic(1, {"cleanup.policy": "compact", "retention.ms": "3600000"})
+            logs.topic(
+                1,
+                {
+                    "cleanup.policy": "compact",
+                    "retention.ms": "3600000",
+                    "delete.retention.ms": "1000",
+                },
+            )
         )
+        assert (kept.delete_retention_ms, compacted.delete_retention_ms) == (None, 1000)
         assert (compacted.partitions, compacted.compacted, compacted.retention_ms) == (
             1,
             True,

@@ -214,7 +214,12 @@ class MemoryCluster:
         name = f"topic-{self.names}"
         kept = None if retention < 0 or compacted else retention
         return self.broker.create_topic(
-            name, partitions, compacted=compacted, retention_ms=kept, append_time=append_time
+            name,
+            partitions,
+            compacted=compacted,
+            retention_ms=kept,
+            append_time=append_time,
+            delete_retention_ms=int(config.get("delete.retention.ms", DAY)) if compacted else None,
         ).topic
 
     def send(

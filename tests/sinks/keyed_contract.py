@@ -311,7 +311,7 @@ class KeyedTableContract:
     @pytest.mark.parametrize("kind", ["upsert", "marks"])
     def test_a_row_keeps_what_its_change_leaves_alone(self, kind: str) -> None:
         """Of the row in the table, or of the change before it in the window; a delete
-        between them, or no row, leaves nothing to keep.
+        between them, or no row, leaves nothing to keep, and such rows are counted apart.
         """
         table = self.table(kind)
         log = log_of(
@@ -338,7 +338,16 @@ class KeyedTableContract:
             D: None,
         }
         assert tags(table)[B] is None
-        assert [c.receipt.merged.kept for c in table.made().receipts()] == [1, 3, 1, 2]
+        merged = [c.receipt.merged for c in table.made().receipts()]
+        assert [(m.kept, m.unknown) for m in merged] == [(1, 0), (1, 2), (1, 0), (1, 1)]
+
+    def test_an_unknown_value_never_comes_late(self) -> None:
+        """Where a change found no row, an older window that would have brought one is refused."""
+        table = self.table("upsert")
+        log = log_of([[Change(A, 1)]], [[Change(A, 2, alone=True)]])
+        for number in (1, 0):
+            table.commit(log, number)
+        assert (table.generations, tags(table)) == ({1: 0}, {A: None})
 
     def test_what_would_have_been_kept_never_comes_late(self) -> None:
         """An older window of a key that a later one kept something of, another attempt,

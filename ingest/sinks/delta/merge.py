@@ -235,11 +235,13 @@ class Merging:
             changes = changes.set_column(
                 changes.schema.get_field_index(name), every.schema.field(name), values
             )
-            keeps[name] = _KeptValues(source.is_null().to_numpy())
+            deleted = pc.fill_null(every[DELETED].take(source.to_arrow()), True)
+            keeps[name] = _KeptValues(source.is_null().to_numpy(), _mask(deleted))
         return changes, keeps
 
     def _fill_kept(self, changes: pa.Table, beaten: Mask, keeps: _KeptColumns) -> pa.Table:
         """Fills in the values that changes take from the rows that they replace."""
+        unknown = np.zeros(changes.num_rows, np.bool_)
         for name, kept in keeps.items():
             kind = self._layout.in_file.field(name).type
             values = pa.concat_arrays([_array(changes[name]).cast(kind), *kept.values])
@@ -253,9 +255,11 @@ class Merging:
                 self._layout.in_file.field(name),
                 values.take(pa.array(at)),
             )
+            unknown |= kept.nowhere
         if keeps:
-            left = _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0))
-            self._tally.kept += int(np.count_nonzero(left & ~beaten))
+            left = _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0)) & ~beaten
+            self._tally.kept += int(np.count_nonzero(left & ~unknown))
+            self._tally.unknown += int(np.count_nonzero(left & unknown))
         return changes
 
     def _staged_rows(self, file: StagedFile, bucket: int) -> pa.Table:
@@ -338,6 +342,7 @@ class Merging:
             [
                 *self._layout.deciding_columns,
                 *(self._layout.position if self._dead_replay else []),
+                *([DELETED] if keeps and self._layout.key.marks else []),
                 *keeps,
             ],
         )
@@ -350,7 +355,7 @@ class Merging:
         )
         self._lost_values += int(np.count_nonzero(keeping))
         for name, kept in keeps.items():
-            kept.take(batch[name], rows[wins], changed[wins])
+            kept.take(batch, name, rows[wins], changed[wins])
         gone = np.zeros(batch.num_rows, np.bool_)
         gone[rows[wins]] = True
         self._missing_keys += int(np.count_nonzero(own & ~gone))
@@ -488,20 +493,28 @@ class _KeptValues:
     """The values of a column that changes keep.
 
     `unknown`: mask of the changes that left the column unchanged, with no change before them in
-    the window that has a value. `values`: values of the rows that they replace.
+    the window that has a value. `nowhere`: mask of the changes that no row has a value for: there
+    is none, or it was deleted before. `values`: values of the rows that they replace.
     """
 
     unknown: Mask
+    nowhere: Mask
     positions: list[npt.NDArray[np.int64]] = field(default_factory=list)
     values: list[pa.Array] = field(default_factory=list)
 
     def take(
-        self, column: pa.ChunkedArray, rows: npt.NDArray[np.int64], changes: npt.NDArray[np.int64]
+        self,
+        batch: pa.Table,
+        name: str,
+        rows: npt.NDArray[np.int64],
+        changes: npt.NDArray[np.int64],
     ) -> None:
         """Takes the values of rows for the changes that don't have them."""
         unknown = self.unknown[changes]
+        taken = batch.take(pa.array(rows[unknown]))
         self.positions.append(changes[unknown])
-        self.values.append(_array(column.take(pa.array(rows[unknown]))))
+        self.values.append(_array(taken[name]))
+        self.nowhere[changes[unknown]] = DELETED in taken.schema.names and _mask(taken[DELETED])
 
 
 _KeptColumns = dict[str, _KeptValues]

@@ -193,30 +193,38 @@ class Merge:
     def fill_in(self) -> None:
         """Fills in the values that changes left alone.
 
-        They are those of the key's last change that has the column, else those of its row.
+        They are those of the key's last change that has the column, else those of its row. A name
+        in the list of such columns becomes null when its value is found, and empty where that row
+        was deleted.
         """
         alone = self._connection.execute(
             self._query("SELECT DISTINCT unnest({unavailable}) FROM {last} w WHERE {leaves}"), ()
         ).fetchall()
         if not alone:
             return
-        self.tally.kept = int(self._one("SELECT count(*) FROM {last} w WHERE {leaves}")[0])
         earlier = (
             "(SELECT DISTINCT ON ({key}) * FROM {changes} WHERE ({name} = ANY({unavailable})) IS"
             " NOT TRUE ORDER BY {order})"
         )
         for (name,) in alone:
-            for others in (
-                self.place.table,
-                self._query(earlier, order=self._last_first, name=_literal(name)),
+            for others, gone in (
+                (self._query(earlier, order=self._last_first, name=_literal(name)), True),
+                (self.place.table, self._keyed.key.marks),
             ):
                 self._run(
-                    "UPDATE {last} w SET {column} = t.{column} FROM {others} t WHERE {same} AND"
-                    " {name} = ANY(w.{unavailable})",
+                    "UPDATE {last} w SET {column} = t.{column}, {unavailable} = array_replace("
+                    "w.{unavailable}, {name}, CASE WHEN {gone} THEN '' END) FROM {others} t WHERE"
+                    " {same} AND {name} = ANY(w.{unavailable})",
                     others=others,
                     name=_literal(name),
                     column=identifier(name),
+                    gone=sql.SQL("t.{}").format(identifier(DELETED)) if gone else sql.SQL("false"),
                 )
+        self.tally.kept, self.tally.unknown = self._one(
+            "SELECT count(*) FILTER (WHERE known), count(*) FILTER (WHERE NOT known) FROM (SELECT"
+            " cardinality(array_remove(w.{unavailable}, NULL)) = 0 AS known FROM {last} w WHERE"
+            " {leaves}) counted"
+        )
         number = self._nth_name
         schema = pa.schema(
             [*(f for f in self._changes if f.name != HASH.name), pa.field(number, pa.int64())]
