@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +43,19 @@ ENVELOPES: Mapping[str, Envelope] = {
 """The formats of change data that can be recognised in sampled messages."""
 
 _SQL = scalars(Reading("sql"))
+_NO_KEY = (
+    "the rows' primary key is unknown: with `sink.mode: upsert` and a `primary_key` the table has"
+    " each row once"
+)
+_SHARED = (
+    "a message key was that of two rows at once, so it is no primary key: the table has a row for"
+    " each change"
+)
+_KEY_OF_MESSAGES = (
+    "the primary key is the messages' key: if the connector's `message.key.columns` makes it of"
+    " other columns than the table's, rows replace others; then take `mode: append`"
+)
+_UPDATES = ("u", "UPDATE", "update")
 _OTHERS = "a regular expression; rows of other tables are passed over"
 
 
@@ -154,17 +167,21 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
         raise SpecError(what, "spec", do)
     written = [event for event in events if event.change(envelope) is not ChangeKind.REMOVED]
     key = _primary_key(format_, written)
+    shared = key and _is_shared(envelope, key, events)
+    key = () if shared else key
     counting = written if key else events
     candidates = [
-        _in_key(candidate) if candidate.name in key else candidate
+        replace(candidate, nullable=False) if candidate.name in key else candidate
         for candidate in _candidates(format_, counting)
     ]
     decode = {"format": Setting(format_), **included, **_forms(format_, events, candidates)}
-    no_key = (
-        "the rows' primary key is unknown: with `sink.mode: upsert` and a `primary_key` the table"
-        " has each row once"
+    hints = (
+        (_SHARED,)
+        if shared
+        else (_KEY_OF_MESSAGES,) * (format_ == "debezium-json")
+        if key
+        else (_NO_KEY,)
     )
-    hints = () if key else (no_key,)
     if not key and envelope.kind not in {candidate.name.casefold() for candidate in candidates}:
         decode["envelope"] = Setting({envelope.kind: envelope.kind}, "the kind of the change")
         candidates.append(
@@ -179,10 +196,6 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
         f" {counted(len(counting))} of {envelope.tool}"
     )
     return Proposal(tuple(candidates), source, decode, hints, key, change_data=True)
-
-
-def _in_key(candidate: Candidate) -> Candidate:
-    return Candidate(candidate.name, candidate.guess, nullable=False, doc=candidate.doc)
 
 
 def _of_one_table(
@@ -260,9 +273,7 @@ def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
         )
         return candidates_of(rows) if stated is None else row_candidates(stated, envelope.written)
     if format_ == "canal-json":
-        return typed_candidates(
-            candidates_of(rows), [event.envelope.get("mysqlType") for event in events]
-        )
+        return typed_candidates(rows, [event.envelope.get("mysqlType") for event in events])
     return candidates_of(rows, _SQL)
 
 
@@ -274,7 +285,7 @@ def _forms(
         return {}
     if events[0].schema is not None:
         return {"schema_include": Setting(True, "each message has a schema next to the event")}
-    if any(candidate.guess.type == pa.date32() for candidate in candidates):
+    if any("date32" in str(candidate.guess.type) for candidate in candidates):
         return {"dates": Setting("iso-8601", "time.precision.mode: isostring")}
     return {}
 
@@ -309,6 +320,22 @@ def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
         value is not None and row.get(name) == value for name, value in key.items()
     )
     return tuple(key) if same and key else ()
+
+
+def _is_shared(envelope: Envelope, key: Sequence[str], events: Sequence[Event]) -> bool:
+    """Returns whether a new row has the key of another one that is there already."""
+    there = dict[str, Document]()
+    for event in events:
+        removed = event.change(envelope) is ChangeKind.REMOVED
+        new = not removed and event.envelope[envelope.kind] not in _UPDATES
+        for row in rows_of(envelope, event):
+            place = repr([row.get(name) for name in key])
+            if new and there.get(place, row) != row:
+                return True
+            there[place] = row
+            if removed:
+                del there[place]
+    return False
 
 
 def _may_be_key(kind: pa.DataType | None) -> bool:

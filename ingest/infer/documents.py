@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,9 @@ MANY = 100
 MOST_FIELDS = 200
 """Most fields of an object; the keys of one with more are data."""
 
+FEWEST_KEYS = 3
+"""Fewest different keys of objects that are data because each object has few of them."""
+
 Scalars = tuple[tuple[pa.DataType, Convert], ...]
 
 TYPES = (
@@ -46,8 +50,7 @@ TYPES = (
     TIMESTAMP,
     pa.date32(),
     pa.string(),
-    pa.decimal128(38, 0),
-    pa.decimal128(38, 9),
+    *(pa.decimal128(38, scale) for scale in (0, 9, 18, 28)),
 )
 """The types that are tried for plain values, in this order."""
 
@@ -58,6 +61,8 @@ def scalars(reading: Reading) -> Scalars:
 
 
 _EXACT = scalars(EXACT)
+DECIMALS = tuple((kind, convert) for kind, convert in _EXACT if pa.types.is_decimal(kind))
+"""The decimals among them."""
 
 
 def document(value: bytes) -> dict[str, Any] | None:
@@ -118,7 +123,7 @@ def guess_type(values: Sequence[Any], tried: Scalars = _EXACT, depth: int = 0) -
 def _of_shape(shape: str, values: Sequence[Any], tried: Scalars, depth: int) -> TypeGuess:
     if shape == "objects":
         return _struct(values, tried, depth + 1)
-    return _list(values, tried, depth + 1) if shape == "arrays" else _scalar(values, tried)
+    return _list(values, tried, depth + 1) if shape == "arrays" else scalar_type(values, tried)
 
 
 def _shape(value: object) -> str:
@@ -145,20 +150,28 @@ def _rare(guess: TypeGuess, others: int, every: int) -> TypeGuess:
     )
 
 
-def _scalar(values: Sequence[Any], tried: Scalars) -> TypeGuess:
+def scalar_type(values: Sequence[Any], tried: Scalars) -> TypeGuess:
+    """Guesses the type of plain values, or of texts."""
     best, most = None, 0
     whole = all(type(value) in (int, LongInteger) for value in values)
     for kind, convert in tried:
-        if whole and pa.types.is_floating(kind):
-            continue  # a float can't hold every whole number exactly
-        fitting = sum(takes(convert, v) for v in values)
-        if fitting == len(values):
+        taken = [value for value in values if takes(convert, value)]
+        if pa.types.is_floating(kind) and (whole or not all(map(is_double, taken))):
+            continue  # it would change digits
+        if len(taken) == len(values):
             return TypeGuess(kind)
-        if fitting > most:
-            best, most = kind, fitting
+        if len(taken) > most:
+            best, most = kind, len(taken)
     if best is not None and enough(most, len(values)):
         return _rare(TypeGuess(best), len(values) - most, len(values))
     return TypeGuess(None, "no type takes all of its values")
+
+
+def is_double(number: Any) -> bool:
+    """Returns whether a double gives all digits of a number's literal back."""
+    literal = Decimal(number.decode() if type(number) is bytes else str(number))
+    digits = "".join(map(str, literal.as_tuple().digits)).strip("0")
+    return Decimal(f"{float(literal):.{max(len(digits), 1) - 1}e}") == literal
 
 
 def takes(convert: Convert, value: Any) -> bool:
@@ -182,17 +195,19 @@ def _list(values: Sequence[Sequence[Any]], tried: Scalars, depth: int) -> TypeGu
 
 def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> TypeGuess:
     fields = by_key(values)
-    if len(fields) > MOST_FIELDS:
-        entry = (
-            ("key", TypeGuess(pa.string())),
-            ("value", guess_type([v for found in fields.values() for v in found], tried, depth)),
-        )
-        guess = list_of(struct_of(entry))
-        return replace(
-            guess,
-            note="; ".join(
-                filter(None, [f"{len(fields)} different keys were sampled", guess.note])
-            ),
-        )
+    if len(fields) > MOST_FIELDS or len(fields) >= max(FEWEST_KEYS, 2 * max(map(len, values))):
+        every = [value for found in fields.values() for value in found]
+        guess = guess_type(every, tried, depth)
+        if len(fields) > MOST_FIELDS or (guess.type is not None and _are_alike(every)):
+            entries = list_of(struct_of((("key", TypeGuess(pa.string())), ("value", guess))))
+            note = f"{len(fields)} different keys were sampled"
+            return replace(entries, note="; ".join(filter(None, [note, entries.note])))
     guess = struct_of((key, guess_type(found, tried, depth)) for key, found in fields.items())
     return guess if fields else TypeGuess(None, "only objects without fields were sampled")
+
+
+def _are_alike(values: Sequence[Any]) -> bool:
+    """Returns whether most of the values that are objects have a field in common."""
+    objects = [value for value in values if isinstance(value, dict)]
+    fields = Counter(name for value in objects for name in value)
+    return 2 * max(fields.values(), default=0) >= len(objects)

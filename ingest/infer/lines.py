@@ -9,19 +9,25 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece
-from windrow.ingest.formats.csv.strict import Read, read_as
+from windrow.ingest.formats.csv.strict import read_as
 from windrow.ingest.formats.json.values import EXACT
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, unusable
-from windrow.ingest.infer.documents import TYPES, enough, takes
+from windrow.ingest.infer.documents import TYPES, Scalars, enough, scalar_type
 from windrow.ingest.infer.proposal import KeyAndValue, Proposal, Setting, counted
 from windrow.ingest.schema.columns import Column
 
-DELIMITERS = (",", ";", "\t", "|")
+DIALECTS = (Dialect(","), Dialect(";"), Dialect("\t", None), Dialect("\t"), Dialect("|"))
+"""The ways in which lines are taken apart.
 
-_READS: Sequence[tuple[pa.DataType, Read]] = [
-    (kind, read_as(Column("", kind, nullable=True), EXACT, Truncation())) for kind in TYPES
-]
+A tab's fields have quotes only where a line can't be read without.
+"""
+
+_READS: Scalars = tuple(
+    (kind, read_as(Column("", kind, nullable=True), EXACT, Truncation()))
+    for kind in TYPES
+    if kind != pa.string()
+)
 
 
 def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
@@ -40,11 +46,11 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     texts = [
         message.value.decode(errors="replace") for message in messages if message.value is not None
     ]
-    ways = {
-        delimiter: rows
-        for delimiter in DELIMITERS
-        if (rows := _rows(texts, delimiter, len(names))) is not None
-    }
+    ways = dict[str, tuple[Dialect, list[list[Piece]]]]()
+    for dialect in DIALECTS:
+        rows = _rows(texts, dialect, len(names))
+        if len(rows) > len(ways.get(dialect.delimiter, (dialect, []))[1]):
+            ways[dialect.delimiter] = dialect, rows
     if not ways or not texts:
         what = (
             f"None of the delimiters , ; | and tab splits all of {counted(len(texts))} into"
@@ -62,27 +68,33 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
             "spec",
             "Nothing was written. Write the spec by hand (windrow init).",
         )
-    delimiter, rows = next(iter(ways.items()))
-    columns = list(zip(*rows, strict=True))
+    dialect, rows = next(iter(ways.values()))
+    head = [name.casefold() for name in names]
+    fields = [row for row in rows if [piece.text.strip().casefold() for piece in row] != head]
+    columns = list(zip(*(fields or rows), strict=True))
     empty = any(piece.bare == "" for row in rows for piece in row)
     candidates = tuple(
         _candidate(name, pieces) for name, pieces in zip(names, columns, strict=True)
     )
-    decode = {"format": Setting("csv"), "delimiter": Setting(delimiter)}
+    decode = {"format": Setting("csv"), "delimiter": Setting(dialect.delimiter)}
+    if dialect.quote is None:
+        decode["quote"] = Setting("none", "quotes belong to their fields")
     if empty:
         comment = "an empty field is null; in quotes it is an empty text"
         decode["null_literal"] = Setting("", comment)
-    return Proposal(candidates, f"guessed from {counted(len(texts))}", decode)
+    told = "the line of the names is a dead letter where its texts fit no column's type, else a row"
+    hints = (told,) if len(fields) < len(rows) else ()
+    return Proposal(candidates, f"guessed from {counted(len(texts))}", decode, hints)
 
 
-def _rows(texts: Sequence[str], delimiter: str, fields: int) -> list[list[Piece]] | None:
-    """The fields of the lines; None if the lines have another number of fields."""
-    lines, rows = Lines(Dialect(delimiter)), []
+def _rows(texts: Sequence[str], dialect: Dialect, fields: int) -> list[list[Piece]]:
+    """The fields of the lines; none if the lines have another number of fields."""
+    lines, rows = Lines(dialect), []
     for text in texts:
         with suppress(RefusedValueError):
             rows.append(lines.pieces(text, fields))
     whole = [row for row in rows if len(row) == fields]
-    return whole if enough(len(whole), len(texts)) else None
+    return whole if enough(len(whole), len(texts)) else []
 
 
 def _candidate(name: str, pieces: Sequence[Piece]) -> Candidate:
@@ -95,8 +107,5 @@ def _candidate(name: str, pieces: Sequence[Piece]) -> Candidate:
             TypeGuess(pa.string(), "only empty fields were sampled: set the type of their values"),
             nullable,
         )
-    return Candidate(
-        name,
-        TypeGuess(next(kind for kind, read in _READS if all(takes(read, text) for text in texts))),
-        nullable,
-    )
+    guess = scalar_type(texts, _READS)
+    return Candidate(name, guess if guess.type else TypeGuess(pa.string()), nullable)

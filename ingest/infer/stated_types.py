@@ -24,6 +24,7 @@ from windrow.ingest.infer.candidates import (
     list_of,
     struct_of,
 )
+from windrow.ingest.infer.documents import DECIMALS, by_key, candidates_of, scalar_type
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _CONNECT_PLAIN = {
@@ -174,8 +175,8 @@ _MYSQL_OTHERS = {
 _CLOCK = "read as UTC: the events don't have MySQL's time zone"
 
 
-def typed_candidates(candidates: Sequence[Candidate], stated: Sequence[Any]) -> list[Candidate]:
-    """Gives fields the types that Canal's events state; others are texts."""
+def typed_candidates(rows: Sequence[Mapping[str, Any]], stated: Sequence[Any]) -> list[Candidate]:
+    """The fields of rows, of the types that Canal's events state; others are texts."""
     named = {
         name: kind
         for types in stated
@@ -183,13 +184,16 @@ def typed_candidates(candidates: Sequence[Candidate], stated: Sequence[Any]) -> 
         for name, kind in types.items()
         if isinstance(kind, str)
     }
+    values = by_key(rows)
     return [
-        replace(candidate, guess=_mysql_guess(named.get(candidate.name, "")))
-        for candidate in candidates
+        replace(
+            candidate, guess=_mysql_guess(named.get(candidate.name, ""), values[candidate.name])
+        )
+        for candidate in candidates_of(rows)
     ]
 
 
-def _mysql_guess(stated: str) -> TypeGuess:
+def _mysql_guess(stated: str, values: Sequence[Any]) -> TypeGuess:
     found = _MYSQL_TYPE.fullmatch(stated.strip().lower())
     if found is None:
         return TypeGuess(pa.string())
@@ -198,8 +202,12 @@ def _mysql_guess(stated: str) -> TypeGuess:
         if "unsigned" not in more:
             return TypeGuess(_MYSQL_WIDTHS[name])
         return TypeGuess(_MYSQL_UNSIGNED.get(name, pa.decimal128(20, 0)))
+    if name in {"decimal", "numeric"} and digits is None:
+        present = [value for value in values if value is not None]
+        guess = scalar_type(present, DECIMALS if present else ())
+        return TypeGuess(guess.type or pa.string(), f"{name}, whose digits the events don't state")
     if name in {"decimal", "numeric"}:
-        digits, scale = digits or "10", scale or "0"
+        scale = scale or "0"
         short = max(len(digits), len(scale)) <= 3
         kind = decimal_of(int(digits), int(scale)) if short else None
         return (

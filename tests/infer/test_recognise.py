@@ -399,6 +399,11 @@ def test_keys_that_are_left_out_are_told(told: PipelineRequest) -> None:
     assert propose(told, messages([(None, b"1,2"), (b"", b"1,2")]), None).hints == ()
 
 
+def read(**row: Any) -> dict[str, Any]:
+    """Debezium's event of a row in a snapshot."""
+    return {**DEBEZIUM, "op": "r", "after": row}
+
+
 PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
     "debezium's keys": ([({"id": 1}, DEBEZIUM)], ("id",)),
     "debezium's keys with their schema": (
@@ -418,6 +423,20 @@ PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
     "canal's name, twice": ([(None, {**CANAL, "pkNames": ["id", "id"]})], ("id",)),
     "canal's names that are none": ([(None, {**CANAL, "pkNames": [["id"], {}]})], ()),
     "maxwell's keys": ([({"database": "d", "table": "t", "pk.id": 1}, MAXWELL)], ("id",)),
+    "a key that two rows of a snapshot have": (
+        [({"c": 1}, read(c=1, n=3)), ({"c": 1}, read(c=1, n=4)), ({"c": 2}, read(c=2, n=5))],
+        (),
+    ),
+    "rows that a snapshot read again": ([({"c": 1}, read(c=1, n=3))] * 2, ("c",)),
+    "a row that came back": (
+        [
+            ({"c": 1}, read(c=1, n=3)),
+            ({"c": 1}, {**read(c=1, n=4), "op": "u"}),
+            ({"c": 1}, {**read(), "op": "d", "before": {"c": 1, "n": None}, "after": None}),
+            ({"c": 1}, read(c=1, n=5)),
+        ],
+        ("c",),
+    ),
 }
 
 
@@ -451,14 +470,83 @@ def test_lines_of_fields() -> None:
     takes all its texts, and null where it is empty.
     """
     found = proposed(
-        b'1\t"x"\t007', b"2\t\t08", told=asked(format="csv", columns=("id", "name", "code"))
+        b'1;"x";007', b"2;;08", told=asked(format="csv", columns=("id", "name", "code"))
     )
-    assert settings(found) == {"format": "csv", "delimiter": "\t", "null_literal": ""}
+    assert settings(found) == {"format": "csv", "delimiter": ";", "null_literal": ""}
     assert [(o.name, str(o.guess.type), o.nullable) for o in found.candidates] == [
         ("id", "int64", False),
         ("name", "string", True),
         ("code", "string", False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "quotes"),
+    [(b'1\t"x"', "none"), (b'1\t"x" "y', "none"), (b'1\t"x\ty"', None)],
+    ids=["around a field", "inside one", "around a tab"],
+)
+def test_quotes_of_fields_between_tabs(line: bytes, quotes: str | None) -> None:
+    """They are characters, as most writers of such lines have it, unless a line can't be
+    read so.
+    """
+    found = proposed(line, told=asked(format="csv", columns=("id", "name")))
+    assert settings(found).get("quote") == quotes
+
+
+@pytest.mark.parametrize(
+    ("head", "lines"), [(b"Id, name", 3), (b"id,name", 300), (b"number,what", 300)]
+)
+def test_a_line_of_names_is_no_value(head: bytes, lines: int) -> None:
+    """A header among the messages doesn't make a text of each column: it is told by the
+    names, or is one line of a hundred.
+    """
+    values = [head, *(b"%d,x" % n for n in range(lines))]
+    found = proposed(*values, told=asked(format="csv", columns=("id", "name")))
+    assert [str(candidate.guess.type) for candidate in found.candidates] == ["int64", "string"]
+    assert any("line of the names" in hint for hint in found.hints) == (b"ame" in head)
+
+
+NUMBERS: dict[str, tuple[list[str], str]] = {
+    "of a double": (["0.1", "1.50", "-2.5e300", "5e-324", "0.10000000000000001", "3"], "double"),
+    "whole, and of doubles": (["0.5", "1152921504606846976"], "double"),
+    "whole, with more digits": (["0.5", "1152921504606847001"], "decimal128(38, 9)"),
+    "nanoseconds": (["1767603600.123456789", "1767603600"], "decimal128(38, 9)"),
+    "a fraction of 18 digits": (["0.123456789012345678"], "decimal128(38, 18)"),
+    "too small for a double": (["1e-400"], "None"),
+    "one of many": (["0.5"] * 199 + ["0.123456789012345678"], "decimal128(38, 18)"),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_keep_their_digits(name: str) -> None:
+    """A float is proposed only where it gives all digits of all sampled numbers back."""
+    literals, kind = NUMBERS[name]
+    for told in (None, asked(format="csv", columns=("x",))):
+        values = [text if told else f'{{"x": {text}}}' for text in literals]
+        (found,) = proposed(*(value.encode() for value in values), told=told).candidates
+        assert str(found.guess.type) == (kind if kind != "None" or told is None else "string")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["12.50", "3", None], "decimal128(38, 9)"),
+        (["12", None], "decimal128(38, 0)"),
+        (["1" * 38 + ".5"], "string"),
+        ([None], "string"),
+    ],
+)
+def test_a_decimal_whose_digits_canal_does_not_state(values: list[Any], kind: str) -> None:
+    """The values tell, as MySQL's own default (no digit behind the point) wouldn't."""
+    events = [{**CANAL, "mysqlType": {"n": "decimal"}, "data": [{"n": n}]} for n in values]
+    assert str(proposed(*events).candidates[0].guess.type) == kind
+
+
+@pytest.mark.parametrize("value", [["2026-01-05Z"], {"a": {"b": "2026-01-05"}}, "2026-01-05"])
+def test_dates_inside_others_are_dates_of_debezium(value: Any) -> None:
+    """Wherever it stands, a date that is a text is read as one."""
+    found = proposed({**DEBEZIUM, "after": {"id": 1, "ds": value}})
+    assert settings(found)["dates"] == "iso-8601"
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "A"), ("a", "")])
@@ -544,13 +632,32 @@ def test_what_a_schema_states_inside_others() -> None:
     assert "Decimal(38, N)" in found.candidates[3].guess.note
 
 
-def test_an_object_with_data_for_keys_is_a_list_of_entries() -> None:
-    """Hundreds of different keys are no columns."""
-    (stock,) = proposed({"stock": {f"item {n}": n for n in range(300)}}).candidates
-    assert (str(stock.guess.type), stock.guess.note) == (
-        "list<item: struct<key: string, value: int64>>",
-        "300 different keys were sampled",
-    )
+@pytest.mark.parametrize(
+    ("objects", "kind"),
+    [
+        ([{f"item {n}": n for n in range(300)}], "list<item: struct<key: string, value: int64>>"),
+        ([{"b": 1}, {"c": 1}, {"d": 1.5}], "list<item: struct<key: string, value: double>>"),
+        (
+            [{"u1": {"n": 1}}, {"u2": {"n": 2, "x": "y"}}, {"u3": {"n": 3}}, {}],
+            "list<item: struct<key: string, value: struct<n: int64, x: string>>>",
+        ),
+        ([{"b": 1}, {"c": 1}], "struct<b: int64, c: int64>"),
+        ([{"b": 1, "c": 1}, {"d": 1}], "struct<b: int64, c: int64, d: int64>"),
+        (
+            [{"paid": {"n": 1}}, {"sent": {"to": "x"}}, {"left": {"why": "y"}}],
+            "struct<paid: struct<n: int64>, sent: struct<to: string>, left: struct<why: string>>",
+        ),
+        ([{"b": 1}, {"c": "x"}, {"d": True}], "struct<b: int64, c: string, d: bool>"),
+    ],
+)
+def test_an_object_with_data_for_keys_is_a_list_of_entries(
+    objects: list[dict[str, Any]], kind: str
+) -> None:
+    """Keys are data where there are hundreds; and where each object has few of them, all have many,
+    and their values are alike.
+    """
+    (found,) = proposed(*({"stock": one} for one in objects)).candidates
+    assert str(found.guess.type) == kind
 
 
 @pytest.mark.parametrize("delta", [True, False])
