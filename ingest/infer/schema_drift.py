@@ -421,11 +421,11 @@ def _by_avro(schema: WriterSchema, columns: Columns) -> dict[str, str]:
 
 
 def _by_protobuf(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict[str, str]:
-    from windrow.ingest.formats.protobuf.fields import readers
+    from windrow.ingest.formats.protobuf.fields import reader
     from windrow.ingest.infer.protobuf import message_of
 
     kind = message_of(schema, path)
-    return _each(columns, kind.fields_by_name, lambda one: readers(kind, one, "null"))
+    return _each(columns, kind.fields_by_name, lambda one: reader(kind, one, "null"))
 
 
 def _by_json(schema: WriterSchema, columns: Columns) -> dict[str, str]:

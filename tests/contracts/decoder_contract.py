@@ -89,6 +89,7 @@ class DecoderContract:
         """
         assert all(SECRET in value for value in self.BAD)
         found = self.decoded(decoder, self.BAD)
+        assert len(found.dead_index) == len(self.BAD)
         assert SECRET.decode() not in str(
             [found.dead_reason.to_pylist(), found.dead_detail.to_pylist()]
         )

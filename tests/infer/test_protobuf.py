@@ -11,7 +11,7 @@ import pytest
 
 from tests.formats.protobuf.schemas import made
 from tests.infer.models import columns_of, described, left_out
-from windrow.ingest.formats.protobuf.fields import readers
+from windrow.ingest.formats.protobuf.fields import reader
 from windrow.ingest.infer.protobuf import (
     message_of,
     protobuf_candidates,
@@ -101,4 +101,4 @@ def test_any_column_can_come_from_its_type(part: int, tmp_path: Path, dice: rand
     kind = made(dice).kind
     candidates = protobuf_candidates(kind)
     if any(candidate.usable for candidate in candidates):
-        assert readers(kind, columns_of(candidates, tmp_path), "null")
+        assert reader(kind, columns_of(candidates, tmp_path), "null")

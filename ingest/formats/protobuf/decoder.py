@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from windrow.ingest.formats.protobuf.descriptors import TypesFile, message_type
-from windrow.ingest.formats.protobuf.fields import readers
+from windrow.ingest.formats.protobuf.fields import reader
 from windrow.ingest.formats.protobuf.strict import StrictProtobuf
 from windrow.ingest.formats.protobuf.tables import ITEMS, field_tables
 from windrow.ingest.formats.row_decoder import DecodeValues
@@ -38,7 +38,7 @@ class ProtobufEncoding:
 
     def check(self, columns: Columns) -> None:
         kind = self._type()
-        readers(kind, columns.as_written(kind.fields_by_name).columns)
+        reader(kind, columns.as_written(kind.fields_by_name).columns)
 
     def open(self, columns: Columns) -> DecodeValues:
         return protobuf_batch_decoder(self._type(), columns).decode

@@ -16,6 +16,8 @@ reason is in brackets:
   becomes a Struct of some of its fields.
 - A repeated field becomes a List. A map with string keys becomes a List of key and
   value, or a map if the column says `map`.
+- A field with another wire type than its own is refused (`wrong_type`): it was written
+  as a field of another type.
 
 A field that isn't set is its default if the type states one. Otherwise it is null if
 Protobuf can tell (`optional`, members of a oneof, messages, all of proto2), which a
@@ -25,7 +27,7 @@ column that isn't nullable refuses (`missing`), and else the zero of its type.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -81,10 +83,10 @@ TYPES = {
     18: "sint64",
 }
 """The types of fields, by their numbers in Protobuf's descriptors."""
+_WIRES = ("VARINT", "I64", "LEN", "SGROUP", "EGROUP", "I32")
+"""The wire types by their numbers, as Protobuf calls them."""
 _SIZED = 2
 """The wire type of messages."""
-_OF_ENTRY = (1, 2)
-"""The numbers of the fields of a map's entry: the key, the value."""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _WRAPPERS: dict[str, list[tuple[int, str, str]]] = {
     f"google.protobuf.{kind.capitalize().replace('Ui', 'UI')}Value": [(1, "value", kind)]
@@ -101,10 +103,10 @@ a struct. A column that isn't nullable is always refused.
 """
 
 
-def readers(
+def reader(
     kind: Any, columns: Columns, absent: Absent = "refused", truncation: Truncation | None = None
-) -> list[Get]:
-    """Makes the reader of each column, for messages of a type.
+) -> Read:
+    """Makes the reader of parsed messages of a type, which lists the values of the columns.
 
     Raises:
         SpecError: columns can't be read from the type; says for each one why.
@@ -125,10 +127,44 @@ def readers(
         what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(wrong)
         raise SpecError(what, "spec", "Fix the schema or the message type; nothing was read.")
     fields = _Fields(truncation or Truncation(columns.finer))
-    return [
+    gets = [
         _column(fields.field(kind, c.name, c.type, c.epoch), c.name, nullable=c.nullable)
         for c in columns.columns
     ]
+    return _checked(
+        kind,
+        [c.name for c in columns.columns],
+        lambda message, path: [g(message, path) for g in gets],
+    )
+
+
+def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
+    """Makes a reader refuse a message whose fields of these names have other wire types."""
+    fields = {field.number: field for field in kind.fields if field.name in names}
+
+    def checked(message: Any, path: str) -> Any:
+        _refuse_other_wires(message, fields, path)
+        return read(message, path)
+
+    return checked
+
+
+def _refuse_other_wires(message: Any, fields: Mapping[int, Any], path: str) -> None:
+    """Refuses a message in which one of the fields has another wire type than its own.
+
+    The library keeps such a field as an unknown one, as if it weren't there. It also
+    keeps entries of maps that have unknown fields so: `_sorted_map` looks at these.
+    """
+    from google.protobuf.unknown_fields import UnknownFieldSet  # an extra, as below
+
+    for one in UnknownFieldSet(message):
+        field = fields.get(one.field_number)
+        if field is not None and not (is_map(field) and one.wire_type == _SIZED):
+            raise RefusedValueError(
+                "wrong_type",
+                f"Expected {_words(field)}, got the wire type {_WIRES[one.wire_type]}",
+                f"{path}.{field.name}",
+            )
 
 
 def _column(get: Get, name: str, *, nullable: bool) -> Get:
@@ -271,10 +307,15 @@ class _Fields:
                 read(item, f"{path}{step}[{i}]") for i, item in enumerate(getattr(message, name))
             ]
         read = self._value(field, column, epoch)
-        if not field.has_presence or (field.has_default_value and field.message_type is None):
+        if not field.has_presence:
             return lambda message, path: read(_of(message, name, path), path + step)
+        stated = field.has_default_value and field.message_type is None
         return lambda message, path: (
-            read(_of(message, name, path), path + step) if message.HasField(name) else None
+            read(_of(message, name, path), path + step)
+            if message.HasField(name)
+            else read(field.default_value, path + step)
+            if stated
+            else None
         )
 
     def _value(self, field: Any, column: pa.DataType, epoch: str | None) -> Read:
@@ -282,12 +323,16 @@ class _Fields:
         inner, kind = field.message_type, TYPES[field.type]
         if inner is not None and pa.types.is_struct(column):
             fields = [(part.name, self.field(inner, part.name, part.type, None)) for part in column]
-            return lambda value, path: {name: get(value, path) for name, get in fields}
+            return _checked(
+                inner,
+                [name for name, _ in fields],
+                lambda value, path: {name: get(value, path) for name, get in fields},
+            )
         if inner is not None and column == TIMESTAMP and not is_wrapper(inner):
-            return self._timestamp
+            return _checked(inner, ("seconds", "nanos"), self._timestamp)
         if inner is not None:
             read = self._value(inner.fields_by_name["value"], column, epoch)
-            return lambda value, path: read(value.value, path)
+            return _checked(inner, ("value",), lambda value, path: read(value.value, path))
         if kind == "enum" and column == pa.string():
             return _enum(
                 {number: value.name for number, value in field.enum_type.values_by_number.items()}
@@ -381,8 +426,7 @@ def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
             raise RefusedValueError(
                 "not_protobuf", "The bytes are no entry of a Protobuf map", path
             ) from None
-        if any(inner.field_number in _OF_ENTRY for inner in UnknownFieldSet(entry)):
-            continue  # its value is an enum number without a symbol: unknown in all languages
+        _refuse_other_wires(entry, field.message_type.fields_by_number, path)
         if not entry.IsInitialized():
             raise RefusedValueError("missing", "Message misses required fields", path)
         if entry.key in known:

@@ -322,10 +322,10 @@ def message(data, at, end, table, kids, left, weight, spaces, numbers, state, ta
                         tape,
                         entry,
                     )
-            else:
-                at = (
-                    passed_over(data, at, end, wire) if numbers[np.uintp(table + KEYED)] < 0 else -1
-                )
+            else:  # where a column is for the field, the strict decoder refuses the message
+                read = numbers[np.uintp(row + NODE)] >= 0 or numbers[np.uintp(row + LENGTHS)] >= 0
+                keyed = numbers[np.uintp(table + KEYED)] >= 0
+                at = -1 if read or keyed else passed_over(data, at, end, wire)
             continue
         bits |= numbers[np.uintp(row + SETS)]
         weight -= numbers[np.uintp(row + WEIGHT)]

@@ -6,8 +6,12 @@ takes too, with the same values.
 1. A large message is weighed: messages inside it might take too much memory (`weight.py`).
 2. The library parses the whole message, or it isn't Protobuf.
 3. Required fields must be set.
-4. One reader for each column (`fields.py`) takes the column's value from the parsed
-   message. A reader may assume that steps 1 to 3 have passed.
+4. A reader (`fields.py`) takes the values of the columns from the parsed message. It may
+   assume that steps 1 to 3 have passed.
+
+Of a closed enum the library takes no number without a symbol: the field is as if it
+weren't there, or keeps its value from before. So the message is parsed as a type that has
+numbers where it has enums, whose bytes are the same, and the reader judges them.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Any
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.protobuf.descriptors import forget_types
-from windrow.ingest.formats.protobuf.fields import Absent, readers
+from windrow.ingest.formats.protobuf.fields import Absent, reader
 from windrow.ingest.formats.protobuf.weight import SHARE, SMALL, is_too_heavy
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Columns
@@ -43,9 +47,9 @@ class StrictProtobuf:
 
         self._kind = kind
         self.truncation = Truncation(columns.finer)
-        self._readers = readers(kind, columns, absent, self.truncation)
+        self._read = reader(kind, columns, absent, self.truncation)
         try:
-            self._parse = message_factory.GetMessageClass(kind).FromString
+            self._parse = message_factory.GetMessageClass(_with_numbers_for_enums(kind)).FromString
         except RecursionError:
             # the library recurses to make the classes of all types inside this type
             forget_types()
@@ -82,4 +86,25 @@ class StrictProtobuf:
             ]
             missing = ", ".join(names)[:_MOST_NAMES] or "some of an inner message"
             raise RefusedValueError("missing", f"Message misses required fields: {missing}", "$")
-        return [read(parsed, "$") for read in self._readers]
+        values: list[Any] = self._read(parsed, "$")
+        return values
+
+
+def _with_numbers_for_enums(kind: Any) -> Any:
+    """Returns a message type that has numbers of 32 bits where it has enums."""
+    from google.protobuf import descriptor_database, descriptor_pb2, descriptor_pool  # an extra
+
+    database, files = descriptor_database.DescriptorDatabase(), [kind.file]
+    for file in files:
+        files += [one for one in file.dependencies if one not in files]
+        made = descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
+        messages = list(made.message_type)
+        for message in messages:
+            messages += message.nested_type
+            for field in message.field:
+                if field.type == field.TYPE_ENUM:
+                    field.type = field.TYPE_INT32
+                    field.ClearField("type_name")
+                    field.ClearField("default_value")
+        database.Add(made)
+    return descriptor_pool.DescriptorPool(database).FindMessageTypeByName(kind.full_name)

@@ -209,7 +209,7 @@ class FieldTables:
 def field_tables(kind: Any, columns: Columns) -> FieldTables:
     """Makes the tables for a message type (its descriptor) and columns.
 
-    The columns can be read from the type: `fields.readers` has accepted them.
+    The columns can be read from the type: `fields.reader` has accepted them.
     """
     nodes = nodes_of(columns)
     writer = _TableWriter(nodes, columns.finer)
@@ -262,7 +262,6 @@ class _TableWriter:
         self._places: dict[tuple[str, int], int] = {}
         self._empty: list[tuple[int, Any, Node | None]] = []
         self._kids: dict[int, int] = {}
-        self._named: dict[str, int] = {}
         self.numbers: list[int] = []
         self.symbols = bytearray()
         self.defaults: list[tuple[int, int]] = []
@@ -417,20 +416,15 @@ class _TableWriter:
             return
         yield OP, {"string": TEXT, "bytes": OCTETS_ANY}.get(name, BITS)
         if node is None:
-            # for a closed enum the field isn't set by a number without a symbol
-            if one.is_required and name == "enum" and one.enum_type.is_closed:
-                yield from self._enum(one.enum_type, None)
             return
         yield NODE, node.number
         if self._is_key(one, node):
             yield OP, KEY
         elif name == "bytes" and node.type == pa.string():
             yield OP, TEXT
-        elif name in INTEGERS or (
-            name == "enum" and node.type != pa.string() and not one.enum_type.is_closed
-        ):
+        elif name in INTEGERS or (name == "enum" and node.type != pa.string()):
             rule = integer_rule(node.type, node.epoch)
-            assert rule is not None  # `fields.readers` has accepted the column
+            assert rule is not None  # `fields.reader` has accepted the column
             if node.kind == WIDE:
                 # only unsigned numbers of 64 bits have 20 digits
                 yield from ((OP, NUMBER_WIDE), (LOW, int(rule.high >> 64 > 0)))
@@ -446,41 +440,25 @@ class _TableWriter:
                     (FACTOR, -rule.divisor if self._finer == "truncate" else rule.divisor),
                 )
         elif name == "enum":
-            yield from self._enum(one.enum_type, node)
+            yield from self._enum(one.enum_type)
 
     @staticmethod
     def _is_key(one: Any, node: Node) -> bool:
         return _is_entry(one.containing_type) and one.name == "key" and node.type == pa.string()
 
-    def _enum(self, kind: Any, node: Node | None) -> Iterator[tuple[int, int]]:
+    def _enum(self, kind: Any) -> Iterator[tuple[int, int]]:
         numbers = sorted(kind.values_by_number)
         if numbers[-1] - numbers[0] >= _WIDEST_ENUM:
             yield OP, STRICT
             return
         table = [NO_VALUE] * (numbers[-1] - numbers[0] + 1)
         for number in numbers:
-            table[number - numbers[0]] = self._enum_value(kind, number, node)
-        place = self._put(table) if node is not None else self._named.get(kind.full_name)
-        if place is None:  # without a column all fields of the enum share one table
-            place = self._named[kind.full_name] = self._put(table)
-        yield from ((OP, TABLE), (LOW, numbers[0]), (HIGH, numbers[-1]), (FACTOR, place))
-
-    def _enum_value(self, kind: Any, number: int, node: Node | None) -> int:
-        """Returns the column's value for an enum's number.
-
-        It is `NO_VALUE` if the column can't hold the number, or needs a symbol and the
-        number has none.
-        """
-        if node is None:
-            return 0
-        if node.type != pa.string():
-            rule = integer_rule(node.type)
-            assert rule is not None  # `fields.readers` has accepted the column
-            return number if rule.low <= number <= rule.high else NO_VALUE
-        return (
-            self._symbol(kind.values_by_number[number].name.encode())
-            if number in kind.values_by_number
-            else NO_VALUE
+            table[number - numbers[0]] = self._symbol(kind.values_by_number[number].name.encode())
+        yield from (
+            (OP, TABLE),
+            (LOW, numbers[0]),
+            (HIGH, numbers[-1]),
+            (FACTOR, self._put(table)),
         )
 
     def _symbol(self, letters: bytes) -> int:
@@ -518,11 +496,11 @@ class _TableWriter:
             return (
                 self._symbol(octets) if node.type == pa.binary() or _is_text(octets) else NO_VALUE
             )
-        if name == "enum":
-            return self._enum_value(one.enum_type, value, node)
-        if name in INTEGERS:
+        if name == "enum" and node.type == pa.string():
+            return self._symbol(one.enum_type.values_by_number[value].name.encode())
+        if name in INTEGERS or name == "enum":
             rule = integer_rule(node.type, node.epoch)
-            assert rule is not None  # `fields.readers` has accepted the column
+            assert rule is not None  # `fields.reader` has accepted the column
             if (
                 not rule.low <= value <= rule.high
                 or value * rule.factor % rule.divisor

@@ -96,6 +96,7 @@ class TestProtobuf(DecoderContract):
         framed(1, b"hunter2", b"\x02\x06"),
         framed(9, b"hunter2"),
         framed(3, number(1, 1) + text(2, "hunter2")),
+        framed(2, text(7, "hunter2") + text(8, "a")),
     ]
 
     @pytest.fixture

@@ -210,7 +210,7 @@ def message(r: random.Random, kind: Descriptor, depth: int = 3, odd: float = 0.0
         if of.is_required or r.random() < 0.7:
             times = r.randint(0, 3) if of.is_repeated else 1 + (r.random() < odd)
             values = [_value(r, of, depth, odd) for _ in range(times)]
-            pieces += _written(r, of, values)
+            pieces += _written(r, of, values, odd)
     if r.random() < 0.3:
         r.shuffle(pieces)
     if r.random() < odd:
@@ -226,10 +226,14 @@ def message(r: random.Random, kind: Descriptor, depth: int = 3, odd: float = 0.0
     return b"".join(pieces)
 
 
-def _written(r: random.Random, of: Any, values: list[tuple[int, bytes]]) -> list[bytes]:
+def _written(r: random.Random, of: Any, values: list[tuple[int, bytes]], odd: float) -> list[bytes]:
     if of.is_repeated and values and values[0][0] != SIZED and r.random() < 0.6:
         octets = b"".join(value for _, value in values)
         return [tag(of.number, SIZED) + varint(len(octets)) + octets]
+    if r.random() < odd / 5:  # of another type of field
+        others = [(VARINT, b"\x05"), (EIGHT, b"8" * 8), (SIZED, b"\x02ab"), (FOUR, b"4444")]
+        wire, octets = r.choice(others)
+        return [tag(of.number, wire) + octets]
     return [
         tag(of.number, wire) + (varint(len(value)) + value if wire == SIZED else value)
         for wire, value in values

@@ -13,9 +13,9 @@ import pytest
 
 from tests.formats.protobuf import models
 from tests.formats.protobuf.corpus import BAD, GOOD, OLDER, OLDER_ROW, ROW, at
-from tests.formats.protobuf.wire import number
+from tests.formats.protobuf.wire import number, text, varint
 from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
-from windrow.ingest.formats.protobuf.descriptors import descriptor_set, message_type
+from windrow.ingest.formats.protobuf.descriptors import compiled_text, descriptor_set, message_type
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
@@ -117,6 +117,64 @@ def test_timestamps_finer_than_a_microsecond() -> None:
         ["out_of_range"] * 2,
         0,
     )
+
+
+SALES = """
+syntax = "proto2";
+enum State { OPEN = 0; PAID = 1; }
+message Sale {
+  required State state = 1;
+  optional State before = 2 [default = PAID];
+  repeated State history = 3;
+  map<string, State> of = 4;
+  oneof way { State road = 5; State rail = 6; }
+  optional Sale inner = 7;
+}
+"""
+STATES = {
+    "state": (number(1, 2), {"state": 2}),
+    "before": (number(1, 0) + number(2, 2), {"before": 2}),
+    "history": (number(1, 0) + text(3, varint(0) + varint(2) + varint(1)), {"history": [0, 2, 1]}),
+    "of": (number(1, 0) + text(4, text(1, "a") + number(2, 2)), {"of": [("a", 2)]}),
+    "way": (number(1, 0) + number(5, 1) + number(6, 2), {"road": None, "rail": 2}),
+    "inner": (number(1, 0) + text(7, number(1, 2)), {"inner": {"state": 2}}),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_numbers_that_an_enum_of_the_second_version_lacks(name: str) -> None:
+    """An integer column has the number, wherever the field stands; one of symbols refuses
+    it. Never is it the default, or left out.
+    """
+    payload, becomes = STATES[name]
+    kind = message_type(compiled_text(SALES, (), "a test"), "Sale", "a test")
+
+    def decoded(of: pa.DataType) -> tuple[list[Any], list[str]]:
+        types = {
+            **dict.fromkeys(("state", "before", "road", "rail"), of),
+            "history": pa.list_(of),
+            "of": pa.map_(pa.string(), of),
+            "inner": pa.struct([("state", of)]),
+        }
+        columns = Columns(tuple(Column(n, t, nullable=True) for n, t in types.items()))
+        batch = protobuf_batch_decoder(kind, columns)
+        found = batch.decode(pa.array([payload], pa.binary()), "dead")
+        return found.rows.to_pylist(), found.dead_reason.to_pylist()
+
+    row = dict.fromkeys(("road", "rail", "inner")) | {"history": [], "of": []}
+    assert decoded(pa.int32()) == ([{"state": 0, "before": 1} | row | becomes], [])
+    assert decoded(pa.string()) == ([], ["out_of_range"])
+
+
+def test_what_is_told_of_another_wire_type() -> None:
+    """The field, its type, and what came for it, by Protobuf's word."""
+    payloads = [text(1, "x"), text(9, number(1, 5)), text(10, b"") + text(10, number(1, 5))]
+    found = machine("things.proto", "Order").decode(pa.array(payloads, pa.binary()), "dead")
+    assert found.dead_detail.to_pylist() == [
+        "Expected int64, got the wire type LEN - at $.id",
+        "Expected string, got the wire type VARINT - at $.place.city",
+        "Expected string, got the wire type VARINT - at $.places[1].city",
+    ]
 
 
 def test_there_are_enough() -> None:
