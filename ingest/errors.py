@@ -68,6 +68,15 @@ def with_spec(text: str, spec: Path | None) -> str:
     )
 
 
+def how_to_install(extra: str) -> str:
+    """Words the remedy for packages of an extra that aren't installed.
+
+    pip takes windrow itself as it is installed, from a checkout or a wheel, and asks an
+    index for the extra's packages only.
+    """
+    return f"In windrow's environment: pip install 'windrow-ingest[{extra}]'"
+
+
 class WindrowError(Exception):
     """The root of all errors.
 

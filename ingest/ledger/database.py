@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
-from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
+from windrow.ingest.errors import DamagedError, SpecError, UnreachableError, how_to_install
 from windrow.ingest.settings.libpq import TCP, tls_cure
 from windrow.ingest.settings.places import home
 from windrow.ingest.waiting import waiting_for
@@ -259,7 +259,7 @@ def _postgresql(url: URL) -> Database:
         raise SpecError(
             f"The ledger's driver {error.name} is not installed",
             "spec",
-            "Install windrow[postgres], or psycopg.",
+            how_to_install("postgres"),
         ) from error
     except ArgumentError:
         raise SpecError(

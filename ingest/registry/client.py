@@ -20,7 +20,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar, get_args
 
-from windrow.ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
+from windrow.ingest.errors import (
+    RefusedError,
+    SpecError,
+    Stage,
+    UnreachableError,
+    WindrowError,
+    how_to_install,
+)
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.settings.secrets import Secret, read
 from windrow.ingest.waiting import waiting_for
@@ -217,7 +224,7 @@ def client_of(registry: Registry, _process: int) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ModuleNotFoundError as missing:
         what = f"The client of a schema registry can't be loaded: {missing.name} isn't installed"
-        raise SpecError(what, "spec", "Install windrow[registry].") from missing
+        raise SpecError(what, "spec", how_to_install("registry")) from missing
     settings: dict[str, Any] = {
         "url": registry.url,
         "ssl.ca.location": registry.ca,

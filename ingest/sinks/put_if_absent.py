@@ -15,7 +15,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
 from windrow.ingest.sinks.place import Place, to_check, waiting_for_storage
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class S3Puts:
     def __init__(self, uri: str) -> None:
         if not has_s3():
             what = f"sink.path is {uri}, and boto3, which puts on a condition, is not installed"
-            raise SpecError(what, "spec", "Install windrow[s3], or boto3.")
+            raise SpecError(what, "spec", how_to_install("s3"))
         self._uri = uri
         self._bucket, _, self._prefix = uri.removeprefix(_S3).partition("/")
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
+
+from windrow.ingest.errors import how_to_install
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "assets" / "demo"
@@ -52,3 +55,52 @@ def test_everything_imported_is_asked_for() -> None:
         & {dist.lower().replace("_", "-") for dist in providers.get(name, [])}
     }
     assert missing == set()
+
+
+EXTRA = re.compile(r"\b(windrow[a-z-]*)\[(\w+)\]")
+"""A distribution with an extra, as messages and papers write it."""
+
+
+def test_extras_are_named_by_the_distribution() -> None:
+    """Every message and paper names an extra that there is, of the distribution that
+    has it: the index has a package called windrow which is another project's.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    known = {(project["name"], extra) for extra in project["optional-dependencies"]}
+    asked = re.compile(r"how_to_install\(\"(\w+)\"\)")
+    named = {
+        (str(path.relative_to(ROOT)), *found)
+        for path in [
+            *(
+                path
+                for folder in (*FOLDERS, "docs", "deploy")
+                for path in (ROOT / folder).rglob("*")
+            ),
+            *ROOT.glob("*.md"),
+        ]
+        if path.suffix in {".py", ".md", ".yaml", ".yml"}
+        for text in [path.read_text(encoding="utf-8")]
+        for found in [
+            *EXTRA.findall(text),
+            *((project["name"], extra) for extra in asked.findall(text)),
+        ]
+    }
+    assert {each for each in named if each[1:] not in known} == set()
+    assert {extra for _, _, extra in named} == set(project["optional-dependencies"])
+
+
+def test_the_advice_to_install_an_extra_works() -> None:
+    """pip takes windrow as it is installed, and asks no index for it: the advice of a
+    message works where windrow is on none.
+    """
+    advice = how_to_install("postgres").rpartition("pip ")[2].replace("'", "").split()
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *advice, "--no-index", "--dry-run", "--no-deps"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "already satisfied: windrow-ingest[postgres]" in done.stdout
+    assert "does not provide the extra" not in done.stdout + done.stderr

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
 from windrow.ingest.formats.protobuf.known import CONFLUENT
 
 LIMIT_SECONDS = 60
@@ -32,7 +32,6 @@ _DO = (
     "Give a .proto file, or a descriptor set (`protoc --include_imports --descriptor_set_out`)."
     " Nothing was read."
 )
-_INSTALL = "Install windrow[protobuf]."
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,9 @@ def refuse_without_compiler(name: str) -> None:
     """
     if importlib.util.find_spec("grpc_tools") is None:
         raise SpecError(
-            f"{name} can't be compiled: the package grpcio-tools isn't installed", "spec", _INSTALL
+            f"{name} can't be compiled: the package grpcio-tools isn't installed",
+            "spec",
+            how_to_install("protobuf"),
         )
 
 
@@ -258,7 +259,9 @@ def message_type(octets: bytes, name: str, origin: str) -> Any:
         # an extra, loaded where it is used
         from google.protobuf.message import DecodeError
     except ModuleNotFoundError as missing:
-        raise SpecError("Protobuf's own library isn't installed", "spec", _INSTALL) from missing
+        raise SpecError(
+            "Protobuf's own library isn't installed", "spec", how_to_install("protobuf")
+        ) from missing
     try:
         return _pool(octets).FindMessageTypeByName(name)
     except KeyError:

@@ -25,7 +25,7 @@ class ProtobufOptions(FinerOptions):
         Field(
             description=(
                 "The file that defines the message type, relative to the spec. A .proto file is"
-                " compiled (needs `windrow[protobuf]`); a descriptor set comes from `protoc"
+                " compiled (needs the extra `protobuf`); a descriptor set comes from `protoc"
                 " --include_imports --descriptor_set_out`."
             )
         )

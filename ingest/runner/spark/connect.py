@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
 from windrow.ingest.runner.spark.cluster import is_local, own_code, shipped
 from windrow.ingest.runner.spark.spark import SparkEngine, SparkJob
 from windrow.ingest.waiting import waiting_for
@@ -168,9 +168,7 @@ class ConnectedSpark:
             from pyspark.sql.connect.session import SparkSession
         except ImportError as missing:
             what = "Spark Connect's packages are not installed"
-            raise SpecError(
-                what, "spec", "Install windrow[connect], or pyspark[connect]."
-            ) from missing
+            raise SpecError(what, "spec", how_to_install("connect")) from missing
         builder = DefaultChannelBuilder(_client_address(self.address))
         if self.token_file is not None:
             builder.set(builder.PARAM_TOKEN, read_token(self.token_file))

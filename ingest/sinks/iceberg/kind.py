@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, how_to_install
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute, is_url
@@ -177,7 +177,7 @@ def _installed() -> Iterator[None]:
         yield
     except ModuleNotFoundError as missing:
         what = f"Iceberg tables can't be read or written: {missing.name} isn't installed"
-        raise SpecError(what, "spec", "Install windrow[iceberg].") from missing
+        raise SpecError(what, "spec", how_to_install("iceberg")) from missing
 
 
 def _property(value: object, folder: Path) -> Property:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, how_to_install
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute
@@ -154,7 +154,7 @@ def _place(section: PostgresSection) -> TablePlace:
         raise SpecError(
             f"sink.kind postgres needs {error.name}, which is not installed",
             "spec",
-            "Install windrow[postgres].",
+            how_to_install("postgres"),
         ) from error
     url = server_url(section.url)
     refuse_unusable(url)

@@ -138,7 +138,7 @@ def test_a_compiler_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SpecError, match=r"grpcio-tools isn't installed") as refused:
         descriptor_set(HERE / "things.proto")
-    assert refused.value.do == "Install windrow[protobuf]."
+    assert "pip install 'windrow-ingest[protobuf]'" in refused.value.do
 
 
 def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:
