@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
 Spec = Annotated[
     Path, typer.Argument(metavar="SPEC", help="The pipeline's YAML file.", show_default=False)
@@ -28,7 +29,9 @@ NextOrWindow = Annotated[
 ]
 SomeWindows = Annotated[
     str | None,
-    typer.Option("--window", metavar="W", help="Only these windows.", show_default=False),
+    typer.Option(
+        "--window", metavar="W", help="Only this window, or those of START/END.", show_default=False
+    ),
 ]
 RequestText = Annotated[
     str | None,
@@ -92,6 +95,30 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.
 Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")]
 
 
+class Commands(TyperGroup):
+    """A group of commands, which says what is missing before a file, and refuses repeated options.
+
+    typer would take the last of an option's values, and drop the others in silence.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Finds the command that the first argument names."""
+        if not ctx.resilient_parsing and args[0] not in self.commands and Path(args[0]).is_file():
+            ctx.fail(
+                f"{args[0]} is a file: write a command of {ctx.command_path} before it, one of"
+                f" {', '.join(self.commands)}"
+            )
+        found: Any = super().resolve_command(ctx, args)
+        if not ctx.resilient_parsing:
+            name, command, rest = found
+            own = typer.Context(command, parent=ctx, info_name=name)
+            given = command.make_parser(own).parse_args(list(rest))[2]
+            for option in given:
+                if given.count(option) > 1 and not (option.multiple or option.is_flag):
+                    own.fail(f"{option.opts[0]} may be given once. {option.help or ''}")
+        return found
+
+
 class SparkOptions(NamedTuple):
     """The Spark that tasks run on: a master with properties, or a Spark Connect server."""
 
@@ -118,6 +145,6 @@ def spark_options(
 def properties(conf: list[str] | None) -> dict[str, str]:
     """The Spark properties of --conf, by name."""
     settings = dict(each.partition("=")[::2] for each in conf or [])
-    if not all(name and value for name, value in settings.items()):
-        raise typer.BadParameter("--conf takes NAME=VALUE")
+    if len(settings) < len(conf or []) or not all(map(all, settings.items())):
+        raise typer.BadParameter("--conf takes NAME=VALUE, each NAME once")
     return settings

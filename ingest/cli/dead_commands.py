@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from windrow.ingest.cli.arguments import Debug, Json, KeepGoing, SomeWindows, Spec
+from windrow.ingest.cli.arguments import Commands, Debug, Json, KeepGoing, SomeWindows, Spec
 from windrow.ingest.cli.output import command_output
 
-dead_app = typer.Typer(no_args_is_help=True, help="Dead letters: the messages that were refused.")
+dead_app = typer.Typer(
+    cls=Commands, no_args_is_help=True, help="Dead letters: the messages that were refused."
+)
 
 OfStage = Annotated[
     str | None,

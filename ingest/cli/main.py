@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from windrow.ingest.cli.arguments import (
+    Commands,
     Conf,
     Connect,
     Debug,
@@ -38,6 +39,7 @@ from windrow.ingest.cli.transactions_commands import transactions_app
 from windrow.ingest.model.source import Isolation
 
 app = typer.Typer(
+    cls=Commands,
     name="windrow",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -48,11 +50,13 @@ app = typer.Typer(
         " be reached, 4 not yet closed, 70 a bug in windrow, 130 interrupted."
     ),
 )
-broker_app = typer.Typer(no_args_is_help=True, help="A real single-node Kafka for development.")
+broker_app = typer.Typer(
+    cls=Commands, no_args_is_help=True, help="A real single-node Kafka for development."
+)
 app.add_typer(broker_app, name="broker")
 app.add_typer(dead_app, name="dead")
 app.add_typer(transactions_app, name="transactions")
-spark_app = typer.Typer(no_args_is_help=True, help="The Spark that windows run on.")
+spark_app = typer.Typer(cls=Commands, no_args_is_help=True, help="The Spark that windows run on.")
 app.add_typer(spark_app, name="spark")
 
 

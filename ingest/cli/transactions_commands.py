@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from windrow.ingest.cli.arguments import Debug, Json, SomeWindows, Spec
+from windrow.ingest.cli.arguments import Commands, Debug, Json, SomeWindows, Spec
 from windrow.ingest.cli.output import command_output
 
 transactions_app = typer.Typer(
-    no_args_is_help=True, help="Transactions that runs of a Kafka sink left open."
+    cls=Commands, no_args_is_help=True, help="Transactions that runs of a Kafka sink left open."
 )
 
 

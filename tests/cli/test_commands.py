@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from tests.cli.conftest import START, Stage, hour
 from windrow.ingest import assemble as assembly
 from windrow.ingest.cli import render
+from windrow.ingest.cli.main import app
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
@@ -245,6 +249,59 @@ def test_wrong_window_is_usage(stage: Stage, window: str, says: str) -> None:
 def test_wrong_usage(stage: Stage, arguments: list[str]) -> None:
     """Wrong arguments end with 2, too."""
     assert stage.call(*arguments).exit_code == 2
+
+
+def single_options() -> Iterator[tuple[list[str], str]]:
+    """Every option that takes one value, with the words of its command."""
+    waiting: list[tuple[list[str], Any]] = [([], get_command(app))]
+    while waiting:
+        words, command = waiting.pop()
+        waiting += [([*words, name], one) for name, one in getattr(command, "commands", {}).items()]
+        for option in command.params:
+            if option.param_type_name == "option" and not (option.is_flag or option.multiple):
+                yield words, option.opts[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [pytest.param(*one, id=" ".join([*one[0], one[1]])) for one in single_options()],
+)
+def test_no_option_is_dropped_for_a_second_one(words: list[str], option: str) -> None:
+    """An option that takes one value is refused where it stands twice: the last one
+    alone would be done, with exit code 0.
+    """
+    result = CliRunner().invoke(app, [*words, option, "1", f"{option}=2", "--help"])
+    assert result.exit_code == 2
+    assert f"{option} may be given once" in result.output
+
+
+def test_several_windows_are_told_how(stage: Stage) -> None:
+    """Who names two windows by two options reads the form for both, and none is run."""
+    result = stage.call("run", stage.spec, "--window", hour(0), "--window", hour(1))
+    assert result.exit_code == 2
+    assert "START/END for several" in " ".join(result.output.replace("│", "").split())
+    assert stage.json("show", stage.spec)["windows"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["run", "--conf", "spark.ui.enabled=true", "--conf", "spark.ui.enabled=false"],
+            "NAME once",
+        ),
+        (["dead"], "a command of windrow dead before it, one of show, export, replay, publish"),
+        (["transactions"], "a command of windrow transactions before it, one of list, abort"),
+        ([], "a command of windrow before it"),
+    ],
+)
+def test_usage_says_what_to_write(stage: Stage, arguments: list[str], says: str) -> None:
+    """A Spark property that is set twice, and a spec where a command belongs, are told."""
+    result = CliRunner().invoke(
+        app, [*arguments, stage.spec], prog_name="windrow", terminal_width=200
+    )
+    assert result.exit_code == 2
+    assert says in " ".join(result.output.replace("│", "").split())
 
 
 def test_debug_shows_the_trace(stage: Stage) -> None:

@@ -232,7 +232,8 @@ def test_a_missing_package_names_its_extra(lake: Stage, monkeypatch: pytest.Monk
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
-    assert "pip install 'windrow-ingest[iceberg]'" in str(lake.json("show", lake.spec, code=2)["error"])
+    error = lake.json("show", lake.spec, code=2)["error"]
+    assert "pip install 'windrow-ingest[iceberg]'" in str(error)
 
 
 def test_two_spellings_of_a_secret_are_one_table() -> None:
