@@ -1,13 +1,15 @@
 """Compiled functions as other modules call them.
 
-They are loaded from where they are kept, without numba, which is imported only to make
-them. This folder's README.md says what that saves a worker.
+They are loaded from where they are kept, without numba: another process makes them.
+This folder's README.md says what that saves a worker.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 from functools import cached_property
@@ -20,6 +22,11 @@ from windrow.ingest.waiting import waiting_for
 
 _LOG = logging.getLogger("windrow.compiled")
 _SOURCES: set[str] = set()
+_MAKE = (
+    "import sys; from windrow.ingest.native.making import image_of;"
+    " sys.stdout.buffer.write(image_of(sys.argv[1]).packed())"
+)
+"""What a new Python runs to make a module's code."""
 
 
 class Compiled:
@@ -36,7 +43,7 @@ class Compiled:
     def __init__(self, module: str) -> None:
         """Names the functions' module.
 
-        `module`: its name. It is imported only to make code.
+        `module`: its name. It is imported only to make code, in another process.
         """
         self._module = module
         self._loading = threading.Lock()
@@ -90,11 +97,23 @@ class Compiled:
         return made or self._made()
 
     def _made(self) -> Image:
+        """Compiles in a process of its own: this one would hold numba and LLVM to its end."""
         with waiting_for(f"machine code of {self._module}, which is made once and kept"):
-            # loads numba
-            from windrow.ingest.native.making import image_of
-
-            return image_of(self._module)
+            done = subprocess.run(
+                [sys.executable, "-c", _MAKE, self._module],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+            )
+        try:
+            return unpacked(done.stdout)
+        except DamagedCodeError:
+            msg = (
+                f"numba could not compile {self._module}; the process that does it ended with"
+                f" {done.returncode}:\n{done.stderr.decode(errors='replace')[-2000:]}"
+            )
+            raise RuntimeError(msg) from None
 
 
 def loaded_sources() -> set[str]:
