@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,15 +37,21 @@ def waiting_for(what: str | Callable[[], str]) -> Iterator[None]:
 
 
 def lock_holder(*paths: str) -> str:
-    """Names the process that holds a write lock on one of these files, if Linux says so."""
-    inodes = set()
+    """Names the other process that holds a lock on one of these files, if Linux says so.
+
+    Of several ones it is one that writes.
+    """
+    inodes, held = set(), list[tuple[bool, str]]()
     for path in paths:
         with suppress(OSError):
             inodes.add(str(Path(path).stat().st_ino))
     with suppress(OSError, ValueError):
         for line in Path("/proc/locks").read_text().splitlines():
             _, kind, _, mode, process, place = line.split()[:6]
-            if (kind, mode) == ("POSIX", "WRITE") and place.rpartition(":")[2] in inodes:
-                name = Path(f"/proc/{process}/comm").read_text().strip()
-                return f"which process {process} ({name}) holds"
+            others = kind == "POSIX" and process != str(os.getpid())
+            if others and place.rpartition(":")[2] in inodes:
+                held.append((mode != "WRITE", process))
+        process = min(held)[1]
+        name = Path(f"/proc/{process}/comm").read_text().strip()
+        return f"which process {process} ({name}) holds"
     return "which another process holds"

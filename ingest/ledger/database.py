@@ -25,7 +25,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError, how_to_install
 from windrow.ingest.settings.libpq import TCP, tls_cure
 from windrow.ingest.settings.places import home
-from windrow.ingest.waiting import waiting_for
+from windrow.ingest.waiting import lock_holder, waiting_for
 
 WAIT_SECONDS = 30
 """The seconds that a transaction waits for another one before it gives up."""
@@ -119,6 +119,9 @@ class Database:
         )
         if not seen.issuperset(tables):
             seen.update(connection.exec_driver_sql(_TABLES[connection.dialect.name]).scalars())
+            if self.file is not None and "windrow_tables" in seen:
+                what = f"The file {self.name} holds tables of a sink; a ledger has one for itself"
+                raise SpecError(what, "setup", "Set state, or sink.path, to another file.")
         return seen.issuperset(tables)
 
     @contextmanager
@@ -221,14 +224,20 @@ def _begin_no_transactions(connection: object, _: object) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """Begins a transaction. A writer takes the lock before its first read."""
+    """Begins a transaction. A writer takes the lock before its first read.
+
+    It waits for readers here, too, and not in the silence of its COMMIT.
+    """
     if not connection.get_execution_options().get(_WRITES, False):
         connection.exec_driver_sql("BEGIN")
         return
     with waiting_for(
-        f"the ledger {connection.engine.url.database}, which another process writes to"
+        lambda: (
+            f"the ledger {connection.engine.url.database},"
+            f" {lock_holder(str(connection.engine.url.database))}"
+        )
     ):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        connection.exec_driver_sql("BEGIN EXCLUSIVE")
 
 
 _opened: dict[URL, Database] = {}

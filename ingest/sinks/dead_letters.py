@@ -170,7 +170,8 @@ def note(kind: NoteKind, window: Window, attempt: str) -> str:
 
 def window_of(name: str, kind: NoteKind) -> tuple[str, str] | None:
     """The window's key and the attempt in a note's name; None of a note of another kind."""
-    if not name.startswith("["):
+    try:
+        said, key, _, attempt = msgspec.json.decode(name, type=tuple[str, str, str, str])
+    except msgspec.DecodeError:
         return None
-    said, key, _, attempt = msgspec.json.decode(name, type=tuple[str, str, str, str])
     return (key, attempt) if said == kind else None

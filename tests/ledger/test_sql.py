@@ -233,21 +233,26 @@ def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Pa
             open_ledger(str(path)).plan(whole.window)
 
 
+@pytest.mark.parametrize("held", ["BEGIN IMMEDIATE", "BEGIN"])
 def test_a_ledger_that_another_process_holds_is_unreachable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str
 ) -> None:
-    """Waiting is said, and ends; the error says what to look for, and nothing was frozen."""
+    """Waiting for one that writes, and for one that reads, is said, and ends; the error says what
+    to look for, and nothing was frozen.
+    """
     monkeypatch.setattr("windrow.ingest.ledger.database.WAIT_SECONDS", 1)
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
     path = tmp_path / "state.db"
     ledger = open_ledger(str(path))
+    ledger.identity()
     holder = sqlite3.connect(path, isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
+    holder.execute(held)
+    holder.execute("SELECT * FROM sqlite_master").fetchall()
     with waits_heard() as heard, pytest.raises(UnreachableError, match="database is locked"):
         ledger.freeze(PIPELINE, [boundary(1, 5)])
     assert (
         heard.get(timeout=30).getMessage()
-        == f"Waiting for the ledger {path}, which another process writes to"
+        == f"Waiting for the ledger {path}, which another process holds"
     )
     holder.execute("ROLLBACK")
     holder.close()

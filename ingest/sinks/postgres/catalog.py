@@ -20,7 +20,6 @@ another oid was restored.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -50,6 +49,7 @@ from windrow.ingest.sinks.postgres.server import (
     is_true,
     set_lock_timeout,
 )
+from windrow.ingest.sinks.receipt_rows import ReceiptRow, digest, range_texts
 from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.sinks.table_store import StoredReceipt
 
@@ -165,10 +165,9 @@ WHERE a.amname = 'brin' AND i.relkind = 'i' AND x.indrelid IN (
 _BRIEFLY = "50ms"
 """Longest wait for a lock that is taken for work that can be left out."""
 
-_RESTORE_RECEIPT = (
-    "windrow verify SPEC --restore-receipts puts it back from the ledger's copy; if there is none,"
-    " restore the schema from a backup."
-)
+_BACKUP = "the schema, together with the table,"
+"""What is restored from a backup if there is no copy of a receipt."""
+
 _RESTORE_TOMBSTONES = (
     "Restore it from a backup, together with the table. Until then no window can be committed:"
     " nobody could tell which keys were taken out."
@@ -346,14 +345,14 @@ class BoundTable:
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
         for row in self._receipt_rows(keys):
-            yield row.stored()
+            yield row.stored(_BACKUP)
 
-    def _receipt_rows(self, keys: Collection[str] | None) -> Iterator[_ReceiptRow]:
+    def _receipt_rows(self, keys: Collection[str] | None) -> Iterator[ReceiptRow]:
         """Reads the newest receipts of some windows, or of all in bounded memory."""
         some = sql.SQL("" if keys is None else "AND window_key = ANY(%(keys)s)")
         query = self.place.query(_RECEIPTS, some=some)
         name = "receipts" if keys is None else ""  # with a name it is a cursor of the server
-        with self.connection.cursor(name, row_factory=class_row(_ReceiptRow)) as cursor:
+        with self.connection.cursor(name, row_factory=class_row(ReceiptRow)) as cursor:
             if keys is None:
                 cursor.itersize = 200
             yield from cursor.execute(query, {"target": self.target.id, "keys": list(keys or ())})
@@ -378,8 +377,8 @@ class BoundTable:
             " VALUES (%s, %s, %s, %s, %s, %s)"
         )
         key, generation = receipt.window.key, receipt.generation
-        digest = _digest(key, generation, _range_texts(receipt), text)
-        values = [self.target.id, key, generation, self.version + 1, text, digest]
+        proof = digest(key, generation, range_texts(receipt), text)
+        values = [self.target.id, key, generation, self.version + 1, text, proof]
         self.connection.execute(self.place.query(put), values)
 
     def _insert_ranges(self, receipt: Receipt) -> None:
@@ -397,18 +396,15 @@ class BoundTable:
             RefusedError: the commit wrote another text.
         """
         receipt = from_json(text, Receipt)
-        generation, ranges = receipt.generation, _range_texts(receipt)
+        generation, ranges = receipt.generation, range_texts(receipt)
         back = (
             "UPDATE {receipts} SET window_key = %s, generation = %s, receipt = %s"
             " WHERE target = %s AND sha256 = %s"
         )
-        digest = _digest(window.key, generation, ranges, text)
-        values = [window.key, generation, text, self.target.id, digest]
+        proof = digest(window.key, generation, ranges, text)
+        values = [window.key, generation, text, self.target.id, proof]
         if not self.connection.execute(self.place.query(back), values).rowcount:
-            row = next(self._receipt_rows([window.key]), None)
-            if row is None or row.receipt is not None or sorted(row.ranges) != sorted(ranges):
-                what = f"the commit of window {window.key} named another receipt"
-                raise RefusedError(what, "check", "Look again.")
+            next(self._receipt_rows([window.key])).refuse_other(receipt, _BACKUP)
             self._insert_receipt(receipt, text)
         forget = self.place.query("DELETE FROM {ranges} WHERE target = %s AND window_key = %s")
         self.connection.execute(forget, [self.target.id, window.key])
@@ -498,39 +494,6 @@ def rows_stay(place: TablePlace) -> RefusedError:
     return RefusedError(
         what, "commit", "Nothing was committed. Take it off, then run the window again."
     )
-
-
-class _ReceiptRow(msgspec.Struct, frozen=True):
-    """A window's newest receipt, and its ranges, as windrow's own tables have them."""
-
-    window_key: str
-    generation: int | None
-    receipt: str | None
-    sha256: bytes | None
-    version: int | None
-    ranges: list[str]
-
-    def stored(self) -> StoredReceipt | Unreadable:
-        """The receipt, unless something else has changed it or the window's ranges."""
-        key = self.window_key
-        if self.receipt is None or self.generation is None:
-            what = f"window {key} is committed, and its receipt is missing"
-            return Unreadable(key, what, _RESTORE_RECEIPT)
-        if _digest(key, self.generation, self.ranges, self.receipt) != self.sha256:
-            what = f"the receipt or the offsets of window {key} are not those that were committed"
-            return Unreadable(key, what, _RESTORE_RECEIPT)
-        return StoredReceipt(key, self.receipt, self.version)
-
-
-def _digest(key: str, generation: int, ranges: Sequence[str], text: str) -> bytes:
-    """Computes the digest of a receipt's text, its window, its generation and its ranges."""
-    whole = "\n".join([key, str(generation), *sorted(ranges), text])
-    return hashlib.sha256(whole.encode()).digest()
-
-
-def _range_texts(receipt: Receipt) -> list[str]:
-    """The window's ranges, as `_RECEIPTS` writes them."""
-    return [f"{r.topic_id} {r.partition} {r.start} {r.stop}" for r in covered(receipt.plan)]
 
 
 def _range_arrays(ranges: Sequence[Covered]) -> list[list[Any]]:

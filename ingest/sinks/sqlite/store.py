@@ -1,6 +1,6 @@
 """A table in an SQLite file as a table store: pessimistic.
 
-`BEGIN IMMEDIATE` keeps other writers out from the look to the COMMIT, so a put meets no conflict:
+`BEGIN EXCLUSIVE` keeps other writers out from the look to the COMMIT, so a put meets no conflict:
 rows, receipt, offsets and notes are in the file together, or not at all.
 """
 
@@ -10,10 +10,11 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
@@ -21,13 +22,15 @@ from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Capabilities
+from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
 from windrow.ingest.sinks.files.manifest import RowFile
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import ListedFile, is_same, millis, normalized
+from windrow.ingest.sinks.receipt_rows import ReceiptRow, digest, range_texts
 from windrow.ingest.sinks.schema_evolution import new_columns
 from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
@@ -43,6 +46,11 @@ from windrow.ingest.sinks.table_store import (
 from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable
 from windrow.ingest.waiting import lock_holder, waiting_for
 
+_WRITE = "BEGIN EXCLUSIVE"
+"""Keeps other writers out; and, if the file has no write-ahead log, readers, too, so that they are
+waited for here, and neither an INSERT nor the COMMIT waits.
+"""
+
 _FORM = 1
 """The version of windrow's own tables. A table's `id` is in the name of its index, too."""
 
@@ -53,7 +61,8 @@ CREATE TABLE IF NOT EXISTS windrow_tables (
     version INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS windrow_receipts (
-    id TEXT, window TEXT, version INTEGER NOT NULL, receipt TEXT NOT NULL, PRIMARY KEY (id, window)
+    id TEXT, window TEXT, version INTEGER NOT NULL, receipt TEXT NOT NULL, sha256 BLOB,
+    PRIMARY KEY (id, window)
 );
 CREATE TABLE IF NOT EXISTS windrow_offsets (
     id TEXT, topic_id TEXT, partition INTEGER, stop INTEGER, start INTEGER NOT NULL,
@@ -61,18 +70,55 @@ CREATE TABLE IF NOT EXISTS windrow_offsets (
 );
 CREATE TABLE IF NOT EXISTS windrow_notes (
     id TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (id, name)
-)
+);
+CREATE INDEX IF NOT EXISTS windrow_offsets_of ON windrow_offsets (id, window)
 """
 _FIND = """
-SELECT form, id, owner, window_column, columns, version FROM windrow_tables t
-WHERE name = ? AND EXISTS (
-    SELECT 1 FROM sqlite_master m
-    WHERE m.name = 'windrow_' || t.id AND m.tbl_name = t.name COLLATE NOCASE
-)
+SELECT form, id, owner, window_column, columns, version FROM windrow_tables WHERE name = ?
 """
+_INDEXES = """
+SELECT name FROM sqlite_master
+WHERE type = 'index' AND tbl_name = ? COLLATE NOCASE AND name GLOB 'windrow_*'
+"""
+_WINDOWS = """
+SELECT coalesce(CAST(window AS TEXT), '') AS window FROM windrow_receipts WHERE id = :id AND {some}
+UNION SELECT coalesce(CAST(window AS TEXT), '') FROM windrow_offsets WHERE id = :id AND {some}
+"""
+"""A window that has offsets was committed, even if its receipt is missing."""
+
+_WHOLE = "id = ? AND typeof(value) = 'integer'"
+"""The table's notes, but for those that somebody damaged: such a one was never put."""
+
+_RECEIPTS = f"""
+SELECT w.window, o.ranges, r.*
+FROM ({_WINDOWS}) w
+LEFT JOIN windrow_receipts r ON r.id = :id AND r.window = w.window
+LEFT JOIN (
+    SELECT window,
+        group_concat(topic_id || ' ' || partition || ' ' || start || ' ' || stop, char(10)) ranges
+    FROM windrow_offsets WHERE id = :id AND {{some}} GROUP BY window
+) o ON o.window = w.window
+ORDER BY w.window
+"""  # noqa: S608
+"""Receipts that an older windrow wrote have no digest, and perhaps no column for it."""
+
+_COUNTS = """
+SELECT (SELECT count(*) FROM {table} WHERE {window} = :key), CASE WHEN EXISTS (
+    SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = :table COLLATE NOCASE
+) THEN (SELECT count(*) FROM {table} WHERE {window} IS NOT :key) ELSE 0 END
+"""
+"""The rows of a window; and all others, which only a trigger could change meanwhile."""
+
 _AGAIN = "Fix that, then run it again: it looks first."
+_BACKUP = "the file"
+"""What is restored from a backup if there is no copy of a receipt."""
+
 _ERRORS = {
-    sqlite3.SQLITE_NOTADB: (SpecError, "is no SQLite database", "Set sink.path to another file."),
+    sqlite3.SQLITE_NOTADB: (
+        SpecError,
+        "is no SQLite database",
+        "Set sink.path to another file. If it was the table's: Restore the file from a backup.",
+    ),
     sqlite3.SQLITE_READONLY: (
         SpecError,
         "can't be written",
@@ -86,7 +132,11 @@ _ERRORS = {
         _AGAIN,
     ),
     sqlite3.SQLITE_BUSY: (UnreachableError, "was locked by another process for too long", _AGAIN),
-    sqlite3.SQLITE_ERROR: (RefusedError, "was changed by somebody else, and refuses it", _AGAIN),
+    sqlite3.SQLITE_ERROR: (
+        RefusedError,
+        "was changed by somebody else, and refuses it",
+        "Undo that, or restore the file from a backup; then run it again: it looks first.",
+    ),
     sqlite3.SQLITE_CONSTRAINT: (RefusedError, "refuses it", _AGAIN),
 }
 
@@ -98,7 +148,7 @@ class SqliteStore:
     primary_key = None
     lists_windows = False
     waits = (0.2, 1.0, 3.0)
-    wait_seconds: float = 300
+    wait_seconds: float = 60
     """The seconds that a transaction waits for another one."""
 
     def __init__(self, path: str, table: str, metadata: Mapping[str, str] = DEFAULT) -> None:
@@ -134,25 +184,13 @@ class SqliteStore:
             if state is not None:
                 return
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        with self._transaction("BEGIN IMMEDIATE", make=True) as database:
+        with self._transaction(_WRITE, make=True) as database:
             if self._found(database) is None:
                 self._make(database, columns, owner)
                 database.execute("COMMIT")
 
     def _make(self, database: sqlite3.Connection, columns: pa.Schema, owner: TableOwner) -> None:
-        if _has(database, self.table):
-            what = (
-                f"{self.path} holds a table or view {self.table} that windrow didn't make, or that"
-                " lost its index"
-            )
-            raise SpecError(
-                what,
-                "setup",
-                "Set sink.table to a name that isn't taken. An index windrow_... that was dropped,"
-                " make again.",
-            )
-        for statement in _OWN.split(";"):
-            database.execute(statement)
+        _make_own(database)
         # a table of this name may have been dropped
         for own in ("receipts", "offsets", "notes"):
             of_it = "id IN (SELECT id FROM windrow_tables WHERE name = ?)"
@@ -178,7 +216,7 @@ class SqliteStore:
 
     @contextmanager
     def writing(self) -> Iterator[SqliteState | None]:
-        with self._state("BEGIN IMMEDIATE") as state:
+        with self._state(_WRITE) as state:
             yield state
 
     def stager(self, layout: Layout, window: Window) -> FilesStagerFactory:
@@ -192,23 +230,43 @@ class SqliteStore:
             yield None
             return
         with self._transaction(begin) as database:
-            found = self._found(database)
-            yield None if found is None else SqliteState(self, database, *found)
+            yield self._found(database)
 
-    def _found(self, database: sqlite3.Connection) -> tuple[str, str, str, bytes, int] | None:
-        row = (
-            database.execute(_FIND, [self.table]).fetchone()
-            if _has(database, "windrow_tables")
-            else None
-        )
-        if row is not None and row[0] != _FORM:
+    def _found(self, database: sqlite3.Connection) -> SqliteState | None:
+        """Opens the table; None if there is none.
+
+        Raises:
+            SpecError: something else has this name, or the file is a ledger.
+            RefusedError: somebody changed the table, or windrow's row of it, so that it can't be
+                told whose rows these are, or which columns they had.
+        """
+        if _has(database, "windrow_facts"):
+            what = f"{self.path} is a ledger, which has the file for itself"
+            raise SpecError(what, "setup", "Set sink.path, or state, to another file.")
+        if not _has(database, self.table):
+            return None
+        known = _has(database, "windrow_tables")
+        row = (database.execute(_FIND, [self.table]).fetchone() if known else None) or ()
+        indexes = {name for (name,) in database.execute(_INDEXES, [self.table])}
+        if not row and not indexes:
+            what = f"{self.path} holds a table or view {self.table} that windrow didn't make"
+            raise SpecError(what, "setup", "Set sink.table to a name that isn't taken.")
+        if row and row[0] != _FORM:
             what = f"the table {self.place} was made by another version of windrow"
             raise SpecError(
                 what,
                 "setup",
                 "Take that version, or name another table; nothing is wrong with this one.",
             )
-        return None if row is None else row[1:]
+        try:
+            found = SqliteState(self, database, *row[1:])
+        except (LookupError, OSError, TypeError, ValueError, msgspec.MsgspecError) as error:
+            what = (
+                f"windrow's own row of the table {self.place} in windrow_tables is lost or damaged"
+            )
+            raise DamagedError(what, "setup", "Restore the file from a backup.") from error
+        found.refuse_changed(indexes)
+        return found
 
     @contextmanager
     def _transaction(self, begin: str, *, make: bool = False) -> Iterator[sqlite3.Connection]:
@@ -217,15 +275,18 @@ class SqliteStore:
         try:
             # DuckDB, which counts rows, reads a scan by another thread than the one that began it
             opened = sqlite3.connect(
-                uri, self.wait_seconds, isolation_level=None, check_same_thread=False, uri=True
+                uri, 0, isolation_level=None, check_same_thread=False, uri=True
             )
             with closing(opened) as database:
                 with waiting_for(
                     lambda: f"the lock of {self.path}, {lock_holder(self.path, f'{self.path}-shm')}"
                 ):
-                    if make:
-                        # in this mode readers and a commit don't wait for each other
-                        database.execute("PRAGMA journal_mode = WAL")
+                    if begin == _WRITE:
+                        # In this mode readers and a commit don't wait for each other. SQLite
+                        # refuses it while somebody uses the file in the mode before.
+                        with suppress(sqlite3.OperationalError):
+                            database.execute("PRAGMA journal_mode = WAL")
+                    database.execute(f"PRAGMA busy_timeout = {self.wait_seconds * 1000:.0f}")
                     # a commit survives a loss of power
                     database.execute("PRAGMA synchronous = EXTRA")
                     database.execute(begin)
@@ -253,30 +314,77 @@ class SqliteState:
         columns: bytes,
         version: int,
     ) -> None:
-        self.version, self._owner = version, owner
+        self.version, self.owner = int(version), from_json(owner, TableOwner)
         self._store, self._database, self._table_id = store, database, table_id
         self._columns = pa.ipc.read_schema(pa.py_buffer(columns))
-        self._table, self._window = quoted(store.table), quoted(window)
+        self._table, self._window = (
+            quoted(store.table),
+            quoted(self._columns.field(window).name),
+        )
 
-    @property
-    def owner(self) -> TableOwner:
-        return from_json(self._owner, TableOwner)
+    def refuse_changed(self, indexes: Collection[str]) -> None:
+        """Refuses a table that lost what windrow needs of it.
+
+        Args:
+            indexes: the names of the table's indexes.
+
+        Raises:
+            RefusedError: its index, or columns are gone; it says how they come back.
+        """
+        index = f"windrow_{self._table_id}"
+        if index not in indexes:
+            what = f"the table {self._store.place} has lost its index {index}, by which it is known"
+            do = (
+                f"If these are the rows that windrow wrote: CREATE INDEX {index} ON"
+                f" {self._table} ({self._window}); else drop the table, and windrow makes it anew,"
+                " or set sink.table to a name that isn't taken."
+            )
+            raise RefusedError(what, "setup", do)
+        asked = "SELECT name FROM pragma_table_info(?)"
+        has = {name.lower() for (name,) in self._database.execute(asked, [self._store.table])}
+        lost = [field for field in self._columns if field.name.lower() not in has]
+        if lost:
+            add = "; ".join(
+                f"ALTER TABLE {self._table} ADD COLUMN {quoted(f.name)} {declared(f.type)}"
+                for f in lost
+            )
+            what = (
+                f"the table {self._store.place} has lost the columns"
+                f" {', '.join(field.name for field in lost)}"
+            )
+            do = (
+                f"If they were renamed, rename them back. If they were dropped: {add}; then windrow"
+                " verify SPEC --deep names the windows that have to be read again."
+            )
+            raise RefusedError(what, "setup", do)
 
     def note(self, name: str) -> int | None:
-        asked = "SELECT value FROM windrow_notes WHERE id = ? AND name = ?"
+        asked = f"SELECT value FROM windrow_notes WHERE {_WHOLE} AND name = ?"  # noqa: S608
         return next((value for (value,) in self._asked(asked, name)), None)
 
     def notes(self) -> Mapping[str, int]:
-        return dict(self._asked("SELECT name, value FROM windrow_notes WHERE id = ?"))
+        return dict(self._asked(f"SELECT name, value FROM windrow_notes WHERE {_WHOLE}"))  # noqa: S608
 
     def committed(self) -> Collection[str]:
-        return {key for (key,) in self._asked("SELECT window FROM windrow_receipts WHERE id = ?")}
+        return {key for (key,) in self._of_windows(_WINDOWS, None)}
 
-    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt]:
-        some, values = _among("window", keys)
-        asked = "SELECT window, receipt, version FROM windrow_receipts WHERE id = ?"
-        rows = self._asked(f"{asked} AND {some} ORDER BY window", *values)
-        return (StoredReceipt(*row) for row in rows)
+    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
+        return (row.stored(_BACKUP) for row in self._receipt_rows(keys))
+
+    def _receipt_rows(self, keys: Collection[str] | None) -> Iterator[ReceiptRow]:
+        for key, ranges, _, _, version, receipt, *digests in self._of_windows(_RECEIPTS, keys):
+            yield ReceiptRow(
+                key,
+                None if receipt is None else str(receipt),
+                digests[0] if digests else None,
+                version if isinstance(version, int) else None,
+                (ranges or "").splitlines(),
+            )
+
+    def _of_windows(self, question: str, keys: Collection[str] | None) -> Iterator[tuple[Any, ...]]:
+        some = "TRUE" if keys is None else "window IN (SELECT value FROM json_each(:keys))"
+        values = {"id": self._table_id, "keys": json.dumps([*(keys or ())])}
+        return self._database.execute(question.format(some=some), values)
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         asked = (
@@ -317,38 +425,50 @@ class SqliteState:
         return {file.path: at for file in listed if (at := millis(file.modified)) <= cutoff}
 
     def put(self, change: TableChange) -> Answer:
-        execute, table_id, version = self._database.execute, self._table_id, self.version + 1
+        execute, version = self._database.execute, self.version + 1
         if change.columns is not None:
             self._take_columns(change.columns)
-        if change.window is not None and change.replaces:
-            execute(f"DELETE FROM {self._table} WHERE {self._window} = ?", [change.window.key])  # noqa: S608
-        if change.staged:
-            self._copy_in(change.staged)
+        if change.window is not None:
+            self._put_rows(change.window.key, change.staged, replaces=change.replaces)
         if change.receipt is not None:
-            key = change.receipt.window.key
-            execute("DELETE FROM windrow_offsets WHERE id = ? AND window = ?", [table_id, key])
-            for r in covered(change.receipt.plan):
-                row = table_id, r.topic_id, r.partition, r.stop, r.start, key
-                execute("INSERT INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
-            execute(
-                "INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?)",
-                [table_id, key, version, to_json(change.receipt)],
-            )
+            self._put_receipt(change.receipt, to_json(change.receipt))
         for name, value in change.notes.items():
             execute(
-                "INSERT OR REPLACE INTO windrow_notes VALUES (?, ?, ?)", [table_id, name, value]
+                "INSERT OR REPLACE INTO windrow_notes VALUES (?, ?, ?)",
+                [self._table_id, name, value],
             )
-        execute("UPDATE windrow_tables SET version = ? WHERE id = ?", [version, table_id])
+        execute("UPDATE windrow_tables SET version = ? WHERE id = ?", [version, self._table_id])
         try:
             execute("COMMIT")
         except sqlite3.OperationalError as error:
             return Unanswered(str(error), error.sqlite_errorcode == sqlite3.SQLITE_FULL)
         return Written(version)
 
+    def _put_receipt(self, receipt: Receipt, text: str) -> None:
+        """Puts a window's receipt and its ranges in the place of those before."""
+        execute, table_id, key = self._database.execute, self._table_id, receipt.window.key
+        _make_own(self._database)
+        execute("DELETE FROM windrow_offsets WHERE id = ? AND window = ?", [table_id, key])
+        for r in covered(receipt.plan):
+            row = table_id, r.topic_id, r.partition, r.stop, r.start, key
+            execute("INSERT OR REPLACE INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
+        execute(
+            "INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?, ?)",
+            [table_id, key, self.version + 1, text, _proof(key, receipt, text)],
+        )
+
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        del text, dry_run
-        what = f"somebody changed the receipt of window {window.key} in {self._store.path}"
-        raise RefusedError(what, "check", "Restore the file from a backup.")
+        receipt = from_json(text, Receipt)
+        # it may be under another window's key
+        gone = "DELETE FROM windrow_receipts WHERE id = ? AND sha256 = ?"
+        row = next(self._receipt_rows([window.key]))
+        if not self._database.execute(
+            gone, [self._table_id, _proof(window.key, receipt, text)]
+        ).rowcount:
+            row.refuse_other(receipt, _BACKUP)
+        self._put_receipt(receipt, text)
+        if not dry_run:
+            self._database.execute("COMMIT")
 
     def _take_columns(self, columns: pa.Schema) -> None:
         after = new_columns(self._columns, columns, self._store.place).columns
@@ -359,26 +479,59 @@ class SqliteState:
             "UPDATE windrow_tables SET columns = ? WHERE id = ?", [content, self._table_id]
         )
 
-    def _copy_in(self, staged: Sequence[str]) -> None:
-        """Inserts the rows of staged files, one batch at a time."""
-        place, taken = self._store.staged.place, 0
+    def _put_rows(self, key: str, staged: Sequence[str], *, replaces: bool) -> None:
+        """Inserts the rows of staged files, one batch at a time.
+
+        Args:
+            key: of the window.
+            staged: committables of the files.
+            replaces: whether the window's rows in the table are removed.
+
+        Raises:
+            RefusedError: a trigger of the table makes more or fewer rows of it.
+        """
+        place, table, window = self._store.staged.place, self._table, self._window
         files = self._store.staged.named(staged)
         refuse_gone(place, files, None)
+        counts = _COUNTS.format(table=table, window=window)
+
+        def held() -> tuple[int, int]:
+            asked = self._database.execute(counts, {"key": key, "table": self._store.table})
+            of_window, others = asked.fetchone()
+            return of_window, others
+
+        before, others = held()
+        if replaces:
+            self._database.execute(f"DELETE FROM {table} WHERE {window} = ?", [key])  # noqa: S608
         for batch in (batch for file in files for batch in batches_of(place, file.path)):
             names = ", ".join(map(quoted, batch.schema.names))
             marks = ", ".join("?" * batch.num_columns)
-            put = f"INSERT INTO {self._table} ({names}) VALUES ({marks})"  # noqa: S608
-            taken += self._database.executemany(put, rows_of(batch)).rowcount
-        wanted = sum(file.rows for file in files)
-        if taken != wanted:
+            put = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
+            self._database.executemany(put, rows_of(batch))
+        wanted = (0 if replaces else before) + sum(file.rows for file in files), others
+        if (now := held()) != wanted:
             what = (
-                f"{self._store.place} took {taken} of {wanted} staged rows: a trigger keeps"
-                " rows out"
+                f"{self._store.place} would have {sum(now)} rows after window {key}, and not"
+                f" {sum(wanted)}: a trigger keeps rows out, takes some away, or makes more"
             )
             raise RefusedError(what, "commit", "Nothing was committed. Drop it, then run it again.")
 
     def _asked(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
         yield from self._database.execute(question, [self._table_id, *values])
+
+
+def _make_own(database: sqlite3.Connection) -> None:
+    """Makes windrow's own tables, or what those of an older windrow lack."""
+    for statement in _OWN.split(";"):
+        database.execute(statement)
+    asked = "SELECT 1 FROM pragma_table_info('windrow_receipts') WHERE name = 'sha256'"
+    if database.execute(asked).fetchone() is None:
+        database.execute("ALTER TABLE windrow_receipts ADD COLUMN sha256 BLOB")
+
+
+def _proof(key: str, receipt: Receipt, text: str) -> bytes:
+    """The digest of a window's receipt; its row has no generation."""
+    return digest(key, 0, range_texts(receipt), text)
 
 
 def _among(column: str, keys: Collection[str] | None) -> tuple[str, list[str]]:

@@ -139,6 +139,25 @@ def test_mistakes_are_told_with_their_lines(stage: Stage, sink: str, says: str) 
     assert says in said
 
 
+def test_a_ledger_and_a_table_in_one_file(pipeline: Stage) -> None:
+    """Are refused before anything is read, whichever was there first, and neither is harmed."""
+    spec = Path(pipeline.spec)
+    pipeline.json("run", pipeline.spec, "--window", hour(0))
+    apart = spec.read_text()
+    spec.write_text(f"{apart}state: orders.sqlite\n")
+    for command in (("run", "--window", hour(1)), ("doctor",), ("plan", "--window", hour(1))):
+        said = pipeline.call(command[0], pipeline.spec, *command[1:])
+        assert (said.exit_code, "holds tables of a sink" in said.output) == (2, True), said.output
+    spec.write_text(apart)
+    assert pipeline.json("verify", pipeline.spec, "--deep")["findings"] == []
+    another = apart.replace("orders.sqlite", ".windrow/state.db").replace("id: things", "id: more")
+    spec.write_text(another)
+    said = pipeline.json("run", pipeline.spec, "--window", hour(1), code=2)["error"]["message"]
+    assert "is a ledger, which has the file for itself" in said
+    spec.write_text(apart)
+    assert pipeline.json("verify", pipeline.spec, "--deep")["findings"] == []
+
+
 def test_a_file_that_is_no_database(pipeline: Stage) -> None:
     """It is told, and stays as it is."""
     Path("orders.sqlite").write_text("somebody's notes, " * 100)

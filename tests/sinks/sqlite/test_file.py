@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from tests.full_disk import files_end_at
+from tests.heard import waits_heard
 from tests.sinks.sqlite.world import SqliteBoth, pieces
 from tests.sinks.things import (
     ROWS,
@@ -27,6 +29,7 @@ from tests.sinks.things import (
 )
 from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import (
+    DamagedError,
     OwnerError,
     RefusedError,
     SchemaChangedError,
@@ -34,10 +37,9 @@ from windrow.ingest.errors import (
     UnreachableError,
 )
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.ports.sink import Done
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
 from windrow.ingest.sinks.table_store import TableChange
 from windrow.ingest.sinks.write_check import refuse_network
-from windrow.ingest.waiting import lock_holder
 
 
 @pytest.fixture
@@ -60,13 +62,54 @@ def user(sink: Any) -> Iterator[sqlite3.Connection]:
 
 
 def test_a_locked_file(sink: Any, user: sqlite3.Connection) -> None:
-    """Who writes waits, and learns which process it is waiting for; who reads doesn't wait."""
+    """Who writes waits, and is told so; who reads doesn't wait."""
     user.execute("BEGIN IMMEDIATE")
     sink.store.wait_seconds = 0.01
     with pytest.raises(UnreachableError, match="was locked by another process for too long"):
         sink.commit(*staged_receipt(sink, 0))
-    assert lock_holder(f"{sink.store.path}-shm").startswith(f"which process {os.getpid()} (")
     assert sink.look(window(0)) is None
+
+
+HOLDER = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA journal_mode = " + sys.argv[2]).fetchall()
+database.execute(sys.argv[3])
+database.execute("SELECT * FROM sqlite_master").fetchall()
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("mode", "begin"), [("wal", "BEGIN IMMEDIATE"), ("delete", "BEGIN")])
+def test_who_holds_a_file_is_named(
+    sink: Any, monkeypatch: pytest.MonkeyPatch, mode: str, begin: str
+) -> None:
+    """A writer; and a reader of a file that lost its write-ahead log, which a commit has to wait
+    for: for no longer than for a writer, and not in the silence of its COMMIT. Then the file has
+    the log again.
+    """
+    monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
+    made, staged = staged_receipt(sink, 0)
+    sink.store.wait_seconds = 0.5
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, sink.store.path, mode, begin],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        assert holder.stdout.readline() == "up\n"
+        with waits_heard() as heard, pytest.raises(UnreachableError, match="locked"):
+            sink.commit(made, staged)
+        said = heard.get(timeout=30).getMessage()
+        assert f"shop.sqlite, which process {holder.pid} (" in said
+        holder.stdin.close()
+        holder.wait(30)
+    assert isinstance(sink.commit(made, staged), Done)
+    with closing(sqlite3.connect(sink.store.path)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_reader_holds_no_commit_up(sink: Any, user: sqlite3.Connection) -> None:
@@ -152,6 +195,92 @@ def test_somebody_elses_table_is_refused(path: str, made: str) -> None:
         SqliteBoth(path, ROWS).prepare()
 
 
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DELETE FROM windrow_receipts WHERE window = '{key}'",
+        "UPDATE windrow_receipts SET window = 'x' WHERE window = '{key}'",
+        "UPDATE windrow_receipts SET receipt = substr(receipt, 1, 99) WHERE window = '{key}'",
+        "UPDATE windrow_receipts SET receipt = replace(receipt, 'a1', 'a2') WHERE window = '{key}'",
+        "UPDATE windrow_receipts SET receipt = 7, version = 'x' WHERE window = '{key}'",
+        "DELETE FROM windrow_offsets WHERE window = '{key}'",
+        "UPDATE windrow_offsets SET stop = stop - 1 WHERE window = '{key}'",
+        "UPDATE windrow_offsets SET window = 'x' WHERE window = '{key}'",
+        "UPDATE windrow_offsets SET start = x'00' WHERE window = '{key}'",
+    ],
+)
+def test_what_windrow_keeps_of_a_window_is_told_and_restored(
+    sink: Any, user: sqlite3.Connection, harm: str
+) -> None:
+    """What was changed by hand is found, nothing is written over it, and the ledger's copy puts
+    it back as it was.
+    """
+    key = window(0).key
+    done = sink.commit(*staged_receipt(sink, 0))
+    text = sink.receipt_text(done.committed.receipt)
+    other = sink.commit(*staged_receipt(sink, 1))
+
+    def own() -> list[Any]:
+        asked = "SELECT window, receipt FROM windrow_receipts ORDER BY window"
+        offsets = "SELECT * FROM windrow_offsets ORDER BY window, partition"
+        return [*user.execute(asked), *user.execute(offsets)]
+
+    before = own()
+    assert user.execute(harm.format(key=key)).rowcount
+    unreadable = {one.key for one in sink.audit().receipts() if isinstance(one, Unreadable)}
+    assert unreadable - {"x"} == {key}
+    assert sink.committed([window(0), window(2)]) == {window(0)}
+    for ask in (
+        lambda: list(sink.receipts()),
+        lambda: sink.look(window(0)),
+        lambda: sink.commit(*staged_receipt(sink, 0, 0, "again")),
+    ):
+        with pytest.raises(DamagedError, match=key):
+            ask()
+    harmed = own()
+    sink.audit().restore(window(0), text, dry_run=True)
+    assert own() == harmed
+    with pytest.raises(RefusedError, match="is not what was committed"):
+        sink.audit().restore(window(0), sink.receipt_text(other.committed.receipt))
+    sink.audit().restore(window(0), text)
+    assert own() == before
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, 0, "again")), AlreadyDone)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "SET owner = '{'",
+        "SET columns = 'x'",
+        "SET columns = x'00'",
+        "SET columns = substr(columns, 1, 99)",
+        "SET version = 'x'",
+        "SET window_column = 7",
+        "SET name = 'x'",
+        "SET id = 'x'",
+    ],
+)
+def test_a_damaged_row_of_windrows_own_is_told(
+    sink: Any, user: sqlite3.Connection, harm: str
+) -> None:
+    """It is no mistake of windrow, and no table that isn't there."""
+    sink.commit(*staged_receipt(sink, 0))
+    user.execute(f"UPDATE windrow_tables {harm} WHERE name = 'orders'")
+    with pytest.raises(RefusedError):
+        list(sink.audit().receipts())
+
+
+@pytest.mark.parametrize("harm", ["value = 'x'", "name = '[x'", "name = 'x'"])
+def test_a_damaged_note_was_never_put(sink: Any, user: sqlite3.Connection, harm: str) -> None:
+    """The dead letters of its attempt count as not stored, and verify tells."""
+    made, staged = staged_receipt(sink, 0)
+    sink.commit_dead(made.plan, "a1", staged)
+    user.execute(f"UPDATE windrow_notes SET {harm}")
+    assert sink.dead_letters.attempts(lambda _: True) == {}
+    with pytest.raises(RefusedError, match="or run windrow replay"):
+        sink.dead_letters.count(window(0), "a1")
+
+
 def test_another_form_is_refused(sink: Any, user: sqlite3.Connection) -> None:
     """Of a version of windrow whose tables mean something else."""
     user.execute("UPDATE windrow_tables SET form = 2")
@@ -183,10 +312,14 @@ def test_a_staged_file_that_is_not_whole(
     [
         (
             "CREATE TRIGGER less BEFORE INSERT ON orders BEGIN SELECT RAISE(IGNORE); END",
-            "took 0 of 18 staged rows",
+            "would have 0 rows",
         ),
         ("CREATE UNIQUE INDEX once ON orders (_topic)", "UNIQUE constraint failed: orders._topic"),
-        ("ALTER TABLE orders DROP COLUMN amount", "no column named amount"),
+        (
+            "CREATE TRIGGER x AFTER INSERT ON orders BEGIN DELETE FROM orders WHERE _partition; END",
+            "would have 9 rows",
+        ),
+        ("ALTER TABLE orders DROP COLUMN amount", 'ADD COLUMN "amount" INTEGER'),
     ],
 )
 def test_what_a_user_made_of_the_table(
@@ -196,7 +329,8 @@ def test_what_a_user_made_of_the_table(
     user.execute(made)
     with pytest.raises(RefusedError, match=says):
         sink.commit(*staged_receipt(sink, 0))
-    assert sink.look(window(0)) is None
+    if "DROP" not in made:
+        assert sink.look(window(0)) is None
 
 
 @pytest.mark.parametrize(("folder", "kind"), [("/srv/shared", "nfs4"), ("/", None)])

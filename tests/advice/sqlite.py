@@ -1,0 +1,242 @@
+"""What can become of a table in an SQLite file, and the way out that windrow names."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.advice.world import Advice, Step, World
+from tests.cli.conftest import Stage, hour
+
+FILE = "shop.sqlite"
+
+
+@dataclass
+class SqliteWorld(World):
+    """With somebody else's connection to the file, and a backup of it."""
+
+    def asks(self, statement: str) -> list[Any]:
+        """What SQLite's own shell is told."""
+        with closing(sqlite3.connect(FILE, isolation_level=None)) as database:
+            return database.execute(statement).fetchall()
+
+    def keeps(self) -> None:
+        """A backup, as docs/backups.md says."""
+        with closing(sqlite3.connect(FILE)) as file, closing(sqlite3.connect("kept")) as kept:
+            file.backup(kept)
+
+    def restores(self, _: re.Match[str] | None = None) -> None:
+        """The backup takes the file's place."""
+        for log in ("-wal", "-shm"):
+            (self.stage.folder / f"{FILE}{log}").unlink(missing_ok=True)
+        shutil.copy("kept", FILE)
+
+
+def world(stage: Stage, request: pytest.FixtureRequest) -> SqliteWorld:
+    """The pipeline, its table, and a backup of it."""
+    del request
+    made: SqliteWorld = SqliteWorld.on(stage, f"{{kind: sqlite, path: {FILE}, table: things}}")
+    made.keeps()
+    return made
+
+
+def sql(words: str) -> Step:
+    """A statement that a message says; somebody gives it to SQLite."""
+    return Step(words, lambda world, found: world.asks(found[0]))
+
+
+def harms(*statements: str) -> Callable[[SqliteWorld], None]:
+    """What somebody does to the file by hand; INDEX is the index by which the table is known."""
+
+    def do(world: SqliteWorld) -> None:
+        asked = "SELECT name FROM sqlite_master WHERE tbl_name = 'things' AND name GLOB 'windrow_*'"
+        ((index,),) = world.asks(asked)
+        for statement in statements:
+            world.asks(statement.replace("INDEX", f"INDEX {index}", 1).replace("HOUR", hour(1)))
+
+    return do
+
+
+VERIFY = "windrow verify SPEC"
+RUN = f"windrow run SPEC --window {hour(2)}"
+DEEP = Step("windrow verify SPEC --deep", lambda w, _: w.types("windrow verify SPEC --deep"))
+RESTORE = Step("windrow verify SPEC --restore-receipts")
+BACKUP = Step("[Rr]estore the file from a backup", SqliteWorld.restores)
+
+
+def replayed(number: int) -> Step:
+    """A window is read again, as the message writes it."""
+    return Step(f"windrow replay SPEC --window {hour(number)}")
+
+
+ROWS = [
+    *(
+        Advice(name, harms(harm), VERIFY, says, [RESTORE])
+        for name, harm, says in [
+            (
+                "lost receipt",
+                "DELETE FROM windrow_receipts WHERE window = 'HOUR'",
+                "is committed, and its receipt is missing",
+            ),
+            (
+                "cut receipt",
+                "UPDATE windrow_receipts SET receipt = substr(receipt, 1, 200)",
+                "are not those that were committed",
+            ),
+            (
+                "renamed receipt",
+                "UPDATE windrow_receipts SET window = 'x' WHERE window = 'HOUR'",
+                "is committed, and its receipt is missing",
+            ),
+            (
+                "edited receipt",
+                """UPDATE windrow_receipts SET receipt = replace(receipt, '"generation":0',
+                '"generation":5') WHERE window = 'HOUR'""",
+                "are not those that were committed",
+            ),
+            (
+                "deleted offsets",
+                "DELETE FROM windrow_offsets",
+                "are not those that were committed",
+            ),
+        ]
+    ),
+    Advice(
+        "lost receipt, before a run",
+        harms("DELETE FROM windrow_receipts WHERE window = 'HOUR'"),
+        RUN,
+        "is committed, and its receipt is missing",
+        [RESTORE],
+    ),
+    Advice(
+        "receipt and offsets lost",
+        harms(
+            "DELETE FROM windrow_receipts WHERE window = 'HOUR'",
+            "DELETE FROM windrow_offsets WHERE window = 'HOUR'",
+        ),
+        VERIFY,
+        "rows of a window without a receipt",
+        [
+            Step(
+                "Run the window again",
+                lambda w, _: w.types(f"windrow run SPEC --window {hour(1)}"),
+            ),
+            Step(
+                "remove them",
+                lambda w, _: w.asks(f"DELETE FROM things WHERE _window = '{hour(1)}'"),
+            ),
+            Step(
+                "Run the window again",
+                lambda w, _: w.types(f"windrow run SPEC --window {hour(1)}"),
+            ),
+        ],
+    ),
+    *(
+        Advice(
+            f"dropped index, before {command.split()[1]}",
+            harms("DROP INDEX"),
+            command,
+            "has lost its index",
+            [sql(r"CREATE INDEX \w+ ON \S+ \(\S+\)")],
+        )
+        for command in (RUN, VERIFY, "windrow doctor SPEC", "windrow rebind SPEC --yes")
+    ),
+    *(
+        Advice(
+            f"dropped column, before {command.split()[1]}",
+            harms("ALTER TABLE things DROP COLUMN id"),
+            command,
+            "has lost the columns id",
+            [
+                sql("ALTER TABLE \\S+ ADD COLUMN \\S+ INTEGER"),
+                DEEP,
+                replayed(0),
+                replayed(1),
+            ],
+        )
+        for command in (RUN, VERIFY, "windrow doctor SPEC")
+    ),
+    Advice(
+        "renamed column",
+        harms("ALTER TABLE things RENAME COLUMN id TO number"),
+        VERIFY,
+        "has lost the columns id",
+        [
+            Step(
+                "rename them back",
+                lambda w, _: w.asks("ALTER TABLE things RENAME COLUMN number TO id"),
+            )
+        ],
+    ),
+    Advice(
+        "a trigger that deletes",
+        harms(
+            """CREATE TRIGGER once AFTER INSERT ON things BEGIN
+            DELETE FROM things WHERE _window <> new._window OR _offset = 0; END"""
+        ),
+        RUN.replace(hour(2), hour(3)),
+        "a trigger keeps rows out, takes some away",
+        [
+            Step("Drop it", lambda w, _: w.asks("DROP TRIGGER once")),
+            Step("run it again", lambda w, _: w.types(RUN.replace(hour(2), hour(3)))),
+        ],
+    ),
+    Advice(
+        "a trigger that deleted",
+        harms(
+            """CREATE TRIGGER once AFTER UPDATE ON things BEGIN
+            DELETE FROM things WHERE _window <> new._window; END""",
+            "UPDATE things SET id = id WHERE _window = 'HOUR' AND _offset = 2",
+            "DROP TRIGGER once",
+            """CREATE TRIGGER once AFTER INSERT ON things BEGIN
+            DELETE FROM things WHERE _window <> new._window; END""",
+        ),
+        VERIFY,
+        "Another program changed the table",
+        [
+            Step(
+                f"windrow replay SPEC --window {hour(0)}",
+                lambda w, found: w.types(found[0]),
+            ),
+            Step("Drop it", lambda w, _: w.asks("DROP TRIGGER once")),
+            replayed(0),
+        ],
+    ),
+    Advice(
+        "rows that are gone",
+        harms("DELETE FROM things WHERE _window = 'HOUR' AND _offset = 2"),
+        VERIFY,
+        "Another program changed the table",
+        [replayed(1)],
+    ),
+    *(
+        Advice(f"damaged: {harm}", harms(f"UPDATE windrow_tables SET {harm}"), VERIFY, says, [step])
+        for harm, says, step in [
+            ("owner = '{'", "windrow's own row of the table", BACKUP),
+            ("columns = x'00'", "windrow's own row of the table", BACKUP),
+            ("name = name || '_old'", "windrow's own row of the table", BACKUP),
+        ]
+    ),
+    Advice(
+        "one of windrow's own tables is dropped",
+        harms("DROP TABLE windrow_offsets"),
+        VERIFY,
+        "no such table: windrow_offsets",
+        [BACKUP],
+    ),
+    Advice(
+        "no database",
+        lambda w: (w.stage.folder / FILE).write_text("notes, " * 500),
+        VERIFY,
+        "is no SQLite database",
+        [BACKUP],
+        code=2,
+    ),
+]

@@ -1,0 +1,116 @@
+"""What a row of advice stands on: a pipeline on a real table of one kind, harmed, and brought back
+by the words of the messages alone.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.cli.conftest import Stage, hour
+from windrow.ingest.model.boundary import TopicPartition
+
+COMMITTED = f"{hour(0)}/{hour(2)}"
+"""The windows that a table has before it is harmed."""
+
+NEXT = f"{hour(2)}/{hour(4)}"
+"""The windows that must go in once all is well again."""
+
+TPS = [TopicPartition("shop.things", n) for n in range(2)]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of an advice.
+
+    `words`: what says it, a regular expression: something that was said before must have it.
+    `do`: does it, given what matched; without it the words are a command of windrow, and are typed
+    as they were said.
+    """
+
+    words: str
+    do: Callable[[Any, re.Match[str]], object] | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One way to break a store, what must be said of it, and the way out that this names.
+
+    `name`: of the case. `harm`: breaks the store; windows `COMMITTED` are in the table by then.
+    `command`: what a user types next, with SPEC for the pipeline's file. `says`: a regular
+    expression that its output must have. `steps`: the advice, in order; each step's words must
+    have been said by the command or by a step before it. `code`: the command's exit code.
+    """
+
+    name: str
+    harm: Callable[[Any], object]
+    command: str
+    says: str
+    steps: Sequence[Step]
+    code: int = 1
+
+
+@dataclass
+class World:
+    """A pipeline on a table of one kind. A kind makes a world of its own if it needs more.
+
+    `said`: all that commands have said since the harm, without line breaks.
+    """
+
+    stage: Stage
+    said: str = field(default="", init=False)
+
+    @classmethod
+    def on(cls, stage: Stage, sink: str) -> Any:
+        """A world whose spec has this sink, with its first windows committed."""
+        spec = Path(stage.spec)
+        spec.write_text(spec.read_text().replace("{path: lake/things}", sink))
+        world = cls(stage)
+        assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
+        world.said = ""
+        return world
+
+    def types(self, command: str) -> int:
+        """Runs a command, as the user types it; one that shows first what it would do is typed
+        again with --yes, as it says. Returns its exit code.
+        """
+        result = self.stage.call(*shlex.split(command.replace("SPEC", self.stage.spec))[1:])
+        self.said += f" {' '.join(result.output.split())}"
+        if "add --yes" in result.output and "--yes" not in command:
+            return self.types(f"{command} --yes")
+        return result.exit_code
+
+    def follows(self, advice: Advice) -> None:
+        """Types what brings the message, and then does what it says, word by word."""
+        advice.harm(self)
+        code = self.types(advice.command)
+        assert (code, re.search(advice.says, self.said) is not None) == (advice.code, True), (
+            self.said
+        )
+        for step in advice.steps:
+            words = step.words.replace("SPEC", re.escape(self.stage.spec))
+            found = re.search(words, self.said)
+            assert found is not None, f"{step.words!r} is not said by: {self.said}"
+            if step.do is not None:
+                step.do(self, found)
+            else:
+                assert self.types(found[0]) == 0, self.said
+
+    def is_well(self) -> None:
+        """Next windows go in; every message is in the table once, or among the dead letters; and
+        neither verify with everything read back, nor lag, nor doctor finds anything.
+        """
+        self.said = ""
+        assert self.types(f"windrow run SPEC --window {NEXT}") == 0, self.said
+        spec = self.stage.spec
+        assert self.stage.json("verify", spec, "--deep")["findings"] == []
+        assert self.stage.json("lag", spec)["missing"] == []
+        checks = self.stage.json("doctor", spec)["checks"]
+        assert {c["level"] for c in checks if c["name"] in {"state", "sink", "windows"}} == {"ok"}
+        counts = [c["receipt"]["counts"] for c in self.stage.json("show", spec)["windows"]]
+        ends = self.stage.broker.at("read_committed").stable_ends(TPS)
+        assert sum(c["read"] for c in counts) == sum(end.offset for end in ends.values())
