@@ -316,7 +316,7 @@ def test_a_staged_file_that_is_not_whole(
         ),
         ("CREATE UNIQUE INDEX once ON orders (_topic)", "UNIQUE constraint failed: orders._topic"),
         (
-            "CREATE TRIGGER x AFTER INSERT ON orders BEGIN DELETE FROM orders WHERE _partition; END",
+            "CREATE TRIGGER a AFTER INSERT ON orders BEGIN DELETE FROM orders WHERE _partition;END",
             "would have 9 rows",
         ),
         ("ALTER TABLE orders DROP COLUMN amount", 'ADD COLUMN "amount" INTEGER'),
