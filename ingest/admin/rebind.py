@@ -111,7 +111,8 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     bound = sink.owner()
     if bound is not None:
         refuse_other_owner(spec.sink_path(), bound, pipeline.owner())
-    held = {c.receipt.window: c.receipt for c in sink.receipts()}
+    receipts = {c.receipt.window: c.receipt for c in sink.receipts()}
+    held = {window: receipts[window] for window in sink.committed(list(receipts))}
     for window in sorted(held.keys() & copies.keys()):
         if held[window].digest != copies[window].digest:
             what = (

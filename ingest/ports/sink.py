@@ -353,7 +353,8 @@ class Sink(Protocol):
     def committed(self, windows: Sequence[Window]) -> set[Window]:
         """The windows among these that are committed, all in one state of the table.
 
-        No receipt is read.
+        Of several tables: in all that have rows of them. No receipt is read as long as no
+        table lacks a window.
         """
 
     def receipts(self) -> Iterator[Committed]:

@@ -193,7 +193,7 @@ def _record_receipt(pipeline: Pipeline, number: int) -> None:
     window = batch_at(pipeline.spec.id, number)
     if pipeline.ledger.written(window) is None:
         committed = pipeline.sink.look(window)
-        if committed is not None:
+        if committed is not None and pipeline.sink.committed([window]):
             pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
 
 

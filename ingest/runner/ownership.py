@@ -244,7 +244,7 @@ def refuse_restored(pipeline: Pipeline) -> None:
     if lost:
         refuse_empty_table(pipeline)
         raise OwnerError(
-            f"The table {pipeline.sink.identity} lacks {_named(lost)}: it is an older copy",
+            f"{_lacking(pipeline, lost)}: it is an older copy",
             "plan",
             _remedy(pipeline, lost),
         )
@@ -254,9 +254,15 @@ def refuse_restored(pipeline: Pipeline) -> None:
 def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     """Words the windows that a table lacks, and what to do about it, in two sentences."""
     return (
-        f"The table lacks {_named(lost)}, which {'was' if len(lost) == 1 else 'were'} committed."
+        f"{_lacking(pipeline, lost)}, which {'was' if len(lost) == 1 else 'were'} committed."
         f" {_remedy(pipeline, lost)}."
     )
+
+
+def _lacking(pipeline: Pipeline, lost: Sequence[Window]) -> str:
+    """Names the table, and the windows that it lacks. Of several tables, verify names the one."""
+    several = "A table of the routes to " if pipeline.sink.capabilities.atomic == "table" else ""
+    return f"{several or 'The table '}{pipeline.sink.identity} lacks {_named(lost)}"
 
 
 def _cut_batches(pipeline: Pipeline) -> list[Window]:

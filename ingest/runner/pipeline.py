@@ -287,8 +287,12 @@ def _begin(
     found = dict(zip(windows, pipeline.sink.looks(windows), strict=True))
     if not any(found.values()):
         refuse_empty_table(pipeline)
+    there = [window for window, held in found.items() if held is not None]
+    several = pipeline.sink.capabilities.atomic == "table"
+    whole = pipeline.sink.committed(there) if several else there
     generations = {
-        window: _generation(pipeline, window, request, found[window]) for window in windows
+        window: _generation(pipeline, window, request, found[window], whole=window in whole)
+        for window in windows
     }
     committed = {
         w: there
@@ -446,15 +450,21 @@ def refuse_open(pipeline: Pipeline, window: Window) -> None:
 
 
 def _generation(
-    pipeline: Pipeline, window: Window, request: Request, found: Committed | None
+    pipeline: Pipeline,
+    window: Window,
+    request: Request,
+    found: Committed | None,
+    *,
+    whole: bool,
 ) -> int:
     """Returns the generation that the request is for.
 
-    A replacement's is frozen, so that its own retries don't replace again.
+    A replacement's is frozen, so that its own retries don't replace again. Where one of several
+    tables lacks its rows (`whole` is false), the next generation brings them to all.
     """
-    if not request.replace:
-        return 0
     proposed = 0 if found is None else found.receipt.generation + 1
+    if not request.replace:
+        return 0 if whole else proposed
     return pipeline.ledger.target_generation(window, request.id, proposed)
 
 
