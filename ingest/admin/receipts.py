@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+
 import msgspec
 
 from windrow.ingest.admin.findings import Finding, exit_code, failure
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.admin.verify_contents import compare_values
+from windrow.ingest.admin.verify_keyed import compare_merged
+from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.ledger import Ledger
-from windrow.ingest.ports.sink import OWNER, Sink, Unreadable
+from windrow.ingest.ports.sink import OWNER, ListAudit, Sink, Unreadable, WrittenReceipt
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.ownership import RECEIPT_MISSING
 
@@ -31,12 +35,14 @@ def read_receipts(pipeline: Pipeline) -> list[Committed]:
 class Restored(msgspec.Struct, frozen=True):
     """The keys of windows whose receipts were restored, and findings about the others.
 
-    With `dry_run`, the keys of those that could be restored.
+    With `dry_run`, the keys of those that could be restored. `listed`: the keys of all windows of
+    tables whose list of windows was lost, and is made anew.
     """
 
     windows: tuple[str, ...]
     failed: tuple[Finding, ...]
     dry_run: bool
+    listed: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -49,10 +55,13 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
 
     A readable receipt is never changed, and only the exact committed text is written. If
     the sink can't replace a window, a window that is missing in the table has lost its
-    receipt, too.
+    receipt, too. A table that has lost the list of its windows gets it back first.
     """
     windows = {r.window.key: r.window for r in ledger.recorded(pipeline_id)}
     audit = sink.audit()
+    listed = tuple(_relisted(audit.lists, pipeline_id, ledger, dry_run=dry_run))
+    if listed and dry_run:
+        return Restored((), (), dry_run, listed)
     lost, readable = dict[str, Unreadable](), set[str]()
     for one in audit.receipts():
         if isinstance(one, Unreadable):
@@ -80,4 +89,51 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         # a receipt that was under another window's key is back under its own
         still = {one.key for one in audit.receipts() if isinstance(one, Unreadable)}
         failed = [finding for finding in failed if finding.window in still]
-    return Restored(tuple(done), tuple(failed), dry_run)
+    return Restored(tuple(done), tuple(failed), dry_run, listed)
+
+
+def _relisted(
+    tables: Sequence[ListAudit], pipeline_id: str, ledger: Ledger, *, dry_run: bool
+) -> Iterator[str]:
+    """Makes lost lists of windows anew; yields the keys of the windows in them."""
+    for table in tables:
+        if table.is_lost:
+            # the ledger's copies are of the table with the receipts
+            copied = ledger.recorded(pipeline_id) if table is tables[-1] else ()
+            texts = [(receipt, ledger.written(receipt.window)) for receipt in copied]
+            chosen = _committed(table, [(r, text) for r, text in texts if text is not None])
+            if not dry_run:
+                table.relist(chosen.values())
+            yield from chosen
+
+
+def _committed(table: ListAudit, copies: Sequence[WrittenReceipt]) -> Mapping[str, WrittenReceipt]:
+    """The receipts of all windows that a table holds, by their keys, without its list.
+
+    A receipt file may be of an attempt that never committed, and a copy of the ledger older than
+    the table, or newer. So the rows decide: of each window the newest receipt counts that has
+    exactly the rows of the table. If there is none, it is the copy: it was committed once, and
+    verification tells what is wrong with the rows.
+
+    Raises:
+        DamagedError: there are rows that no receipt explains.
+    """
+    copied = {r.window.key: (r, text) for r, text in copies}
+    every = sorted((*copies, *table.kept()), key=lambda one: -one[0].generation)
+    if table.keyed is not None:
+        for choice in ({r.window.key: (r, text) for r, text in reversed(every)}, copied):
+            receipts = [receipt for receipt, _ in choice.values()]
+            if not compare_merged(receipts, table, table.keyed, deep=True, whole=True):
+                return choice
+    else:
+        held, found = table.windows(), dict[str, WrittenReceipt]()
+        for receipt, text in every:
+            key = receipt.window.key
+            known = key in found or key not in held | copied.keys()
+            if not known and not compare_values(receipt, table):
+                found[key] = receipt, text
+        found = {key: one for key, one in copied.items() if key in held} | found
+        if held <= found.keys():
+            return found
+    what = "the table has lost which windows it holds, and its rows are those of no receipts"
+    raise DamagedError(what, "check", f"Nothing was written. {_BACKUP}")

@@ -62,7 +62,7 @@ def compare_contents(
     for receipt in receipts:
         window = receipt.window
         if audit.keyed is None:
-            findings += _compare_rows(receipt, audit, capabilities)
+            findings += compare_values(receipt, audit, capabilities)
         try:
             back = summed(receipt.splits, dead_letters.contents(window), DEFAULT, receipt.attempt)
             wrong = differences(receipt, "dead letters", back)[0]
@@ -72,7 +72,10 @@ def compare_contents(
     return findings
 
 
-def _compare_rows(receipt: Receipt, audit: Audit, capabilities: Capabilities) -> list[Finding]:
+def compare_values(
+    receipt: Receipt, audit: Audit, capabilities: Capabilities = EXACTLY
+) -> list[Finding]:
+    """Compares a window's rows with its receipt, split by split."""
     window, replaced = receipt.window, False
     try:
         published = audit.published(window) if isinstance(audit, PublishedAudit) else None

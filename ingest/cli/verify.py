@@ -47,7 +47,7 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
 
 
 def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
-    """Restores lost receipts from the ledger's copies if `yes`, or else shows them.
+    """Restores lost receipts, and lists of windows, if `yes`, or else shows them.
 
     The document is `Restored`.
     """
@@ -55,9 +55,12 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
 
     spec = load_spec(path)
     pipeline = assemble.assemble_to_look(spec)
+    noted = pipeline.dead_letters.restore(dry_run=not yes)
     restored = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
     count = render.counted(len(restored.windows), "receipt")
-    if not restored.windows:
+    if restored.listed or noted:
+        count = "the list of windows"
+    if not (restored.windows or restored.listed or noted):
         end = (
             "Nothing was restored."
             if restored.failed
@@ -70,5 +73,7 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     lines = [
         Text(f"{key}: the ledger's copy is the text that was committed") for key in restored.windows
     ]
+    listed = (*restored.listed, *(["dead letters"] if noted else []))
+    lines += [Text(f"{key}: in the table, and back in its list") for key in listed]
     output.show(restored, *lines, *map(render.finding_line, restored.failed), Text(end))
     output.exit_code = restored.exit_code

@@ -128,6 +128,15 @@ class DeadLetters(Protocol):
             OutcomeUnknownError, UnreachableError: as `commit`.
         """
 
+    def restore(self, *, dry_run: bool) -> bool:
+        """Notes anew which attempts left dead letters, if the store has lost that.
+
+        Which attempt of a window was the newest, and which dead letters were published, nobody
+        knows any more: each counts as one whose publication was begun long ago.
+
+        Returns whether it was lost.
+        """
+
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """Removes staged files that no commit names.
 

@@ -5,7 +5,7 @@ Rows are staged on executors; then the driver commits data and receipt in one op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, Protocol, runtime_checkable
 
@@ -198,6 +198,10 @@ class Audit(Protocol):
         None if rows of the table don't replace each other.
         """
 
+    @property
+    def lists(self) -> Sequence[ListAudit]:
+        """The tables that may list their windows in files; the one with the receipts last."""
+
     def receipts(self) -> Iterator[Committed | Unreadable]:
         """Every committed window, with its receipt or with what is wrong with that.
 
@@ -238,6 +242,28 @@ class PublishedRows(msgspec.Struct, frozen=True):
 
     noted: Mapping[tuple[str, int, int], str]
     rows: Iterator[pa.RecordBatch]
+
+
+WrittenReceipt = tuple[Receipt, str]
+"""A receipt, and its exact text."""
+
+
+class ListAudit(Audit, Protocol):
+    """Further questions, to a table that may list its windows in files of their own."""
+
+    @property
+    def is_lost(self) -> bool:
+        """True if a file of that list is missing or damaged."""
+
+    def kept(self) -> Iterator[WrittenReceipt]:
+        """All receipts in the table's files, whether or not a commit names them."""
+
+    def relist(self, receipts: Collection[WrittenReceipt]) -> None:
+        """Makes a lost list anew, of these receipts, by one commit.
+
+        Raises:
+            OutcomeUnknownError: nobody knows whether the commit arrived.
+        """
 
 
 @runtime_checkable

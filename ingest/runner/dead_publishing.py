@@ -170,7 +170,8 @@ def _is_skipped(topic: DeadTopic, receipt: Receipt, age: timedelta, doubt: Doubt
         key, attempt = receipt.window.key, read_by(receipt)
         what = (
             f"A run died {age.days} days ago while it published the dead letters of window {key} to"
-            f" {topic.name}, and Kafka has forgotten whether they are there"
+            f" {topic.name}, or the note of their publication was lost, and Kafka has forgotten"
+            " whether they are there"
         )
         do = (
             f"Look for messages there whose header windrow.attempt is {attempt}; then windrow dead"

@@ -24,11 +24,12 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import Publication
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.sinks.columns import DEAD_LETTERS, fitted
+from windrow.ingest.sinks.pages import PagedState
 from windrow.ingest.sinks.settle import Found, settle
 from windrow.ingest.sinks.staging import DeadLetterLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
 from windrow.ingest.sinks.table_store import TableChange, TableState, TableStore, Unanswered
-from windrow.ingest.sinks.window_table import prepare
+from windrow.ingest.sinks.window_table import prepare, relist
 
 NoteKind = Literal["dead", "publishing", "published"]
 
@@ -66,6 +67,18 @@ class DeadLetterTable:
         committables = tuple(one for s in staged for one in s.dead)
         if committables:
             self._put("dead", plan.window, attempt, lambda state: state.version + 1, committables)
+
+    def restore(self, *, dry_run: bool) -> bool:
+        with self.store.reading() as state:
+            if not isinstance(state, PagedState) or not state.is_lost:
+                return False
+            names = [DEFAULT["window"], "pipeline", "attempt"]
+            read = (batch.select(names).to_pylist() for batch in state.scan(None, names))
+            attempts = {tuple(row.values()) for rows in read for row in rows}
+        if not dry_run:
+            kinds: tuple[NoteKind, ...] = ("dead", "publishing")
+            relist(self.store, (), {_name(kind, *of): 0 for of in attempts for kind in kinds})
+        return True
 
     def publication(self, window: Window, attempt: str) -> Publication | None:
         with self.store.reading() as state:
@@ -165,7 +178,11 @@ def note(kind: NoteKind, window: Window, attempt: str) -> str:
 
     It is JSON, so that different names never make one text.
     """
-    return msgspec.json.encode([kind, window.key, window.pipeline, attempt]).decode()
+    return _name(kind, window.key, window.pipeline, attempt)
+
+
+def _name(kind: NoteKind, *of: str) -> str:
+    return msgspec.json.encode([kind, *of]).decode()
 
 
 def window_of(name: str, kind: NoteKind) -> tuple[str, str] | None:

@@ -18,14 +18,15 @@ from functools import cached_property
 
 import msgspec
 
-from windrow.ingest.errors import DamagedError
+from windrow.ingest.errors import DamagedError, SpecError
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks import receipt_files
+from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.ranges import Ranges
-from windrow.ingest.sinks.receipt_files import Folder, NamedReceipt
+from windrow.ingest.sinks.receipt_files import NamedReceipt
 from windrow.ingest.sinks.table_store import StoredReceipt
 
 PAGES = "_windrow/pages"
@@ -142,7 +143,7 @@ class PageFiles:
     def __init__(self, where: str) -> None:
         self._where, self._newest = where, Pages()
 
-    def read(self, folder: Folder, head: str) -> Pages:
+    def read(self, folder: Place, head: str) -> Pages:
         """The pages of a state of the table.
 
         Args:
@@ -150,7 +151,8 @@ class PageFiles:
             head: the name of its newest page; "" before the first.
 
         Raises:
-            DamagedError: one of them is missing or damaged, or was written in another form.
+            DamagedError: one of them is missing or damaged.
+            SpecError: one was written in another form.
         """
         known = self._newest
         if head != known.head:
@@ -161,17 +163,24 @@ class PageFiles:
             self._newest = known = Pages(names, [newest, *behind] if head else [])
         return known
 
-    def write(self, folder: Folder, pages: Pages, new: Page) -> str:
-        """Writes the page of a commit, before the commit that names it; returns its name."""
+    def write(self, folder: Place, pages: Pages, new: Page) -> str:
+        """Writes the page of a commit, before the commit that names it; returns its name.
+
+        All pages that it names exist then: one that was lost is written again.
+        """
         page, behind = pages.with_page(new)
         content = msgspec.json.encode(page)
         head = name_of(content)
         folder.put(path_of(head), content)
         stay = pages.pages[len(pages.pages) - len(behind) :]
+        there = folder.seen(map(path_of, behind))
+        for name, older in zip(behind, stay, strict=True):
+            if there[path_of(name)] is None:  # lost since this process read it
+                folder.put(path_of(name), msgspec.json.encode(older))
         self._newest = Pages([head, *behind], [page, *stay])
         return head
 
-    def _read(self, folder: Folder, name: str) -> Page:
+    def _read(self, folder: Place, name: str) -> Page:
         try:
             content = folder.get(path_of(name))
         except FileNotFoundError:
@@ -180,16 +189,21 @@ class PageFiles:
             raise self._damaged(name, "it is damaged")
         form = msgspec.json.decode(content, type=_AnyForm).form
         if form != _FORM:
-            raise self._damaged(name, f"it is of form {form}, and this windrow reads form {_FORM}")
+            raise SpecError(
+                f"the page {path_of(name)} of the table {self._where} is of form {form}, and this"
+                f" windrow reads form {_FORM}",
+                "setup",
+                "Use the windrow that wrote it, or make the table anew.",
+            )
         return msgspec.json.decode(content, type=Page)
 
     def _damaged(self, name: str, why: str) -> DamagedError:
         page = f"the page {path_of(name)} of the table {self._where}"
         what = f"{page}, which says which windows it holds, can't be read: {why}"
         do = (
-            "Restore the table's _windrow folder from a backup; if it is of another form, use the"
-            " windrow that wrote it, or make the table anew. Until then no window is written,"
-            " because nobody knows which ones are in the table."
+            "windrow verify SPEC --restore-receipts makes the list of windows anew, of rows,"
+            " receipts and the ledger's copies. Until then no window is written, because nobody"
+            " knows which ones are in the table."
         )
         return DamagedError(what, "commit", do)
 
@@ -215,8 +229,8 @@ class PagedState:
         page_files: the table's pages.
     """
 
-    def __init__(self, files: Folder, page_files: PageFiles) -> None:
-        self._folder, self._page_files = files, page_files
+    def __init__(self, files: Place, page_files: PageFiles) -> None:
+        self.folder, self._page_files = files, page_files
 
     @cached_property
     def pages(self) -> Pages:
@@ -226,6 +240,14 @@ class PagedState:
     def read_pages(self) -> Pages:
         """Reads the pages that count in this state."""
         raise NotImplementedError
+
+    @property
+    def is_lost(self) -> bool:
+        """True if a page is missing or damaged."""
+        try:
+            return self.pages is None
+        except DamagedError:
+            return True
 
     def note(self, name: str) -> int | None:
         return self.pages.note(name)
@@ -237,23 +259,23 @@ class PagedState:
         return self.pages.windows.keys()
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        return receipt_files.read(self._folder, self.pages.named(keys))
+        return receipt_files.read(self.folder, self.pages.named(keys))
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         return self.pages.overlapping(ranges)
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
         named = self.pages.windows[window.key]
-        receipt_files.restore(self._folder, window, named, text, dry_run=dry_run)
+        receipt_files.restore(self.folder, window, named, text, dry_run=dry_run)
 
     def put_page(self, receipt: Receipt | None, notes: Mapping[str, int], version: int) -> str:
         """Writes the file of a commit's receipt, then its page; returns the page's name."""
         page = Page(notes=dict(notes))
         if receipt is not None:
-            named = receipt_files.write(self._folder, receipt)
+            named = receipt_files.write(self.folder, receipt)
             line = PageLine(named.generation, named.digest, version)
             page = page_of({receipt.window.key: line}, notes, covered(receipt.plan))
-        return self._page_files.write(self._folder, self.pages, page)
+        return self._page_files.write(self.folder, self.pages, page)
 
 
 class _AnyForm(msgspec.Struct):

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
@@ -20,6 +19,7 @@ from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
+from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.table_store import StoredReceipt
 
 RECEIPTS = "_windrow/receipts"
@@ -27,13 +27,6 @@ RECEIPTS = "_windrow/receipts"
 
 _DIGITS = 32
 _READERS = 8
-
-
-class Folder(Protocol):
-    """The files below a table."""
-
-    def get(self, path: str) -> bytes: ...
-    def put(self, path: str, content: bytes) -> None: ...
 
 
 class NamedReceipt(msgspec.Struct, frozen=True):
@@ -47,16 +40,16 @@ class NamedReceipt(msgspec.Struct, frozen=True):
         return f"{RECEIPTS}/{key.replace(':', '_')}.{self.generation}.{self.digest}.json"
 
 
-def write(folder: Folder, receipt: Receipt) -> NamedReceipt:
+def write(folder: Place, receipt: Receipt) -> NamedReceipt:
     """Puts a receipt's file, before the commit that names it."""
     content = to_json(receipt).encode()
-    named = NamedReceipt(receipt.generation, _digest(content))
+    named = NamedReceipt(receipt.generation, digest(content))
     folder.put(named.path(receipt.window.key), content)
     return named
 
 
 def read(
-    folder: Folder, named: Mapping[str, tuple[NamedReceipt, int | None]]
+    folder: Place, named: Mapping[str, tuple[NamedReceipt, int | None]]
 ) -> Iterator[StoredReceipt | Unreadable]:
     """The receipts that commits name, in the order of the windows' keys.
 
@@ -72,23 +65,31 @@ def read(
 
 
 def _read(
-    folder: Folder, key: str, named: NamedReceipt, version: int | None
+    folder: Place, key: str, named: NamedReceipt, version: int | None
 ) -> StoredReceipt | Unreadable:
     unreadable = partial(_unreadable, key, named.generation)
     try:
         content = folder.get(named.path(key))
     except FileNotFoundError:
         return unreadable("missing")
-    if _digest(content) != named.digest:
+    if digest(content) != named.digest:
         return unreadable("damaged")
     return StoredReceipt(key, content.decode(), version)
 
 
+def every(folder: Place) -> Iterator[str]:
+    """The texts of all whole files, whether or not a commit names them."""
+    for name in sorted(folder.names(RECEIPTS)):
+        content = folder.get(f"{RECEIPTS}/{name}")
+        if f".{digest(content)}." in name:
+            yield content.decode()
+
+
 def restore(
-    folder: Folder, window: Window, named: NamedReceipt, text: str, *, dry_run: bool
+    folder: Place, window: Window, named: NamedReceipt, text: str, *, dry_run: bool
 ) -> None:
     """Puts a lost receipt back from its exact text (`sinks.table_store.TableState.restore`)."""
-    if _digest(text.encode()) != named.digest:
+    if digest(text.encode()) != named.digest:
         what = (
             f"the copy of the receipt of window {window.key} is not the text that its commit named"
         )
@@ -111,6 +112,6 @@ def _unreadable(key: str, generation: int, state: str) -> Unreadable:
     return Unreadable(key, what, do)
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes) -> str:
     """128 bits of a text's SHA-256."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]

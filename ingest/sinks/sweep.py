@@ -97,6 +97,12 @@ def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[st
     return [f"{staged.uri}/{path}" for path in files]
 
 
+def youngest(store: TableStore) -> int:
+    """The instant at which the youngest staged file was last written, in epoch milliseconds."""
+    files = [] if store.staged is None else _listed(store.staged)
+    return max((millis(file.modified) for file in files), default=0)
+
+
 def orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
     """The files to remove. They are listed before the look at the table.
 

@@ -7,7 +7,7 @@ visible (`ingest.sinks.settle`). This module makes a sink and its verification o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
@@ -16,7 +16,12 @@ from typing import TypeVar, cast
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
+from windrow.ingest.errors import (
+    DamagedError,
+    OutcomeUnknownError,
+    RefusedError,
+    UnreachableError,
+)
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan, covered
@@ -30,21 +35,26 @@ from windrow.ingest.ports.sink import (
     RowsHeld,
     StagerFactory,
     Unreadable,
+    WrittenReceipt,
 )
 from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
 from windrow.ingest.schema.metadata_fields import refuse_wrong
 from windrow.ingest.sinks.conflicts import TableView, adjacent, decide
 from windrow.ingest.sinks.kind import Rows
+from windrow.ingest.sinks.pages import PagedState, PageLine, Pages, page_of
+from windrow.ingest.sinks.receipt_files import digest, every
 from windrow.ingest.sinks.settle import gone, outcome_for, settle
 from windrow.ingest.sinks.staging import RowLayout
-from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
+from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep, youngest
 from windrow.ingest.sinks.table_store import (
+    SWEPT,
     ReceiptState,
     StoredReceipt,
     TableChange,
     TableState,
     TableStore,
     Unanswered,
+    Written,
 )
 
 T = TypeVar("T")
@@ -124,6 +134,30 @@ def judge(place: str, state: ReceiptState, receipt: Receipt) -> Committed | None
         [committed.receipt for committed in others],
     )
     return decide(receipt, seen)
+
+
+def relist(
+    store: TableStore, receipts: Collection[WrittenReceipt], notes: Mapping[str, int]
+) -> None:
+    """Makes a lost list of windows and notes anew, by a commit.
+
+    What was staged until now is given up, as a sweep may have said before.
+
+    Raises:
+        OutcomeUnknownError: nobody knows whether the commit arrived.
+    """
+    with store.writing() as state:
+        if not isinstance(state, PagedState) or not state.is_lost:
+            return  # another process was first
+        lines = {
+            r.window.key: PageLine(r.generation, digest(text.encode()), state.version)
+            for r, text in receipts
+        }
+        held = [offsets for r, _ in receipts for offsets in covered(r.plan)]
+        state.pages = Pages([""], [page_of(lines, notes, held)])
+        answer = state.put(TableChange(notes={SWEPT: youngest(store)}))
+    if not isinstance(answer, Written):
+        raise OutcomeUnknownError.of(f"to {store.place}", answer.why)
 
 
 # ------------------------------------------------------------------------------------ the table
@@ -374,16 +408,31 @@ class TableAudit:
     """Answers the questions of verification by receipts and scans (`ports.sink.Audit`)."""
 
     def __init__(self, table: WindowTable) -> None:
-        self._store, self.metadata = table.store, table.metadata
+        self._store, self.metadata, self.lists = table.store, table.metadata, (self,)
 
     @property
     def keyed(self) -> KeyedTableAudit | None:
         return KeyedTableAudit(self._store) if self._store.primary_key is not None else None
 
+    @property
+    def is_lost(self) -> bool:
+        with self._store.reading() as state:
+            return isinstance(state, PagedState) and state.is_lost
+
     def receipts(self) -> Iterator[Committed | Unreadable]:
         with self._store.reading() as state:
             if state is not None:
                 yield from receipts_of(state)
+
+    def kept(self) -> Iterator[WrittenReceipt]:
+        with self._store.reading() as state:
+            for text in every(cast("PagedState", state).folder):
+                found = read_receipt(StoredReceipt("", text, None))
+                if isinstance(found, Committed):
+                    yield found.receipt, text
+
+    def relist(self, receipts: Collection[WrittenReceipt]) -> None:
+        relist(self._store, receipts, {})
 
     def windows(self) -> set[str]:
         with self._store.reading() as state:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -81,12 +82,11 @@ class Scene:
         windows: Sequence[int],
         grid: str = "hourly",
         metadata: Mapping[str, str] = DEFAULT,
+        sink: Any = None,
     ) -> Scene:
-        """With these hours, or micro-batches, committed as a run would."""
-        sink, ledger = (
-            DeltaBoth(str(folder / "orders"), ROWS, metadata),
-            open_ledger(str(folder / "state.db")),
-        )
+        """With these hours, or micro-batches, committed as a run would; on Delta, or any sink."""
+        sink = sink or DeltaBoth(str(folder / "orders"), ROWS, metadata)
+        ledger = open_ledger(str(folder / "state.db"))
         scene = cls(folder, sink, ledger, grid=grid, metadata=metadata)
         sink.prepare(TableOwner("orders", ledger.identity(), grid))
         ledger.bind_grid("orders", grid)
@@ -122,8 +122,8 @@ class Scene:
         )
         made = msgspec.structs.replace(made, request=f"request of {planned.window.key}")
         self.sink.commit_dead(planned, made.attempt, staged)
-        self.sink.commit(made, staged)
-        self.ledger.record(made)
+        done = self.sink.commit(made, staged)
+        self.ledger.record(done.committed.receipt)
         return made
 
     def verify(

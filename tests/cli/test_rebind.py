@@ -94,6 +94,7 @@ def test_lost_receipts(stage: Stage) -> None:
         "windows": [hour(0)],
         "failed": [],
         "dry_run": False,
+        "listed": [],
     }
     assert first.read_bytes() == content
     assert stage.json("verify", stage.spec)["findings"] == []
@@ -126,3 +127,23 @@ def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
     stage.json("doctor", stage.spec, "--rebuild-ledger")
     stage.json("run", stage.spec, "--window", hour(1))
     assert stage.json("verify", stage.spec)["findings"] == []
+
+
+def test_lost_pages(stage: Stage) -> None:
+    """Every command names the one that brings the list of windows back; then the next window is
+    run, and all verifies.
+    """
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    shutil.rmtree(stage.folder / "lake/things/_windrow/pages")
+    for command in (("show",), ("lag",), ("run", "--window", hour(2))):
+        error = stage.json(command[0], stage.spec, *command[1:], code=1)["error"]
+        assert f"windrow verify {stage.spec} --restore-receipts" in error["message"]
+    (found,) = stage.json("verify", stage.spec, code=1)["findings"]
+    assert "windrow verify SPEC --restore-receipts" in found["do"]
+    shown = stage.call("verify", stage.spec, "--restore-receipts")
+    assert f"{hour(1)}: in the table, and back in its list" in shown.stdout
+    assert "Nothing was written; add --yes to restore the list of windows." in shown.stdout
+    done = stage.json("verify", stage.spec, "--restore-receipts", "--yes")
+    assert (done["listed"], done["failed"]) == ([hour(0), hour(1)], [])
+    assert stage.json("run", stage.spec, "--window", hour(2))["windows"][0]["recovered"] is False
+    assert stage.json("verify", stage.spec, "--deep")["findings"] == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.ingest.errors import DamagedError
+from windrow.ingest.errors import DamagedError, SpecError
 from windrow.ingest.model.plan import Covered
 from windrow.ingest.sinks.pages import PageFiles, PageLine, name_of, page_of, path_of
 from windrow.ingest.sinks.place import Place
@@ -113,5 +113,5 @@ def test_a_page_of_another_form_is_told(tmp_path: Path) -> None:
     content = b'{"windows":{"w0":[0,"d",7,8]},"form":3}'
     folder = Place(str(tmp_path))
     folder.put(path_of(name_of(content)), content)
-    with pytest.raises(DamagedError, match="it is of form 3, and this windrow reads form 2"):
+    with pytest.raises(SpecError, match="is of form 3, and this windrow reads form 2"):
         PageFiles("orders").read(folder, name_of(content))

@@ -59,6 +59,7 @@ class KafkaAudit:
     """`ports.sink.Audit` of a Kafka table. Memory: some messages, and the control topic."""
 
     keyed = None
+    lists = ()
 
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink

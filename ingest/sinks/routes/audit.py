@@ -20,6 +20,7 @@ class RoutedAudit:
     def __init__(self, tables: Sequence[Sink], other: Sink) -> None:
         self._tables, self._other = tables, other
         self._audits = [sink.audit() for sink in (*tables, other)]
+        self.lists = [one for audit in self._audits for one in audit.lists]
 
     @property
     def metadata(self) -> Mapping[str, str]:

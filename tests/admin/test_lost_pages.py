@@ -1,0 +1,172 @@
+"""A table whose list of windows is lost gets it back, of rows, receipts and the ledger's copies;
+and none that the rows contradict.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from tests.admin.things import Scene
+from tests.sinks.iceberg.world import TABLE, IcebergBoth
+from tests.sinks.routes.things import of_two_kinds
+from tests.sinks.things import ROWS, staged_receipt, window
+from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
+from windrow.ingest.admin.receipts import restore
+from windrow.ingest.errors import DamagedError
+from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.receipt import Checksums, Merged
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.sinks.pages import PAGES
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.receipt_files import RECEIPTS, write
+
+KINDS: dict[str, Callable[[str], Any]] = {
+    "delta": lambda place: DeltaBoth(place, ROWS),
+    "keyed": lambda place: DeltaKeyedBoth(place, ROWS, PrimaryKey(("id",), buckets=3)),
+    "iceberg": lambda place: IcebergBoth(CatalogTable.in_folder(place, TABLE), ROWS),
+}
+
+
+@pytest.fixture(params=KINDS)
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
+    """Three hours, the second of them replaced; to be opened anew by `again`."""
+    made = Scene.of(tmp_path, [0, 1, 2], sink=KINDS[request.param](str(tmp_path / "orders")))
+    made.commit(1, generation=1)
+    return made
+
+
+def again(scene: Scene) -> Any:
+    """The same table, as another process opens it."""
+    scene.sink = next(
+        KINDS[kind](str(scene.folder / "orders"))
+        for kind, of in (("iceberg", IcebergBoth), ("keyed", DeltaKeyedBoth), ("delta", DeltaBoth))
+        if isinstance(scene.sink, of)
+    )
+    return scene.sink
+
+
+def lose(scene: Scene, folder: str, *, dead: bool = False) -> None:
+    """All pages, or receipts, of the table are gone, or those of its dead letters."""
+    shutil.rmtree(below(scene, folder, dead=dead))
+
+
+def below(scene: Scene, folder: str, *, dead: bool = False) -> Path:
+    """A folder of windrow's own below the table, or below its dead letters."""
+    found = scene.folder.glob(f"**/{folder}")
+    (one,) = (f for f in found if ("_dead" in str(f.relative_to(scene.folder))) is dead)
+    return one
+
+
+def test_lost_pages_come_back(scene: Scene) -> None:
+    """With the pages also all receipts are gone. It is shown first; then the table is whole,
+    takes the next window, and knows those that it has.
+    """
+    lose(scene, PAGES)
+    lose(scene, RECEIPTS)
+    with pytest.raises(DamagedError, match=r"--restore-receipts"):
+        list(again(scene).receipts())
+    keys = {window(number).key for number in range(3)}
+    for dry_run in (True, False):
+        done = restore("orders", again(scene), scene.ledger, dry_run=dry_run)
+        assert (set(done.listed), done.failed, done.exit_code) == (keys, (), 0)
+    assert again(scene).look(window(1)).receipt.generation == 1
+    assert scene.verify(deep=True).findings == ()
+    scene.commit(3)
+    assert scene.verify(deep=True).findings == ()
+
+
+def test_receipts_alone_bring_them_back(scene: Scene) -> None:
+    """Where the ledger has no copies: of each window the receipt that the rows are of."""
+    lose(scene, PAGES)
+    scene.lose_ledger()
+    assert len(restore("orders", again(scene), scene.ledger, dry_run=False).listed) == 3
+    assert [c.receipt.generation for c in again(scene).receipts()] == [0, 1, 0]
+
+
+def test_an_attempt_that_never_committed_is_not_taken_for_one(scene: Scene) -> None:
+    """Its receipt lies beside the others: of a newer generation, and of a window of its own."""
+    for number, generation in ((2, 1), (3, 0)):
+        made, _ = staged_receipt(scene.sink, number, generation)
+        other = msgspec.structs.replace(
+            made,
+            ledger=scene.ledger.identity(),
+            splits=tuple(
+                msgspec.structs.replace(split, checksums=Checksums("0" * 15 + "7"))
+                for split in made.splits
+            ),
+            merged=Merged(9, 0, "0" * 15 + "7", "0" * 16),
+        )
+        write(Place(str(below(scene, RECEIPTS).parent.parent)), other)
+    lose(scene, PAGES)
+    assert restore("orders", again(scene), scene.ledger, dry_run=False).failed == ()
+    assert [c.receipt.generation for c in again(scene).receipts()] == [0, 1, 0]
+    assert scene.verify(deep=True).findings == ()
+
+
+def test_rows_without_any_receipt_stay_unknown(scene: Scene) -> None:
+    """Nobody can tell which windows are there, so nothing is written."""
+    lose(scene, PAGES)
+    lose(scene, RECEIPTS)
+    scene.lose_ledger()
+    with pytest.raises(DamagedError, match=r"Nothing was written.*from a backup"):
+        restore("orders", again(scene), scene.ledger, dry_run=False)
+    with pytest.raises(DamagedError):
+        list(again(scene).receipts())
+
+
+def test_rows_that_somebody_changed_are_told_afterwards(tmp_path: Path) -> None:
+    """The window was committed once, by the ledger's copy: verification names it, and a replay
+    mends it.
+    """
+    scene = Scene.of(tmp_path, [0, 1, 2])
+    (first, *_) = (Path(f) for f in DeltaTable(scene.sink.uri).file_uris())
+    pq.write_table(pq.read_table(first).slice(1), first)
+    lose(scene, PAGES)
+    scene.sink = DeltaBoth(scene.sink.uri, ROWS)
+    assert len(restore("orders", scene.sink, scene.ledger, dry_run=False).listed) == 3
+    assert {f.level for f in scene.verify(deep=True).findings} == {"wrong"}
+
+
+def test_lost_pages_of_dead_letters_come_back(scene: Scene) -> None:
+    """What was published nobody knows any more, so each letter counts as one that may be."""
+    lose(scene, PAGES, dead=True)
+    letters = again(scene).dead_letters
+    with pytest.raises(DamagedError):
+        letters.count(window(1), "a1")
+    assert (letters.restore(dry_run=True), letters.restore(dry_run=False)) == (True, True)
+    letters = again(scene).dead_letters
+    assert (letters.count(window(1), "a1"), letters.restore(dry_run=False)) == (2, False)
+    assert letters.publication(window(1), "a1") == (datetime(1970, 1, 1, tzinfo=UTC), False)
+    scene.commit(3)
+    assert scene.verify(deep=True).findings == ()
+
+
+def test_a_run_that_has_read_a_page_writes_it_again(scene: Scene) -> None:
+    """So no commit is made on a table whose list of windows nobody else can read."""
+    for number in range(3, 7):
+        scene.commit(number)
+    lose(scene, PAGES)
+    scene.commit(7)
+    assert len(list(again(scene).receipts())) == 8
+
+
+def test_each_table_of_routes_gets_its_own_back(tmp_path: Path) -> None:
+    """Tables whose receipts the ledger has no copies of, too."""
+    sink = of_two_kinds(tmp_path / "lake", ROWS, DEFAULT)
+    scene = Scene.of(tmp_path, [0, 1, 2], sink=sink)
+    for name in ("first", "orders"):
+        shutil.rmtree(tmp_path / "lake" / name / PAGES)
+    scene.sink = sink.again()
+    assert len(restore("orders", scene.sink, scene.ledger, dry_run=False).listed) == 6
+    scene.sink = sink.again()
+    assert scene.verify(deep=True).findings == ()
