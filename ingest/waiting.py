@@ -41,17 +41,18 @@ def lock_holder(*paths: str) -> str:
 
     Of several ones it is one that writes.
     """
-    inodes, held = set(), list[tuple[bool, str]]()
+    inodes = set()
     for path in paths:
         with suppress(OSError):
             inodes.add(str(Path(path).stat().st_ino))
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/locks").read_text().splitlines():
-            _, kind, _, mode, process, place = line.split()[:6]
-            others = kind == "POSIX" and process != str(os.getpid())
-            if others and place.rpartition(":")[2] in inodes:
-                held.append((mode != "WRITE", process))
-        process = min(held)[1]
-        name = Path(f"/proc/{process}/comm").read_text().strip()
-        return f"which process {process} ({name}) holds"
+    with suppress(LookupError, OSError, ValueError):
+        lines = [line.split()[:6] for line in Path("/proc/locks").read_text().splitlines()]
+        held = sorted(
+            (mode != "WRITE", process)
+            for _, kind, _, mode, process, place in lines
+            if kind == "POSIX" and process != str(os.getpid())
+            if place.rpartition(":")[2] in inodes
+        )
+        name = Path(f"/proc/{held[0][1]}/comm").read_text().strip()
+        return f"which process {held[0][1]} ({name}) holds"
     return "which another process holds"

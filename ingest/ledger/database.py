@@ -120,8 +120,11 @@ class Database:
         if not seen.issuperset(tables):
             seen.update(connection.exec_driver_sql(_TABLES[connection.dialect.name]).scalars())
             if self.file is not None and "windrow_tables" in seen:
-                what = f"The file {self.name} holds tables of a sink; a ledger has one for itself"
-                raise SpecError(what, "setup", "Set state, or sink.path, to another file.")
+                raise SpecError(
+                    f"The file {self.name} holds tables of a sink; a ledger has one for itself",
+                    "setup",
+                    "Set state, or sink.path, to another file.",
+                )
         return seen.issuperset(tables)
 
     @contextmanager

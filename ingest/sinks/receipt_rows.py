@@ -60,8 +60,9 @@ class ReceiptRow(msgspec.Struct, frozen=True):
         Raises:
             RefusedError: it isn't the window's.
         """
-        proven = self.receipt is not None and self.sha256 is not None
-        if proven or sorted(self.ranges) != sorted(range_texts(receipt)):
+        if None not in {self.receipt, self.sha256} or sorted(self.ranges) != sorted(
+            range_texts(receipt)
+        ):
             what = f"the copy of the receipt of window {self.window_key} is not what was committed"
             do = f"Nothing was restored. Restore {backup} from a backup."
             raise RefusedError(what, "check", do)

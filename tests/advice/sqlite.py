@@ -143,7 +143,7 @@ ROWS = [
             f"dropped index, before {command.split()[1]}",
             harms("DROP INDEX"),
             command,
-            "has lost its index",
+            "has lost columns, or its index",
             [sql(r"CREATE INDEX \w+ ON \S+ \(\S+\)")],
         )
         for command in (RUN, VERIFY, "windrow doctor SPEC", "windrow rebind SPEC --yes")
@@ -153,7 +153,7 @@ ROWS = [
             f"dropped column, before {command.split()[1]}",
             harms("ALTER TABLE things DROP COLUMN id"),
             command,
-            "has lost the columns id",
+            "has lost columns, or its index",
             [
                 sql("ALTER TABLE \\S+ ADD COLUMN \\S+ INTEGER"),
                 DEEP,
@@ -167,10 +167,10 @@ ROWS = [
         "renamed column",
         harms("ALTER TABLE things RENAME COLUMN id TO number"),
         VERIFY,
-        "has lost the columns id",
+        "has lost columns, or its index",
         [
             Step(
-                "rename them back",
+                "under its name of before",
                 lambda w, _: w.asks("ALTER TABLE things RENAME COLUMN number TO id"),
             )
         ],
@@ -219,10 +219,17 @@ ROWS = [
     *(
         Advice(f"damaged: {harm}", harms(f"UPDATE windrow_tables SET {harm}"), VERIFY, says, [step])
         for harm, says, step in [
-            ("owner = '{'", "windrow's own row of the table", BACKUP),
-            ("columns = x'00'", "windrow's own row of the table", BACKUP),
-            ("name = name || '_old'", "windrow's own row of the table", BACKUP),
+            ("owner = '{'", "in windrow_tables is damaged", BACKUP),
+            ("columns = x'00'", "in windrow_tables is damaged", BACKUP),
         ]
+    ),
+    Advice(
+        "windrow's row of the table is lost",
+        harms("DELETE FROM windrow_tables"),
+        "windrow rebind SPEC --yes",
+        "windrow_tables has lost its row",
+        [BACKUP],
+        code=2,
     ),
     Advice(
         "one of windrow's own tables is dropped",

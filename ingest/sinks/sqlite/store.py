@@ -46,11 +46,6 @@ from windrow.ingest.sinks.table_store import (
 from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable
 from windrow.ingest.waiting import lock_holder, waiting_for
 
-_WRITE = "BEGIN EXCLUSIVE"
-"""Keeps other writers out; and, if the file has no write-ahead log, readers, too, so that they are
-waited for here, and neither an INSERT nor the COMMIT waits.
-"""
-
 _FORM = 1
 """The version of windrow's own tables. A table's `id` is in the name of its index, too."""
 
@@ -76,18 +71,11 @@ CREATE INDEX IF NOT EXISTS windrow_offsets_of ON windrow_offsets (id, window)
 _FIND = """
 SELECT form, id, owner, window_column, columns, version FROM windrow_tables WHERE name = ?
 """
-_INDEXES = """
-SELECT name FROM sqlite_master
-WHERE type = 'index' AND tbl_name = ? COLLATE NOCASE AND name GLOB 'windrow_*'
-"""
 _WINDOWS = """
 SELECT coalesce(CAST(window AS TEXT), '') AS window FROM windrow_receipts WHERE id = :id AND {some}
 UNION SELECT coalesce(CAST(window AS TEXT), '') FROM windrow_offsets WHERE id = :id AND {some}
 """
 """A window that has offsets was committed, even if its receipt is missing."""
-
-_WHOLE = "id = ? AND typeof(value) = 'integer'"
-"""The table's notes, but for those that somebody damaged: such a one was never put."""
 
 _RECEIPTS = f"""
 SELECT w.window, o.ranges, r.*
@@ -110,9 +98,6 @@ SELECT (SELECT count(*) FROM {table} WHERE {window} = :key), CASE WHEN EXISTS (
 """The rows of a window; and all others, which only a trigger could change meanwhile."""
 
 _AGAIN = "Fix that, then run it again: it looks first."
-_BACKUP = "the file"
-"""What is restored from a backup if there is no copy of a receipt."""
-
 _ERRORS = {
     sqlite3.SQLITE_NOTADB: (
         SpecError,
@@ -184,7 +169,7 @@ class SqliteStore:
             if state is not None:
                 return
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        with self._transaction(_WRITE, make=True) as database:
+        with self._transaction("BEGIN EXCLUSIVE", make=True) as database:
             if self._found(database) is None:
                 self._make(database, columns, owner)
                 database.execute("COMMIT")
@@ -216,7 +201,9 @@ class SqliteStore:
 
     @contextmanager
     def writing(self) -> Iterator[SqliteState | None]:
-        with self._state(_WRITE) as state:
+        # readers of a file without a write-ahead log are waited for here: else an INSERT and the
+        # COMMIT would wait for them
+        with self._state("BEGIN EXCLUSIVE") as state:
             yield state
 
     def stager(self, layout: Layout, window: Window) -> FilesStagerFactory:
@@ -245,13 +232,19 @@ class SqliteStore:
             raise SpecError(what, "setup", "Set sink.path, or state, to another file.")
         if not _has(database, self.table):
             return None
-        known = _has(database, "windrow_tables")
-        row = (database.execute(_FIND, [self.table]).fetchone() if known else None) or ()
-        indexes = {name for (name,) in database.execute(_INDEXES, [self.table])}
-        if not row and not indexes:
-            what = f"{self.path} holds a table or view {self.table} that windrow didn't make"
-            raise SpecError(what, "setup", "Set sink.table to a name that isn't taken.")
-        if row and row[0] != _FORM:
+        row = (
+            database.execute(_FIND, [self.table]).fetchone()
+            if _has(database, "windrow_tables")
+            else None
+        )
+        if row is None:
+            what = (
+                f"{self.path} holds a table or view {self.table} that windrow didn't make, or"
+                " windrow_tables has lost its row"
+            )
+            do = "Set sink.table to a name that isn't taken; or restore the file from a backup."
+            raise SpecError(what, "setup", do)
+        if row[0] != _FORM:
             what = f"the table {self.place} was made by another version of windrow"
             raise SpecError(
                 what,
@@ -261,11 +254,9 @@ class SqliteStore:
         try:
             found = SqliteState(self, database, *row[1:])
         except (LookupError, OSError, TypeError, ValueError, msgspec.MsgspecError) as error:
-            what = (
-                f"windrow's own row of the table {self.place} in windrow_tables is lost or damaged"
-            )
+            what = f"the row of the table {self.place} in windrow_tables is damaged"
             raise DamagedError(what, "setup", "Restore the file from a backup.") from error
-        found.refuse_changed(indexes)
+        found.refuse_changed()
         return found
 
     @contextmanager
@@ -281,11 +272,10 @@ class SqliteStore:
                 with waiting_for(
                     lambda: f"the lock of {self.path}, {lock_holder(self.path, f'{self.path}-shm')}"
                 ):
-                    if begin == _WRITE:
-                        # In this mode readers and a commit don't wait for each other. SQLite
-                        # refuses it while somebody uses the file in the mode before.
-                        with suppress(sqlite3.OperationalError):
-                            database.execute("PRAGMA journal_mode = WAL")
+                    # In this mode readers and a commit don't wait for each other. SQLite refuses it
+                    # while somebody uses the file in the mode before.
+                    with suppress(sqlite3.OperationalError):
+                        database.execute("PRAGMA journal_mode = WAL")
                     database.execute(f"PRAGMA busy_timeout = {self.wait_seconds * 1000:.0f}")
                     # a commit survives a loss of power
                     database.execute("PRAGMA synchronous = EXTRA")
@@ -322,54 +312,52 @@ class SqliteState:
             quoted(self._columns.field(window).name),
         )
 
-    def refuse_changed(self, indexes: Collection[str]) -> None:
-        """Refuses a table that lost what windrow needs of it.
-
-        Args:
-            indexes: the names of the table's indexes.
+    def refuse_changed(self) -> None:
+        """Refuses a table without its index, or without columns of its rows.
 
         Raises:
-            RefusedError: its index, or columns are gone; it says how they come back.
+            RefusedError: says how they come back.
         """
-        index = f"windrow_{self._table_id}"
-        if index not in indexes:
-            what = f"the table {self._store.place} has lost its index {index}, by which it is known"
-            do = (
-                f"If these are the rows that windrow wrote: CREATE INDEX {index} ON"
-                f" {self._table} ({self._window}); else drop the table, and windrow makes it anew,"
-                " or set sink.table to a name that isn't taken."
-            )
-            raise RefusedError(what, "setup", do)
-        asked = "SELECT name FROM pragma_table_info(?)"
-        has = {name.lower() for (name,) in self._database.execute(asked, [self._store.table])}
-        lost = [field for field in self._columns if field.name.lower() not in has]
+        table, index = self._table, f"windrow_{self._table_id}"
+        asked = (
+            "SELECT lower(name) FROM pragma_table_info(:table) UNION ALL SELECT name FROM"
+            " sqlite_master WHERE type = 'index' AND tbl_name = :table COLLATE NOCASE"
+        )
+        has = {name for (name,) in self._database.execute(asked, {"table": self._store.table})}
+        lost = [
+            f"ALTER TABLE {table} ADD COLUMN {quoted(field.name)} {declared(field.type)}"
+            for field in self._columns
+            if field.name.lower() not in has
+        ]
+        if index not in has:
+            lost.append(f"CREATE INDEX {index} ON {table} ({self._window})")
         if lost:
-            add = "; ".join(
-                f"ALTER TABLE {self._table} ADD COLUMN {quoted(f.name)} {declared(f.type)}"
-                for f in lost
-            )
-            what = (
-                f"the table {self._store.place} has lost the columns"
-                f" {', '.join(field.name for field in lost)}"
-            )
+            what = f"the table {self._store.place} has lost columns, or its index {index}"
             do = (
-                f"If they were renamed, rename them back. If they were dropped: {add}; then windrow"
-                " verify SPEC --deep names the windows that have to be read again."
+                "If the rows are windrow's, bring back what is missing (a column that was renamed"
+                f" under its name of before): {'; '.join(lost)}. Then windrow verify SPEC --deep"
+                " names the windows whose values have to be read again. If they aren't, drop the"
+                " table, and windrow makes its own; or set sink.table to a name that isn't taken."
             )
             raise RefusedError(what, "setup", do)
 
     def note(self, name: str) -> int | None:
-        asked = f"SELECT value FROM windrow_notes WHERE {_WHOLE} AND name = ?"  # noqa: S608
+        asked = (
+            "SELECT value FROM windrow_notes WHERE id = ? AND name = ?"
+            " AND typeof(value) = 'integer'"
+        )
         return next((value for (value,) in self._asked(asked, name)), None)
 
     def notes(self) -> Mapping[str, int]:
-        return dict(self._asked(f"SELECT name, value FROM windrow_notes WHERE {_WHOLE}"))  # noqa: S608
+        # one that somebody damaged was never put
+        asked = "SELECT name, value FROM windrow_notes WHERE id = ? AND typeof(value) = 'integer'"
+        return dict(self._asked(asked))
 
     def committed(self) -> Collection[str]:
         return {key for (key,) in self._of_windows(_WINDOWS, None)}
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        return (row.stored(_BACKUP) for row in self._receipt_rows(keys))
+        return (row.stored("the file") for row in self._receipt_rows(keys))
 
     def _receipt_rows(self, keys: Collection[str] | None) -> Iterator[ReceiptRow]:
         for key, ranges, _, _, version, receipt, *digests in self._of_windows(_RECEIPTS, keys):
@@ -382,9 +370,8 @@ class SqliteState:
             )
 
     def _of_windows(self, question: str, keys: Collection[str] | None) -> Iterator[tuple[Any, ...]]:
-        some = "TRUE" if keys is None else "window IN (SELECT value FROM json_each(:keys))"
-        values = {"id": self._table_id, "keys": json.dumps([*(keys or ())])}
-        return self._database.execute(question.format(some=some), values)
+        some, values = _among("window", keys)
+        return self._database.execute(question.format(some=some), {"id": self._table_id, **values})
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         asked = (
@@ -452,20 +439,21 @@ class SqliteState:
         for r in covered(receipt.plan):
             row = table_id, r.topic_id, r.partition, r.stop, r.start, key
             execute("INSERT OR REPLACE INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
+        proof = digest(key, 0, range_texts(receipt), text)
         execute(
             "INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?, ?)",
-            [table_id, key, self.version + 1, text, _proof(key, receipt, text)],
+            [table_id, key, self.version + 1, text, proof],
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
         receipt = from_json(text, Receipt)
-        # it may be under another window's key
-        gone = "DELETE FROM windrow_receipts WHERE id = ? AND sha256 = ?"
-        row = next(self._receipt_rows([window.key]))
-        if not self._database.execute(
-            gone, [self._table_id, _proof(window.key, receipt, text)]
-        ).rowcount:
-            row.refuse_other(receipt, _BACKUP)
+        # the row may be under another window's key
+        proven = self._database.execute(
+            "DELETE FROM windrow_receipts WHERE id = ? AND sha256 = ?",
+            [self._table_id, digest(window.key, 0, range_texts(receipt), text)],
+        )
+        if not proven.rowcount:
+            next(self._receipt_rows([window.key])).refuse_other(receipt, "the file")
         self._put_receipt(receipt, text)
         if not dry_run:
             self._database.execute("COMMIT")
@@ -493,14 +481,9 @@ class SqliteState:
         place, table, window = self._store.staged.place, self._table, self._window
         files = self._store.staged.named(staged)
         refuse_gone(place, files, None)
-        counts = _COUNTS.format(table=table, window=window)
-
-        def held() -> tuple[int, int]:
-            asked = self._database.execute(counts, {"key": key, "table": self._store.table})
-            of_window, others = asked.fetchone()
-            return of_window, others
-
-        before, others = held()
+        counted = {"key": key, "table": self._store.table}
+        counts = _COUNTS.format(table=table, window=window), counted
+        before, others = self._database.execute(*counts).fetchone()
         if replaces:
             self._database.execute(f"DELETE FROM {table} WHERE {window} = ?", [key])  # noqa: S608
         for batch in (batch for file in files for batch in batches_of(place, file.path)):
@@ -509,9 +492,10 @@ class SqliteState:
             put = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
             self._database.executemany(put, rows_of(batch))
         wanted = (0 if replaces else before) + sum(file.rows for file in files), others
-        if (now := held()) != wanted:
+        held = self._database.execute(*counts).fetchone()
+        if held != wanted:
             what = (
-                f"{self._store.place} would have {sum(now)} rows after window {key}, and not"
+                f"{self._store.place} would have {sum(held)} rows after window {key}, and not"
                 f" {sum(wanted)}: a trigger keeps rows out, takes some away, or makes more"
             )
             raise RefusedError(what, "commit", "Nothing was committed. Drop it, then run it again.")
@@ -524,22 +508,16 @@ def _make_own(database: sqlite3.Connection) -> None:
     """Makes windrow's own tables, or what those of an older windrow lack."""
     for statement in _OWN.split(";"):
         database.execute(statement)
-    asked = "SELECT 1 FROM pragma_table_info('windrow_receipts') WHERE name = 'sha256'"
-    if database.execute(asked).fetchone() is None:
+    with suppress(sqlite3.OperationalError):  # it is there
         database.execute("ALTER TABLE windrow_receipts ADD COLUMN sha256 BLOB")
 
 
-def _proof(key: str, receipt: Receipt, text: str) -> bytes:
-    """The digest of a window's receipt; its row has no generation."""
-    return digest(key, 0, range_texts(receipt), text)
-
-
-def _among(column: str, keys: Collection[str] | None) -> tuple[str, list[str]]:
+def _among(column: str, keys: Collection[str] | None) -> tuple[str, dict[str, str]]:
     """A condition on a column, and its values."""
     return (
-        ("TRUE", [])
+        ("TRUE", {})
         if keys is None
-        else (f"{column} IN (SELECT value FROM json_each(?))", [json.dumps([*keys])])  # noqa: S608
+        else (f"{column} IN (SELECT value FROM json_each(:keys))", {"keys": json.dumps([*keys])})  # noqa: S608
     )
 
 

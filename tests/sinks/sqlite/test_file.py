@@ -256,7 +256,6 @@ def test_what_windrow_keeps_of_a_window_is_told_and_restored(
         "SET columns = substr(columns, 1, 99)",
         "SET version = 'x'",
         "SET window_column = 7",
-        "SET name = 'x'",
         "SET id = 'x'",
     ],
 )
