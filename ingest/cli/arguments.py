@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
 from typer.core import TyperGroup
@@ -108,15 +108,14 @@ class Commands(TyperGroup):
                 f"{args[0]} is a file: write a command of {ctx.command_path} before it, one of"
                 f" {', '.join(self.commands)}"
             )
-        found: Any = super().resolve_command(ctx, args)
+        name, command, rest = cast("Any", super().resolve_command(ctx, args))
         if not ctx.resilient_parsing:
-            name, command, rest = found
             own = typer.Context(command, parent=ctx, info_name=name)
             given = command.make_parser(own).parse_args(list(rest))[2]
             for option in given:
                 if given.count(option) > 1 and not (option.multiple or option.is_flag):
                     own.fail(f"{option.opts[0]} may be given once. {option.help or ''}")
-        return found
+        return name, command, rest
 
 
 class SparkOptions(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +19,7 @@ from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import preview_next
 from windrow.ingest.runner.ownership import refuse_unready, refuse_unwritable
 from windrow.ingest.runner.pipeline import preview, refuse_open
+from windrow.ingest.runner.schemas import decoder_for
 
 
 class PlanDocument(msgspec.Struct):
@@ -43,11 +44,14 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     refuse_unready(pipeline)
     plans = PlanDocument(spec.id, [])
     output.show(plans)
-    for plan in _next_plan(pipeline) if windows is None else _plans(pipeline, windows):
+    asked = [preview_next(pipeline)] if windows is None else _plans(pipeline, windows)
+    for plan in filter(None, asked):
         plans.plans.append(render.planned(plan, _frozen(pipeline, plan.window)))
         output.show(plans, render.plan_table(plans.plans[-1]))
     if not plans.plans:
         output.show(plans, nothing_waiting(spec))
+    # refused as by a run, if the registry can't be asked or says nothing of the messages
+    decoder_for(pipeline, sorted({p.topic for w in plans.plans for p in w.partitions if p.splits}))
 
 
 def _plans(pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Plan]:
@@ -56,18 +60,10 @@ def _plans(pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Plan]:
         yield preview(pipeline, window)
 
 
-def _next_plan(pipeline: Pipeline) -> list[Plan]:
-    plan = preview_next(pipeline)
-    return [] if plan is None else [plan]
-
-
 def _frozen(pipeline: Pipeline, window: Window) -> list[Literal["start", "end", "plan"]]:
-    ledger = pipeline.ledger
-    frozen: list[Literal["start", "end", "plan"]] = []
-    if ledger.boundary(window.pipeline, window.start) is not None:
-        frozen.append("start")
-    if ledger.boundary(window.pipeline, window.end) is not None:
-        frozen.append("end")
-    if ledger.plan(window) is not None:
-        frozen.append("plan")
-    return frozen
+    kept: Mapping[Literal["start", "end", "plan"], object] = {
+        "start": pipeline.ledger.boundary(window.pipeline, window.start),
+        "end": pipeline.ledger.boundary(window.pipeline, window.end),
+        "plan": pipeline.ledger.plan(window),
+    }
+    return [part for part, found in kept.items() if found is not None]

@@ -20,8 +20,17 @@ from windrow.ingest.settings.yamltext import SIZE_MAX
 
 M = TypeVar("M", bound=BaseModel)
 
-_SECRETS = {"password", "key_password", *(name for name, known in ALLOWED.items() if known.secret)}
-"""The settings of a client or a registry that are secrets."""
+_SECRETS = {
+    *("password", "key_password", "credential", "token"),
+    *(name for name, known in ALLOWED.items() if known.secret),
+}
+"""The settings of a client, a registry or a catalog that are secrets."""
+
+_URLS = {"url", "uri", "state"}
+"""The settings that may be the URL of a database."""
+
+_PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|[?&](ssl)?password=[^&]")
+"""The password in a URL of PostgreSQL, which may be among its options."""
 
 _SHOWN_MAX = 50
 """The most mistakes in one message."""
@@ -106,18 +115,26 @@ def client_mistakes(
 
 
 def written_out(document: Document) -> list[Mistake]:
-    """Mistakes: secrets of clients and registries in plain text in the file."""
+    """Mistakes: secrets in plain text in the file.
+
+    They are those of clients, registries and catalogs, and the passwords in URLs.
+    """
     return [
         Mistake(
             path,
-            f"is written out, and it is a secret: write {FORMS}, which each process reads for"
+            "is a URL with a password written out: write it as a template, {{ env.NAME }}, or leave"
+            " it out and set PGPASSWORD or a password file"
+            if path[-1] in _URLS
+            else f"is written out, and it is a secret: write {FORMS}, which each process reads for"
             " itself, or a template",
         )
-        for path in document.lines
-        if path[-2:-1] in {("client",), ("registry",)}
-        and path[-1] in _SECRETS
-        and path not in document.given
-        if isinstance(_at(document.attributes, path), str | int | float)
+        for path in filter(None, document.lines)
+        if path not in document.given
+        and isinstance(value := _at(document.attributes, path), str | int | float)
+        and (
+            (path[-2:-1] in {("client",), ("registry",), ("catalog",)} and path[-1] in _SECRETS)
+            or (path[-1] in _URLS and _PASSWORD.search(str(value)))
+        )
     ]
 
 

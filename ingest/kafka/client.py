@@ -27,7 +27,7 @@ from windrow.ingest.kafka.properties import (
     Value,
 )
 from windrow.ingest.model.source import Isolation
-from windrow.ingest.settings.secrets import InFile, Secret, read
+from windrow.ingest.settings.secrets import InFile, Secret, masked, read
 
 LOG = logging.getLogger("windrow.librdkafka")
 """Logger of all clients of librdkafka.
@@ -111,10 +111,8 @@ def revealed(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
 
 def scrubbed(text: str, properties: Mapping[str, Any]) -> str:
     """Removes the secrets that a text of librdkafka might quote."""
-    for name, value in properties.items():
-        if name in ALLOWED and ALLOWED[name].secret:
-            text = text.replace(str(value), "***")
-    return text
+    known = properties.items()
+    return masked(text, [str(v) for name, v in known if name in ALLOWED and ALLOWED[name].secret])
 
 
 def _parsed_properties(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value | Secret]:

@@ -25,6 +25,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError, how_to_install
 from windrow.ingest.settings.libpq import TCP, tls_cure
 from windrow.ingest.settings.places import home
+from windrow.ingest.settings.secrets import masked
 from windrow.ingest.waiting import lock_holder, waiting_for
 
 WAIT_SECONDS = 30
@@ -158,10 +159,7 @@ class Database:
 
     def _reason(self, error: DBAPIError) -> str:
         """The first line of the database's message, without secrets."""
-        text = _first_line(error)
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return text
+        return masked(_first_line(error), self.secrets)
 
 
 def open_database(url: str) -> Database:

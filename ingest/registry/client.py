@@ -29,7 +29,7 @@ from windrow.ingest.errors import (
     how_to_install,
 )
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
-from windrow.ingest.settings.secrets import Secret, read
+from windrow.ingest.settings.secrets import Secret, masked, read
 from windrow.ingest.waiting import waiting_for
 
 T = TypeVar("T")
@@ -514,9 +514,7 @@ class _Requests:
             if type(code) is int and code > 0
             else ""
         )
-        for secret in self._registry.secrets:
-            reason = reason.replace(secret, "***")
-        reason = reason[:_LONGEST_MESSAGE]
+        reason = masked(reason, self._registry.secrets)[:_LONGEST_MESSAGE]
         if status in _REFUSED_SCHEMA:
             return SpecError(
                 f"The schema registry {self._registry.url} was asked for {what}, and refused the"

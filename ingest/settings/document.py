@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from pydantic_core import ErrorDetails
 
+from windrow.ingest.settings.secrets import masked
 from windrow.ingest.settings.templates import fill
 from windrow.ingest.settings.yamltext import (
     DEPTH_MAX,
@@ -37,7 +38,10 @@ SECRET: tuple[SettingPath, ...] = (
     ("source", "registry"),
     ("state",),
     ("sink", "path"),
+    ("sink", "url"),
     ("sink", "client"),
+    ("sink", "catalog"),
+    ("sink", "registry"),
     ("dead_letters", "client"),
     ("clusters", "*", "client"),
     ("clusters", "*", "registry"),
@@ -47,10 +51,11 @@ SECRET: tuple[SettingPath, ...] = (
 _SHOWN_MAX = 80
 """Longest key or value that is repeated in a message, in characters."""
 
+
 _SECRET_LEAST = 4
 """Shortest value of the environment that is masked in messages, in characters.
 
-A shorter one is no secret, and is part of many sentences.
+A shorter one is no secret, and is a word of many sentences.
 """
 
 
@@ -116,7 +121,7 @@ class Document:
             if path[: len(mistake.path)] == mistake.path or mistake.path[: len(path)] == path:
                 for template, value in given.items():
                     if len(value) >= _SECRET_LEAST:
-                        text = text.replace(repr(value)[1:-1], template).replace(value, template)
+                        text = masked(text, [repr(value)[1:-1], value], template)
         return text
 
 

@@ -8,7 +8,8 @@ this module, so it loads no model of a spec.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -59,6 +60,18 @@ def written(value: object) -> object:
     if isinstance(value, InEnvironment):
         return {"env": value.variable}
     return {"file": value.path} if isinstance(value, InFile) else value
+
+
+def masked(text: str, secrets: Iterable[str], mask: str = "***") -> str:
+    """Puts a mask in the place of secrets that a text repeats.
+
+    One of less than 12 characters is taken for the secret only where it stands alone: a
+    password "post" is no part of "postgres".
+    """
+    for secret in filter(None, secrets):
+        alone = rf"(?<!\w){re.escape(secret)}(?!\w)"
+        text = re.sub(alone if len(secret) < 12 else re.escape(secret), lambda _: mask, text)
+    return text
 
 
 def read(secret: Secret, setting: str) -> str:

@@ -24,6 +24,8 @@ from windrow.ingest.cli.main import app
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.registry.client import client_of
+from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.task import SplitTask
 
@@ -72,6 +74,32 @@ def test_plan_for_people(stage: Stage) -> None:
     assert result.exit_code == 0
     assert "shop.things[1]" in result.stdout
     assert "nothing frozen yet" in result.stdout
+
+
+def test_plan_refuses_what_a_run_would_miss_of_the_registry(
+    stage: Stage, schema_registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A registry's extra that isn't installed, and a registry that doesn't answer, are
+    told by plan in the words of run.
+    """
+    stage.write(f"topic: shop.things, registry: {{url: '{schema_registry.url}', retries: 0}}")
+    spec = Path(stage.spec)
+    spec.write_text(spec.read_text().replace("decode: {", "decode: {format: avro-confluent, "))
+    schema_registry.register(
+        "shop.things-value", '{"type": "record", "name": "Thing", "fields": []}'
+    )
+    assert stage.json("plan", stage.spec, "--window", hour(0))["plans"]
+
+    def said(command: str, code: int) -> str:
+        return str(stage.json(command, stage.spec, "--window", hour(0), code=code)["error"])
+
+    with monkeypatch.context() as without:
+        client_of.cache_clear()
+        without.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+        assert said("plan", 2) == said("run", 2)
+        assert "pip install 'windrow-ingest[registry]'" in said("plan", 2)
+    schema_registry.stop()
+    assert said("plan", 3) == said("run", 3)
 
 
 def test_run_commits_once(stage: Stage) -> None:

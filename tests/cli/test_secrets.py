@@ -21,6 +21,7 @@ from windrow.ingest.errors import SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.place import normalized
 
 CANARY = "hunter2-C4nary"
@@ -210,6 +211,54 @@ def test_a_password_that_is_written_out(stage: Stage, source: str, place: str) -
     assert CANARY not in error
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        ("state", f"postgresql://me:{CANARY}@h/db", "a URL with a password"),
+        ("state", f"postgresql://h/db?sslmode=require&password={CANARY}", "a URL with a password"),
+        ("sink.url", f"postgresql://me:{CANARY}@h/db", "a URL with a password"),
+        ("sink.catalog.uri", f"postgresql://me:{CANARY}@h/db", "a URL with a password"),
+        ("sink.catalog.credential", CANARY, "a secret: write {env: NAME} or {file: PATH}"),
+        ("sink.catalog.token", CANARY, "a secret: write {env: NAME} or {file: PATH}"),
+    ],
+)
+def test_a_password_of_a_store_that_is_written_out(
+    stage: Stage, place: str, value: str, says: str
+) -> None:
+    """A store's password in the file is refused like a cluster's, and taken as a
+    template, as the refusal says.
+    """
+    made = with_setting(place, value)
+    for name, sink in {
+        "sink.url": {"kind": "postgres", "table": "t", "staging": "s"},
+        "sink.catalog": {"kind": "iceberg", "table": "a.b"},
+    }.items():
+        if place.startswith(name):
+            made["sink"] |= sink
+            del made["sink"]["path"]
+    text = yaml.safe_dump(made)
+    Path(stage.spec).write_text(text)
+    with pytest.raises(SpecError) as refused:
+        load_spec(Path(stage.spec))
+    assert f"{place}: is " in str(refused.value)
+    assert says in str(refused.value)
+    assert "written out" in str(refused.value)
+    assert CANARY not in str(refused.value)
+    template = "{{ env.CANARY }}"
+    told = text.replace(f": {CANARY}", f": '{template}'").replace(CANARY, template)
+    Path(stage.spec).write_text(told)
+    assert load_spec(Path(stage.spec)).id == "things"
+
+
+def test_a_short_password_is_masked_where_it_stands_alone() -> None:
+    """The rest of a server's sentence stays as it is, so that it can be read."""
+    said = 'connection to "host" failed: FATAL: no role "a", user=a password=post postgresql'
+    assert masked(said, ["a", "post", ""]) == (
+        'connection to "host" failed: FATAL: no role "***", user=*** password=*** postgresql'
+    )
+    assert masked("x-hunter2-C4nary9z", ["hunter2-C4nary9"]) == "x-***z"
+
+
 def test_a_pipeline_that_works(stage: Stage) -> None:
     """The password of a pipeline that runs is in no output, plan, receipt, ledger or
     log: only the spec has it.
@@ -230,8 +279,8 @@ def test_a_ledger_that_does_not_answer(stage: Stage) -> None:
     stage.write()
     text = Path(stage.spec).read_text()
     for url in (
-        f"postgresql://me:{CANARY}@127.0.0.1:1/state",
-        f"postgresql://127.0.0.1:1/state?password={CANARY}",
+        '"postgresql://me:{{ env.CANARY }}@127.0.0.1:1/state"',
+        '"postgresql://127.0.0.1:1/state?password={{ env.CANARY }}"',
     ):
         Path(stage.spec).write_text(f"{text}state: {url}\n")
         for code, output in said(stage):

@@ -30,6 +30,7 @@ from sqlalchemy.pool import NullPool
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.settings.places import secret_part, without_secrets
+from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable
 from windrow.ingest.sinks.iceberg.secrets import revealed
 
@@ -119,10 +120,8 @@ def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
     text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     for name, value in sorted(properties.items(), key=lambda item: -len(item[1])):
         if name not in _PUBLIC and len(value) > 1:
-            text = text.replace(
-                value,
-                without_secrets(value) if name == "uri" and secret_part(value) else f"<{name}>",
-            )
+            shown = without_secrets(value) if name == "uri" and secret_part(value) else f"<{name}>"
+            text = masked(text, [value], shown)
     return text[:300]
 
 

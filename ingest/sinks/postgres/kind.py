@@ -64,7 +64,8 @@ class PostgresSection(SinkSection):
             description=(
                 "The server and its database, as libpq takes them:"
                 " `postgresql://user@host:5432/database?sslmode=verify-full`. The password comes"
-                " from PGPASSWORD or a password file, or from a template here, `{{ env.NAME }}`."
+                " from PGPASSWORD or a password file, or from a template here, `{{ env.NAME }}`;"
+                " written out it is refused."
             ),
         )
     )

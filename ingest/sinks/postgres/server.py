@@ -30,6 +30,7 @@ from windrow.ingest.errors import (
     WindrowError,
 )
 from windrow.ingest.settings.libpq import TCP, tls_cure
+from windrow.ingest.settings.secrets import masked
 from windrow.ingest.settings.watched import WatchedConnection
 from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
@@ -348,4 +349,4 @@ def reason(url: ServerUrl, error: psycopg.Error) -> str:
         ]
         return " ".join([type(error).__name__, *named, f"(SQLSTATE {state})"])
     lines = str(error).strip().splitlines()
-    return url.without_secrets(lines[0].rstrip(".") if lines else type(error).__name__)
+    return masked(lines[0].rstrip(".") if lines else type(error).__name__, url.secrets)

@@ -33,12 +33,6 @@ class ServerUrl(msgspec.Struct, frozen=True):
         """The hosts and the database, without user, password and options."""
         return f"{','.join(self.hosts)}/{self.database}"
 
-    def without_secrets(self, text: str) -> str:
-        """Takes the secrets out of a driver's text."""
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return text
-
 
 def server_url(text: str) -> ServerUrl:
     """Reads a URL.

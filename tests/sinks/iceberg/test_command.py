@@ -180,6 +180,10 @@ def said(lake: Stage, section: str) -> str:
                 "{kind: iceberg, catalog: {type: sql, uri: 'oracle+none://u:hunter2@h/d'}, table:"
                 " shop.things}"
             ),
+            "sink.catalog.uri: is a URL with a password written out",
+        ),
+        (
+            "{kind: iceberg, catalog: {type: sql, uri: 'oracle+none://h/d'}, table: shop.things}",
             "can't be opened",
         ),
     ],
