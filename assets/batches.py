@@ -17,7 +17,6 @@ from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import definition_metadata, table_description
 from windrow.assets.names import table_key, upstream_keys
 from windrow.assets.reporting import (
-    RETRY,
     errors_reported,
     events_logged,
     last_observed,
@@ -153,7 +152,6 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         deps=upstream_keys(spec),
         kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
-        retry_policy=RETRY,
         output_required=False,
         metadata=definition_metadata(spec, columns),
         description=table_description(spec),

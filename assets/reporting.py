@@ -41,7 +41,11 @@ from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.source.enumerator.completeness import Completeness, judge
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
-"""Retries after an unreachable system; refused data is not tried again."""
+"""Retries after an unreachable system; refused data is not tried again.
+
+It is no policy of the assets: Dagster would apply that to a cancelled run, too, whose
+interrupted step would begin again and commit.
+"""
 
 NEWEST = 48
 """Number of the newest windows that are looked at for the state of one, and by checks."""

@@ -15,7 +15,6 @@ from windrow.assets.description import definition_metadata, table_description
 from windrow.assets.names import dead_replay_job_name, table_key, upstream_keys
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.assets.reporting import (
-    RETRY,
     errors_reported,
     events_logged,
     last_observed,
@@ -106,7 +105,6 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        retry_policy=RETRY,
         metadata=definition_metadata(spec, columns),
         description=table_description(spec),
     )

@@ -1,0 +1,70 @@
+"""A code location with a pipeline of hours and one of micro-batches, whose runs wait in
+the middle of a window for somebody who cancels them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from unittest.mock import patch
+
+import dagster as dg
+
+from tests.assets.world import LocalTasks
+from tests.integration.harness import HERE
+from windrow.assets.factory import kafka_table
+from windrow.assets.names import SPARK_KEY
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.runner import task
+from windrow.ingest.sinks import settle
+
+FOLDER = "WINDROW_TESTS_CANCELLABLE"
+"""The variable that names the folder of tables, ledger and marks."""
+
+IN_TIME = {"grid": "hourly", "start": "2026-01-05T00:00:00Z", "delay": "1m"}
+BATCHES = {"grid": "batch", "max_records": "100"}
+
+
+def spec_of(folder: Path, kafka: str, topic: str, window: dict[str, str]) -> PipelineSpec:
+    """The pipeline `hours` or `batches`, by its kind of windows, on a table in a file."""
+    name = "hours" if window is IN_TIME else "batches"
+    attributes = {
+        "id": name,
+        "source": {"bootstrap_servers": kafka, "topic": topic},
+        "window": window,
+        "decode": {"schema": "things.py:Thing"},
+        "sink": {"kind": "sqlite", "path": str(folder / f"{name}.db"), "table": name},
+        "state": f"sqlite:///{folder}/{name}-state.db",
+    }
+    return parse_spec(attributes, HERE)
+
+
+def specs(folder: Path) -> list[PipelineSpec]:
+    """Both pipelines, on the topic that the folder names."""
+    kafka, topic = (folder / "topic").read_text().split()
+    return [spec_of(folder, kafka, topic, window) for window in (IN_TIME, BATCHES)]
+
+
+def wait_at(point: str) -> None:
+    """Waits at the point that a file in the folder is named after, which is moved then."""
+    folder = Path(os.environ[FOLDER])
+    if (folder / point).exists():
+        (folder / point).rename(folder / "reached")
+        threading.Event().wait(120)
+
+
+def definitions() -> dg.Definitions:
+    """Both pipelines, with tasks in the run's own process."""
+    for module in (task, settle):
+        patch.object(module, "crash_point", wait_at).start()
+    engine = LocalTasks()
+    return dg.Definitions.merge(
+        *(kafka_table(spec, {SPARK_KEY: engine}) for spec in specs(Path(os.environ[FOLDER]))),
+        dg.Definitions(executor=dg.in_process_executor),
+    )
+
+
+if FOLDER in os.environ:
+    defs = definitions()

@@ -1,0 +1,166 @@
+"""Cancelled runs: nothing is begun again, and what was not committed is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import dagster as dg
+import pytest
+
+# not among the public names; dagster is pinned to 1.13
+from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster._core.workspace.context import WorkspaceProcessContext, WorkspaceRequestContext
+from dagster._core.workspace.load_target import ModuleTarget
+from dagster_graphql.test.utils import execute_dagster_graphql
+
+from tests.assets.cancellable import FOLDER, specs
+from tests.assets.processes import five_hours
+from tests.assets.world import World
+from windrow.assets.names import job_name
+from windrow.ingest.assemble import assemble
+from windrow.ingest.runner import task
+from windrow.ingest.sinks import settle
+from windrow.ingest.testing.engine import LocalEngine
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 240
+
+LAUNCH = """
+mutation($job: String!, $tags: [ExecutionTag!]) {
+  launchRun(executionParams: {
+    selector: {
+      repositoryLocationName: "here", repositoryName: "__repository__", jobName: $job
+    },
+    executionMetadata: {tags: $tags}
+  }) { __typename ... on LaunchRunSuccess { run { runId } } }
+}
+"""
+TERMINATE = "mutation($id: String!) { terminateRun(runId: $id) { __typename } }"
+
+
+@pytest.mark.parametrize("point", ["write.middle", "write.after", "commit.before", "commit.after"])
+@pytest.mark.parametrize("grid", ["hourly", "batch"])
+def test_an_interrupted_step_is_not_begun_again(
+    tmp_path: Path,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    grid: str,
+) -> None:
+    """What Dagster raises in a run that is cancelled ends it, wherever it is: the window is
+    there if it was committed by then, and a later run finds it so.
+    """
+    over = {"window": {"grid": "batch"}} if grid == "batch" else {}
+    world = World(tmp_path, instance, **over)
+    world.fill(2)
+
+    def interrupt(at: str) -> None:
+        if at == point:
+            raise DagsterExecutionInterruptedError
+
+    run: Callable[[], dg.ExecuteInProcessResult] = (
+        world.batches if grid == "batch" else lambda: world.run(0)
+    )
+    with monkeypatch.context() as patched:
+        for module in (task, settle):
+            patched.setattr(module, "crash_point", interrupt)
+        assert not run().success
+    assert world.attempts == 1
+    committed = [c.receipt for c in world.sink.receipts()]
+    assert len(committed) == (point == "commit.after")
+    assert run().success
+    assert [c.receipt for c in world.sink.receipts()][: len(committed)] == committed
+
+
+@pytest.fixture(scope="module")
+def cancellable(
+    kafka: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, WorkspaceRequestContext]]:
+    """A real Dagster, with a code server of its own, and the folder of its pipelines."""
+    folder = tmp_path_factory.mktemp("cancellable")
+    (folder / "topic").write_text(f"{kafka} {five_hours(kafka)}")
+    at_once = {"module": "dagster.core.run_coordinator", "class": "DefaultRunCoordinator"}
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        dg.instance_for_test({"run_coordinator": at_once}, temp_dir=str(folder)) as instance,
+    ):
+        patched.setenv(FOLDER, str(folder))
+        target = ModuleTarget(
+            module_name="tests.assets.cancellable",
+            attribute="defs",
+            working_directory=str(ROOT),
+            location_name="here",
+        )
+        with WorkspaceProcessContext(instance, target) as workspace:
+            yield folder, workspace.create_request_context()
+
+
+def asked(context: WorkspaceRequestContext, mutation: str, **variables: Any) -> Any:
+    """What Dagster's API answers."""
+    [answer] = execute_dagster_graphql(context, mutation, variables).data.values()
+    return answer
+
+
+def until(true: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not true():
+        assert time.monotonic() < deadline, otherwise
+        Event().wait(0.05)
+
+
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("pipeline", "point", "n"),
+    [
+        ("hours", "write.middle", 1),
+        ("hours", "write.after", 2),
+        ("hours", "commit.before", 3),
+        ("batches", "commit.after", 0),
+    ],
+)
+def test_a_run_that_is_cancelled_is_over(
+    cancellable: tuple[Path, WorkspaceRequestContext], pipeline: str, point: str, n: int
+) -> None:
+    """1 A run reads, has staged, or commits. 2 Somebody cancels it by Dagster's API.
+
+    It is cancelled, nothing of it began again, and its window is in the table if it was
+    committed before 2. A run after it leaves each window there once.
+    """
+    folder, context = cancellable
+    [spec] = [spec for spec in specs(folder) if spec.id == pipeline]
+    window = f"2026-01-05-0{n}:00"
+    hours = [{"key": "dagster/partition", "value": window}] if pipeline == "hours" else []
+
+    def launched() -> str:
+        answer = asked(context, LAUNCH, job=job_name(spec), tags=hours)
+        return str(answer["run"]["runId"])
+
+    def status(run: str) -> dg.DagsterRunStatus:
+        found = context.instance.get_run_by_id(run)
+        assert found is not None
+        return found.status
+
+    def windows() -> list[str]:
+        receipts = assemble(spec, LocalEngine()).sink.receipts()
+        return [committed.receipt.window.key for committed in receipts]
+
+    before = windows()
+    (folder / point).touch()
+    cancelled = launched()
+    until((folder / "reached").exists, "the run didn't get to its point")
+    (folder / "reached").unlink()
+    assert asked(context, TERMINATE, id=cancelled)["__typename"] == "TerminateRunSuccess"
+    until(lambda: status(cancelled) == dg.DagsterRunStatus.CANCELED, "it wasn't cancelled")
+    events = [r.dagster_event for r in context.instance.all_logs(cancelled)]
+    kinds = [e.event_type_value for e in events if e is not None and e.step_key == pipeline]
+    assert (kinds.count("STEP_START"), kinds.count("STEP_UP_FOR_RETRY")) == (1, 0)
+    assert len(windows()) - len(before) == (point == "commit.after")
+    again = launched()
+    until(lambda: status(again) == dg.DagsterRunStatus.SUCCESS, "the run after it didn't succeed")
+    assert len(windows()) == len(set(windows()))
+    assert len(windows()) > len(before)
