@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from windrow.assets.checks import log_checks
 from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import definition_metadata, table_description
@@ -157,15 +158,15 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         description=table_description(spec),
     )
     def table(context: dg.AssetExecutionContext, config: Batches) -> Iterator[Any]:
-        def tag(_: RefusedError) -> None:
-            context.instance.add_run_tags(context.run.run_id, refused_tag(spec))
+        def refused(_: RefusedError) -> None:
+            if replay is None:
+                context.instance.add_run_tags(context.run.run_id, refused_tag(spec))
+            log_checks(context, pipeline)
 
         replay = config.replay_of()
         batches = 0
         warn_of_processes(context)
-        with errors_reported(
-            context, spec, replay or "A micro-batch", tag if replay is None else None
-        ):
+        with errors_reported(context, spec, replay or "A micro-batch", refused):
             pipeline = pipeline_of(spec, context.resources, clock)
             topics = last_observed(context, spec)
             for result in config.results(context, pipeline):

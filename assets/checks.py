@@ -1,12 +1,14 @@
 """The checks of a table: `receipts`, which fails, and those that only warn.
 
 `receipts` compares the copies of Dagster and the ledger with the table's own receipts.
-A warning never fails a run; a cluster that doesn't answer is a warning too.
+A warning never fails a run; a cluster that doesn't answer is a warning too, and so is a
+window between committed ones that was refused, or never run.
 """
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -15,11 +17,12 @@ import msgspec
 
 from windrow.assets.completeness import Verdict, completeness, shortened
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
-from windrow.assets.failing import failing
+from windrow.assets.failing import WindowFailedError, failing
 from windrow.assets.metadata import Value
 from windrow.assets.names import table_key
 from windrow.assets.partitions import key_of
 from windrow.assets.reporting import NEWEST
+from windrow.ingest.admin.lag import uncommitted, uncommitted_in_words
 from windrow.ingest.admin.retention_margin import retention_margin
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
@@ -30,81 +33,78 @@ from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.tiling import stop_start_difference
 
-_RECEIPTS_PROMISE = (
-    f"For the newest {NEWEST} windows, Dagster and the ledger agree with the table's receipts, and"
-    " the windows tile"
-)
-_LOSS_PROMISE = f"None of the newest {NEWEST} windows had to go on without messages that were gone"
-_MARGIN_PROMISE = "Unread messages are still far from the topics' retention"
-_COMPLETE_PROMISE = (
-    f"The hours of the newest {NEWEST} windows are over in every topic-partition, and none of their"
-    " messages came late"
-)
-
 
 def table_checks(spec: PipelineSpec, clock: Clock) -> list[dg.AssetChecksDefinition]:
     """All checks of a pipeline's table; micro-batches have no hours to be complete."""
-    checks = [
-        _receipts_check(spec),
-        _warning(spec, clock, "loss", _LOSS_PROMISE, _loss),
-        _warning(spec, clock, "retention_margin", _MARGIN_PROMISE, _retention_margin),
-    ]
-    if spec.window.is_batch:
-        return checks
-    return [*checks, _warning(spec, clock, "completeness", _COMPLETE_PROMISE, completeness)]
+    return [_check(spec, clock, name) for name in _names(spec)]
 
 
-def _evaluated(
-    spec: PipelineSpec,
-    name: str,
-    passed: bool,
-    why: str,
-    metadata: Mapping[str, Value],
-    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
-) -> Iterator[Any]:
-    """Yields the events of a check's function.
+def _names(spec: PipelineSpec) -> list[str]:
+    return [name for name in _CHECKS if name != "completeness" or not spec.window.is_batch]
+
+
+def _check(spec: PipelineSpec, clock: Clock, name: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=table_key(spec),
+        name=name,
+        description=_CHECKS[name][0],
+        required_resource_keys=keys_of(spec),
+    )
+    def check(context: dg.AssetCheckExecutionContext) -> Any:
+        yield dg.Output(None)
+        yield _evaluation(
+            spec, name, lambda: pipeline_of(spec, context.resources, clock), context.instance
+        )
+
+    return check
+
+
+def log_checks(context: dg.AssetExecutionContext, pipeline: Pipeline) -> None:
+    """Evaluates all checks in the step of the table, which is about to fail.
+
+    Dagster leaves out the steps behind a failed one, and shows checks that a run left out
+    as failed. One that can't be made stays left out.
+    """
+    for name in _names(pipeline.spec):
+        with suppress(WindowFailedError), failing(name):
+            context.log_event(_evaluation(pipeline.spec, name, lambda: pipeline, context.instance))
+
+
+def _evaluation(
+    spec: PipelineSpec, name: str, opened: Callable[[], Pipeline], instance: dg.DagsterInstance
+) -> dg.AssetCheckEvaluation:
+    """Evaluates a check.
 
     For an `AssetCheckResult` Dagster 1.13 looks up which materialization was checked. In
     a run over a range of partitions it lists all partitions of the table for that, once
     per check (5 s on a grid of five minutes that is ten months long). For an
     `AssetCheckEvaluation` it compares the times of the events instead.
 
-    `why`: a sentence in Markdown. A check that didn't pass has it in its metadata too,
-    because not every page shows the description.
+    A check that didn't pass has the reason in its metadata too, because not every page
+    shows the description.
+
+    Raises:
+        WindowFailedError: the receipts can't be compared; other checks warn of that.
     """
-    shown = metadata if passed else {"why": dg.MetadataValue.md(why), **metadata}
-    yield dg.Output(None)
-    yield dg.AssetCheckEvaluation(
+    fails = name == "receipts"
+    try:
+        with failing(f"The receipts of {spec.id}") if fails else nullcontext():
+            pipeline = opened()
+            passed, why, found = _CHECKS[name][1](pipeline, instance)
+            receipts = pipeline.ledger.recorded(spec.id, NEWEST)
+            left = uncommitted(spec.window.grid, receipts) if name != "retention_margin" else []
+    except WindrowError as error:
+        passed, why, left = False, f"The check was not made: {error}", []
+        found = {"unchecked": str(error)}
+    severity = dg.AssetCheckSeverity.ERROR if fails and not passed else dg.AssetCheckSeverity.WARN
+    if left:
+        passed, why = False, f"{why} {uncommitted_in_words(left)}"
+        found = {**found, "uncommitted": shortened([one.range for one in left])}
+    why = with_spec(why, spec.spec_file)
+    shown = found if passed else {"why": dg.MetadataValue.md(why), **found}
+    return dg.AssetCheckEvaluation(
         table_key(spec), name, passed, shown, severity=severity, description=why, blocking=False
     )
-
-
-def _warning(
-    spec: PipelineSpec,
-    clock: Clock,
-    name: str,
-    description: str,
-    judge: Callable[[Pipeline], Verdict],
-) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=table_key(spec),
-        name=name,
-        description=description,
-        required_resource_keys=keys_of(spec),
-    )
-    def check(context: dg.AssetCheckExecutionContext) -> Any:
-        try:
-            passed, why, shown = judge(pipeline_of(spec, context.resources, clock))
-        except WindrowError as error:
-            context.log.warning("The check %s was not made: %s", name, error)
-            passed, why, shown = (
-                False,
-                f"The check was not made: {error}",
-                {"unchecked": str(error)},
-            )
-        yield from _evaluated(spec, name, passed, why, shown, dg.AssetCheckSeverity.WARN)
-
-    return check
 
 
 def _loss(pipeline: Pipeline) -> Verdict:
@@ -146,36 +146,18 @@ class ShownReceipt(msgspec.Struct, frozen=True):
     attempt: str
 
 
-def _receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=table_key(spec),
-        name="receipts",
-        description=_RECEIPTS_PROMISE,
-        required_resource_keys=keys_of(spec),
-    )
-    def receipts(context: dg.AssetCheckExecutionContext) -> Any:
-        with failing(f"The receipts of {spec.id}"):
-            pipeline = pipeline_of(spec, context.resources)
-            copies = pipeline.ledger.recorded(spec.id, NEWEST)
-            newest, lost = _newest(pipeline.sink, [copy.window for copy in copies])
-        wrong = [
-            *(
-                f"{window.key}: the ledger knows it as committed, the table lacks it"
-                for window in lost
-            ),
-            *_differences("Dagster", newest, _shown(context.instance, spec, newest)),
-            *_differences("the ledger", newest, _by_window(copies)),
-            *gaps(newest),
-        ]
-        yield from _evaluated(
-            spec,
-            "receipts",
-            not wrong,
-            with_spec(_why(wrong, len(newest)), spec.spec_file),
-            {"windows": len(newest), "wrong": "\n".join(wrong) or "nothing"},
-        )
-
-    return receipts
+def _receipts(pipeline: Pipeline, instance: dg.DagsterInstance) -> Verdict:
+    """Compares the copies of Dagster and the ledger with the table's receipts."""
+    spec, copies = pipeline.spec, pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+    newest, lost = _newest(pipeline.sink, [copy.window for copy in copies])
+    wrong = [
+        *(f"{window.key}: the ledger knows it as committed, the table lacks it" for window in lost),
+        *_differences("Dagster", newest, _shown(instance, spec, newest)),
+        *_differences("the ledger", newest, _by_window(copies)),
+        *gaps(newest),
+    ]
+    shown: dict[str, Value] = {"windows": len(newest), "wrong": "\n".join(wrong) or "nothing"}
+    return not wrong, _why(wrong, len(newest)), shown
 
 
 def _newest(sink: Sink, recorded: Sequence[Window]) -> tuple[list[Receipt], list[Window]]:
@@ -194,7 +176,7 @@ def _newest(sink: Sink, recorded: Sequence[Window]) -> tuple[list[Receipt], list
 
 def _why(wrong: Sequence[str], windows: int) -> str:
     if not wrong:
-        agreed = "1 window" if windows == 1 else f"{windows} windows, and they tile"
+        agreed = "1 window" if windows == 1 else f"{windows} windows, and neighbours tile"
         return f"Dagster, the ledger and the table's receipts agree on {agreed}."
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     return (
@@ -272,3 +254,33 @@ def gaps(receipts: Sequence[Receipt]) -> list[str]:
         if one.window.end == other.window.start
         and (unlike := stop_start_difference(one.plan.stop, other.plan.start))
     ]
+
+
+_CHECKS: Mapping[str, tuple[str, Callable[[Pipeline, dg.DagsterInstance], Verdict]]] = {
+    "receipts": (
+        (
+            f"For the newest {NEWEST} windows, Dagster and the ledger agree with the table's"
+            " receipts, and the windows tile"
+        ),
+        _receipts,
+    ),
+    "loss": (
+        (
+            f"None of the newest {NEWEST} windows had to go on without messages that were gone, and"
+            " none between them was left out"
+        ),
+        lambda pipeline, _: _loss(pipeline),
+    ),
+    "retention_margin": (
+        "Unread messages are still far from the topics' retention",
+        lambda pipeline, _: _retention_margin(pipeline),
+    ),
+    "completeness": (
+        (
+            f"The hours of the newest {NEWEST} windows are over in every topic-partition, none of"
+            " their messages came late, and no window between them was left out"
+        ),
+        lambda pipeline, _: completeness(pipeline),
+    ),
+}
+"""The checks, with their promises."""

@@ -19,7 +19,7 @@ from windrow.assets.dependencies import keys_of, pipeline_of
 from windrow.assets.description import code
 from windrow.assets.metadata import Value
 from windrow.assets.names import identifier
-from windrow.assets.partitions import key_of
+from windrow.assets.partitions import key_of, partitions_of
 from windrow.assets.reporting import NEWEST, completeness_of
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows, in_time
@@ -39,7 +39,10 @@ Target: TypeAlias = (
     "str | dg.AssetsDefinition | dg.AssetSelection | dg.JobDefinition |"
     " dg.UnresolvedAssetJobDefinition | list[dg.AssetsDefinition]"
 )
-"""Assets or a job, with the table's partitions (`partitions_of(spec.window)`)."""
+"""Assets or a job, with the table's partitions (`partitions_of(spec.window)`).
+
+Of names, selections and jobs of selections Dagster knows the partitions only later.
+"""
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
 """A check's result: passed or not; why, and what to do if not; metadata."""
@@ -63,7 +66,8 @@ def when_complete(
         every_seconds: the least time between two ticks.
 
     Raises:
-        SpecError: the pipeline has micro-batches, which have no hours to be complete.
+        SpecError: the pipeline has micro-batches, which have no hours to be complete; or
+            `target` has other partitions than the table, or none.
     """
     if spec.window.is_batch:
         raise SpecError(
@@ -71,6 +75,9 @@ def when_complete(
             "spec",
             "Run downstream work after each of them.",
         )
+    for one in target if isinstance(target, list) else [target]:
+        if isinstance(one, dg.AssetsDefinition | dg.JobDefinition):
+            _refuse_other_partitions(spec, one)
 
     @dg.sensor(
         name=name or f"{identifier(spec.id)}_complete",
@@ -93,6 +100,29 @@ def when_complete(
         return dg.SensorResult(run_requests=requests, cursor=cursor)
 
     return complete
+
+
+def _refuse_other_partitions(
+    spec: PipelineSpec, target: dg.AssetsDefinition | dg.JobDefinition
+) -> None:
+    """Refuses a target that lacks partitions of the table: no tick could ask for these."""
+    table, own = partitions_of(spec.window), target.partitions_def
+    if not (
+        isinstance(own, dg.TimeWindowPartitionsDefinition)
+        and own.start <= table.start
+        and (own.cron_schedule, own.fmt, own.timezone)
+        == (table.cron_schedule, table.fmt, table.timezone)
+    ):
+        name = (
+            target.key.to_user_string() if isinstance(target, dg.AssetsDefinition) else target.name
+        )
+        raise SpecError(
+            f"{name} can't wait for windows of {spec.id}: its partitions are not the table's, but"
+            f" {'none' if own is None else own}",
+            "spec",
+            "Give it partitions_def=partitions_of(spec.window). What sums up several windows comes"
+            " behind such an asset.",
+        )
 
 
 def _states_of(pipeline: Pipeline) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
+from windrow.assets.checks import log_checks
 from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import definition_metadata, table_description
@@ -26,7 +27,7 @@ from windrow.assets.reporting import (
 )
 from windrow.assets.schedule import hours_tags
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
@@ -118,10 +119,13 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         results = config.results(context, pipeline, [window for _, window in windows])
         snapshot = with_broker_snapshot(pipeline)
         passed = dict[str, PassedOver]()
+
+        def refused(key: str, error: RefusedError) -> None:
+            show_refused(context, spec, key, error)
+            log_checks(context, pipeline)
+
         for key, _ in windows:
-            with errors_reported(
-                context, spec, f"Window {key}", partial(show_refused, context, spec, key)
-            ):
+            with errors_reported(context, spec, f"Window {key}", partial(refused, key)):
                 result = next(results)
             if isinstance(result, PassedOver):
                 show_refused(context, spec, key, result.error)
@@ -130,6 +134,7 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
             last = key == windows[-1][0]
             show(context, pipeline if last else snapshot, result, topics, key, last=last)
         if passed:
+            log_checks(context, pipeline)
             with errors_reported(context, spec, f"Window {', '.join(passed)}"):
                 raise all_refused(list(passed.values()), len(windows))
         return events_logged()

@@ -2,6 +2,7 @@
 
 It counts offsets from the end of the newest committed window to the stable end now. As in
 every tool that subtracts offsets, transaction markers and aborted messages count, too.
+Windows before that one which aren't committed are counted apart (`uncommitted`).
 """
 
 from __future__ import annotations
@@ -9,19 +10,26 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import cast
 
 import msgspec
 
 from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.label import instant
+from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import AtLabel, Source
 from windrow.ingest.ports.broker import Broker, Stamps
+from windrow.ingest.source.enumerator.grid import labels_between
 from windrow.ingest.source.enumerator.positions import positions
+from windrow.ingest.source.enumerator.tiling import between, same_source
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_FEW = 3
+"""Most ranges of windows in a sentence."""
 
 
 class PartitionLag(msgspec.Struct, frozen=True):
@@ -53,6 +61,54 @@ class Lag(msgspec.Struct, frozen=True):
     lost: int
     behind: int
     partitions: tuple[PartitionLag, ...]
+
+
+class Uncommitted(msgspec.Struct, frozen=True):
+    """Windows in a row that aren't committed, while one before and one behind them are.
+
+    They were refused, or never run. `windows`: their number; `range`: START/END, as
+    `--window` takes it; `offsets`: how many they have, 0 if the source was replaced
+    meanwhile.
+    """
+
+    windows: int
+    range: str
+    offsets: int
+
+
+def uncommitted(grid: str, receipts: Sequence[Receipt]) -> list[Uncommitted]:
+    """The windows in time that were left out between committed ones. Pure.
+
+    Micro-batches have none: one that isn't committed is in the way of all later ones.
+
+    `receipts`: those of the committed windows, in window order.
+    """
+    return [
+        Uncommitted(
+            len(labels_between(grid, stop, start)),
+            f"{instant(stop)}/{instant(start)}",
+            sum(
+                high.offset - low.offset
+                for low, high in between(one.plan.stop, other.plan.start).values()
+            )
+            if same_source(one.plan.stop, other.plan.start)
+            else 0,
+        )
+        for one, other in pairwise(receipts)
+        if isinstance(stop := one.window.end, datetime)
+        and isinstance(start := other.window.start, datetime)
+        and stop < start
+    ]
+
+
+def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
+    """Words the windows that were left out, of which there are some, and what to do."""
+    more = f" and {len(left) - _FEW} more ranges" if len(left) > _FEW else ""
+    return (
+        f"{sum(one.windows for one in left):,} not committed, though later windows are:"
+        f" {', '.join(one.range for one in left[:_FEW])}{more}. They were refused, or never run:"
+        f" windrow run SPEC --window {left[0].range} commits them, or says why not."
+    )
 
 
 def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetime) -> Lag:

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from windrow.ingest import assemble
+from windrow.ingest.admin.lag import uncommitted, uncommitted_in_words
 from windrow.ingest.admin.retention_margin import next_window, retention_margin
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.render import counted
@@ -340,12 +341,15 @@ def _next_window(pipeline: Pipeline) -> Check:
 def _windows(pipeline: Pipeline) -> Check:
     """Checks whether table and ledger have the same windows.
 
-    They may differ after one of them was restored from a backup.
+    They may differ after one of them was restored from a backup. Windows between
+    committed ones may have been refused, or never run.
     """
     if pipeline.spec.window.is_batch:
         refuse_restored(pipeline)
     elif lost := lost_windows(pipeline):
         return Check("windows", "warn", lost_in_words(pipeline, lost).rstrip("."))
+    elif left := uncommitted(pipeline.spec.window.grid, pipeline.ledger.recorded(pipeline.spec.id)):
+        return Check("windows", "warn", uncommitted_in_words(left).rstrip("."))
     return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 
 

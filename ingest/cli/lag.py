@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text
 
 from windrow.ingest import assemble
-from windrow.ingest.admin.lag import Lag, lag
+from windrow.ingest.admin.lag import Lag, Uncommitted, lag, uncommitted, uncommitted_in_words
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
@@ -24,8 +24,9 @@ class Behind(msgspec.Struct):
     `window`: the newest committed window; null if there is none yet.
 
     `missing`: windows that were committed and are not in the table, because it is an
-    older copy; `missing_records`: how many offsets they have. `published`: the result of
-    `--publish`; null without it, or if nothing is committed.
+    older copy; `missing_records`: how many offsets they have. `uncommitted`: windows
+    between committed ones that were refused, or never run; empty if some are missing.
+    `published`: the result of `--publish`; null without it, or if nothing is committed.
     """
 
     pipeline: str
@@ -33,6 +34,7 @@ class Behind(msgspec.Struct):
     lag: Lag
     missing: tuple[str, ...] = ()
     missing_records: int = 0
+    uncommitted: tuple[Uncommitted, ...] = ()
     published: Published | None = None
 
 
@@ -47,8 +49,8 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         what = f"Pipeline {spec.id} names no consumer group to publish to"
         raise SpecError(what, "spec", "Set source.publish_group in the spec.")
     pipeline = assemble.assemble_to_look(spec)
-    receipts = (committed.receipt for committed in pipeline.sink.receipts())
-    newest = max(receipts, key=lambda receipt: receipt.window, default=None)
+    receipts = sorted((c.receipt for c in pipeline.sink.receipts()), key=lambda r: r.window)
+    newest = receipts[-1] if receipts else None
     if newest is None:
         refuse_other_table(pipeline)
     reached = None if newest is None else next_start_after(pipeline.ledger, newest)
@@ -62,6 +64,7 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         unread,
         tuple(w.key for w in lost),
         offsets,
+        () if lost else tuple(uncommitted(spec.window.grid, receipts)),
     )
     if publishing and group is not None and reached is not None:
         behind.published = publish(pipeline.broker, group, reached)
@@ -71,21 +74,18 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         if newest is None
         else f"Committed up to the end of window {newest.window.key}"
     )
-    missing = (
-        [
-            Text(
-                f"{lost_in_words(pipeline, lost)} They have {offsets:,} offsets, which are not"
-                " counted above."
-            )
-        ]
-        if lost
-        else []
-    )
+    left = behind.uncommitted
+    offsets += sum(one.offsets for one in left)
+    missing = lost_in_words(pipeline, lost) if lost else uncommitted_in_words(left) if left else ""
     output.show(
         behind,
         render.lag_table(unread),
         Text(f"{upto}."),
-        *missing,
+        *(
+            [Text(f"{missing} They have {offsets:,} offsets, which are not counted above.")]
+            if missing
+            else []
+        ),
         *_publish_lines(behind.published, publishing=publishing),
     )
 

@@ -8,6 +8,7 @@ import msgspec
 from rich.text import Text
 
 from windrow.ingest import assemble
+from windrow.ingest.admin.lag import Uncommitted, uncommitted, uncommitted_in_words
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
@@ -17,11 +18,15 @@ from windrow.ingest.runner.ownership import refuse_other_table
 
 
 class ShownWindows(msgspec.Struct):
-    """The document of `show`. `left_out`: whether there are older ones than those shown."""
+    """The document of `show`. `left_out`: whether there are older ones than those shown.
+
+    `uncommitted`: windows between those shown that were refused, or never run.
+    """
 
     pipeline: str
     windows: list[Committed]
     left_out: bool
+    uncommitted: list[Uncommitted]
 
 
 def show_windows(output: Output, path: Path, text: str | None, limit: int) -> None:
@@ -35,10 +40,14 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
         refuse_other_table(assemble.assemble_to_look(spec))
     shown = committed[-limit:]
     older = len(committed) - len(shown)
-    left = [Text(f"{older} older ones are not shown (--limit)")] if older else []
+    between = uncommitted(spec.window.grid, [c.receipt for c in shown])
+    left = [
+        *([f"{older} older ones are not shown (--limit)"] if older else []),
+        *([uncommitted_in_words(between)] if between else []),
+    ]
     table = (
         render.window_table(shown)
         if shown
         else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
     )
-    output.show(ShownWindows(spec.id, shown, left_out=older > 0), table, *left)
+    output.show(ShownWindows(spec.id, shown, older > 0, between), table, *map(Text, left))

@@ -226,3 +226,81 @@ def test_what_passes_says_so_in_a_sentence(world: World) -> None:
         name: bool(each.passed and each.description) for name, each in found.items()
     } == dict.fromkeys(("receipts", "loss", "retention_margin", "completeness"), True)
     assert found["completeness"].description == "2 windows are complete."
+
+
+def test_a_window_that_was_left_out_is_seen(world: World) -> None:
+    """A window between committed ones that was never run keeps `receipts`, `loss` and
+    `completeness` from passing, as a warning that names it; once it is run, they pass.
+    """
+    world.fill(4)
+    for n in (0, 2):
+        result = world.run(n)
+    found = checks(result)
+    left = [name for name, check in found.items() if not check.passed]
+    assert sorted(left) == ["completeness", "loss", "receipts"]
+    for name in left:
+        assert found[name].severity == dg.AssetCheckSeverity.WARN
+        assert shown(found[name])["uncommitted"] == "2026-01-05T01:00:00Z/2026-01-05T02:00:00Z"
+        assert "1 not committed, though later windows are: 2026-01-05T01" in str(
+            found[name].description
+        )
+    assert all(check.passed for check in checks(world.run(1)).values())
+
+
+def executions(world: World) -> dict[str, str]:
+    """What Dagster shows of the newest execution of each check: SUCCEEDED or FAILED; PLANNED
+    in a run that is over is shown as failed to execute.
+    """
+    names = ("receipts", "loss", "retention_margin", "completeness")
+    keys = {name: dg.AssetCheckKey(dg.AssetKey(["things"]), name) for name in names}
+    found = world.instance.event_log_storage.get_asset_check_summary_records(list(keys.values()))
+    newest = {name: found[key].last_check_execution_record for name, key in keys.items()}
+    return {name: record.status.value for name, record in newest.items() if record is not None}
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 3), (2, 2)])
+def test_checks_of_a_refused_run_are_made(world: World, first: int, last: int) -> None:
+    """A refused window, alone or in a range, leaves no check of its run without a result:
+    behind a failed step Dagster would show them all as failed to execute.
+    """
+    world.fill(2)
+    for _ in range(200):
+        world.send(2, 59, b"poison")
+    world.fill(1, first=3)
+    assert world.run(0, 1).success
+    assert not world.run(first, last).success
+    left_out = "FAILED" if last == 3 else "SUCCEEDED"
+    assert executions(world) == {
+        "receipts": left_out,
+        "loss": left_out,
+        "retention_margin": "SUCCEEDED",
+        "completeness": left_out,
+    }
+
+
+def test_checks_of_a_refused_batch_are_made(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A refused micro-batch leaves no check of its run without a result either."""
+    world = World(tmp_path, instance, window={"grid": "batch", "max_records": 6})
+    for value in (b'{"id": 1}', b"poison"):
+        for i in range(6):
+            world.send(0, i, value)
+    assert not world.batches().success
+    names = ("receipts", "loss", "retention_margin")
+    assert executions(world) == dict.fromkeys(names, "SUCCEEDED")
+
+
+def test_checks_that_can_not_be_made_hide_no_refusal(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was refused fails for that, also if the table can't be read for its checks."""
+    world.fill(1)
+    for _ in range(200):
+        world.send(0, 59, b"poison")
+
+    def away(*_: object) -> object:
+        raise UnreachableError("The disk is away", "commit", "Wait.")
+
+    monkeypatch.setattr("windrow.assets.checks._newest", away)
+    [failed] = world.run(0).get_step_failure_events()
+    assert "max_dead_ratio" in failed.step_failure_data.error_display_string
+    assert executions(world)["receipts"] == "PLANNED"

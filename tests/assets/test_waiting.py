@@ -132,3 +132,35 @@ def test_batches_have_nothing_to_wait_for(tmp_path: Path, instance: dg.DagsterIn
     world = World(tmp_path, instance, window={"grid": "batch"})
     with pytest.raises(SpecError, match="no hours to be complete"):
         when_complete(world.spec, "anything")
+
+
+def test_other_partitions_are_refused(world: World) -> None:
+    """A target that hasn't the table's partitions is refused when the sensor is made, with
+    what to do, instead of failing at each tick; one that has more of them is not.
+    """
+
+    def refused(target: dg.AssetsDefinition | dg.JobDefinition) -> str:
+        with pytest.raises(SpecError) as raised:
+            when_complete(world.spec, target)
+        return str(raised.value)
+
+    def asset(partitions: dg.PartitionsDefinition[str] | None) -> dg.AssetsDefinition:
+        @dg.asset(deps=[table_key(world.spec)], partitions_def=partitions)
+        def downstream() -> None:
+            """Sums something up."""
+
+        return downstream
+
+    daily = asset(dg.DailyPartitionsDefinition("2026-01-05"))
+    assert "downstream can't wait for windows of things" in refused(daily)
+    assert "but Daily, starting 2026-01-05 UTC" in refused(daily)
+    assert "partitions_def=partitions_of(spec.window)" in refused(daily)
+    assert "but none" in refused(asset(None))
+    later = asset(dg.HourlyPartitionsDefinition("2026-01-06-00:00"))
+    assert "starting 2026-01-06" in refused(later)
+    with pytest.raises(SpecError):
+        when_complete(world.spec, [asset(partitions_of(world.spec.window)), daily])
+    plain = dg.Definitions(assets=[daily]).resolve_implicit_global_asset_job_def()
+    assert "can't wait for windows" in refused(plain)
+    when_complete(world.spec, asset(dg.HourlyPartitionsDefinition("2025-01-01-00:00")))
+    when_complete(world.spec, [asset(partitions_of(world.spec.window))])

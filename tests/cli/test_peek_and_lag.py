@@ -224,6 +224,34 @@ def test_lag_tells_what_is_lost(stage: Stage) -> None:
     assert "lost" in stage.call("lag", stage.spec).stdout
 
 
+def test_windows_that_were_left_out_are_seen(stage: Stage) -> None:
+    """A window between committed ones that was never run is named by lag, show and doctor,
+    with its offsets; the command that they advise commits it, and nothing is left to tell.
+    """
+
+    def told() -> list[list[dict[str, object]]]:
+        return [stage.json(verb, stage.spec)["uncommitted"] for verb in ("lag", "show")]
+
+    def level() -> object:
+        checks = stage.json("doctor", stage.spec)["checks"]
+        return next(check["level"] for check in checks if check["name"] == "windows")
+
+    for n in (0, 3):
+        stage.json("run", stage.spec, "--window", hour(n))
+    left = f"{hour(1)}/{hour(3)}"
+    assert told() == [[{"windows": 2, "range": left, "offsets": 5}]] * 2
+    advice = f"windrow run {stage.spec} --window {left} commits them, or says why not"
+    lag, show = (stage.call(verb, stage.spec).stdout for verb in ("lag", "show"))
+    assert f"2 not committed, though later windows are: {left}." in lag.replace("\n", " ")
+    assert "They have 5 offsets, which are not counted above." in lag.replace("\n", " ")
+    assert all(advice in text.replace("\n", " ") for text in (lag, show))
+    assert level() == "warn"
+    assert advice in stage.call("doctor", stage.spec).stdout.replace("\n", " ")
+    stage.json("run", stage.spec, "--window", left)
+    assert told() == [[], []]
+    assert level() == "ok"
+
+
 def test_lag_of_batches(stage: Stage) -> None:
     """The newest micro-batch has its name there."""
     stage.write(window="grid: batch, max_records: 5")
