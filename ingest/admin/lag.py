@@ -103,11 +103,12 @@ def uncommitted(grid: str, receipts: Sequence[Receipt]) -> list[Uncommitted]:
 
 def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
     """Words the windows that were left out, of which there are some, and what to do."""
+    count = sum(one.windows for one in left)
     more = f" and {len(left) - _FEW} more ranges" if len(left) > _FEW else ""
     return (
-        f"{sum(one.windows for one in left):,} not committed, though later windows are:"
-        f" {', '.join(one.range for one in left[:_FEW])}{more}. They were refused, or never run:"
-        f" windrow run SPEC --window {left[0].range} commits them, or says why not."
+        f"{count:,} {'window is' if count == 1 else 'windows are'} not committed, though later"
+        f" ones are: {', '.join(one.range for one in left[:_FEW])}{more}. They were refused, or"
+        f" never run: windrow run SPEC --window {left[0].range} commits them, or says why not."
     )
 
 

@@ -241,7 +241,7 @@ def test_a_window_that_was_left_out_is_seen(world: World) -> None:
     for name in left:
         assert found[name].severity == dg.AssetCheckSeverity.WARN
         assert shown(found[name])["uncommitted"] == "2026-01-05T01:00:00Z/2026-01-05T02:00:00Z"
-        assert "1 not committed, though later windows are: 2026-01-05T01" in str(
+        assert "1 window is not committed, though later ones are: 2026-01-05T01" in str(
             found[name].description
         )
     assert all(check.passed for check in checks(world.run(1)).values())

@@ -242,7 +242,7 @@ def test_windows_that_were_left_out_are_seen(stage: Stage) -> None:
     assert told() == [[{"windows": 2, "range": left, "offsets": 5}]] * 2
     advice = f"windrow run {stage.spec} --window {left} commits them, or says why not"
     lag, show = (stage.call(verb, stage.spec).stdout for verb in ("lag", "show"))
-    assert f"2 not committed, though later windows are: {left}." in lag.replace("\n", " ")
+    assert f"2 windows are not committed, though later ones are: {left}." in lag.replace("\n", " ")
     assert "They have 5 offsets, which are not counted above." in lag.replace("\n", " ")
     assert all(advice in text.replace("\n", " ") for text in (lag, show))
     assert level() == "warn"
