@@ -22,7 +22,7 @@ from windrow.assets.metadata import Value
 from windrow.assets.names import table_key
 from windrow.assets.partitions import key_of
 from windrow.assets.reporting import NEWEST
-from windrow.ingest.admin.lag import uncommitted, uncommitted_in_words
+from windrow.ingest.admin.lag import left_out, uncommitted_in_words
 from windrow.ingest.admin.retention_margin import retention_margin
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
@@ -91,8 +91,7 @@ def _evaluation(
         with failing(f"The receipts of {spec.id}") if fails else nullcontext():
             pipeline = opened()
             passed, why, found = _CHECKS[name][1](pipeline, instance)
-            receipts = pipeline.ledger.recorded(spec.id, NEWEST)
-            left = uncommitted(spec.window.grid, receipts) if name != "retention_margin" else []
+            left = left_out(pipeline, NEWEST) if name != "retention_margin" else []
     except WindrowError as error:
         passed, why, left = False, f"The check was not made: {error}", []
         found = {"unchecked": str(error)}

@@ -20,7 +20,9 @@ from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import instant
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import AtLabel, Source
+from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker, Stamps
+from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.grid import labels_between
 from windrow.ingest.source.enumerator.positions import positions
 from windrow.ingest.source.enumerator.tiling import between, same_source
@@ -66,14 +68,39 @@ class Lag(msgspec.Struct, frozen=True):
 class Uncommitted(msgspec.Struct, frozen=True):
     """Windows in a row that aren't committed, while one before and one behind them are.
 
-    They were refused, or never run. `windows`: their number; `range`: START/END, as
-    `--window` takes it; `offsets`: how many they have, 0 if the source was replaced
-    meanwhile.
+    They were refused, or never run. `windows`: their number; `offsets`: how many offsets
+    they have, 0 if the source was replaced meanwhile.
     """
 
+    start: datetime
+    end: datetime
     windows: int
-    range: str
     offsets: int
+
+    @property
+    def range(self) -> str:
+        """The windows as `--window` takes them."""
+        return f"{instant(self.start)}/{instant(self.end)}"
+
+
+def left_out(pipeline: Pipeline, newest: int | None = None) -> list[Uncommitted]:
+    """The windows that were left out between committed ones, or between the newest of these.
+
+    The ledger may lack the copy of a receipt, for a run may have died between the two. So
+    the table is asked for those that the ledger lacks.
+    """
+    spec, grid, sink = pipeline.spec, pipeline.spec.window.grid, pipeline.sink
+    copies = pipeline.ledger.recorded(spec.id, newest)
+    lacking = [
+        Window(spec.id, *pair)
+        for left in uncommitted(grid, copies)
+        for pair in pairwise([left.start, *labels_between(grid, left.start, left.end)])
+    ]
+    if not lacking:
+        return []
+    there = filter(None, sink.looks(sorted(sink.committed(lacking))))
+    receipts = [*copies, *(committed.receipt for committed in there)]
+    return uncommitted(grid, sorted(receipts, key=lambda receipt: receipt.window))
 
 
 def uncommitted(grid: str, receipts: Sequence[Receipt]) -> list[Uncommitted]:
@@ -85,8 +112,9 @@ def uncommitted(grid: str, receipts: Sequence[Receipt]) -> list[Uncommitted]:
     """
     return [
         Uncommitted(
+            stop,
+            start,
             len(labels_between(grid, stop, start)),
-            f"{instant(stop)}/{instant(start)}",
             sum(
                 high.offset - low.offset
                 for low, high in between(one.plan.stop, other.plan.start).values()

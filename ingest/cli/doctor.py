@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from windrow.ingest import assemble
-from windrow.ingest.admin.lag import uncommitted, uncommitted_in_words
+from windrow.ingest.admin.lag import left_out, uncommitted_in_words
 from windrow.ingest.admin.retention_margin import next_window, retention_margin
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.render import counted
@@ -348,7 +348,7 @@ def _windows(pipeline: Pipeline) -> Check:
         refuse_restored(pipeline)
     elif lost := lost_windows(pipeline):
         return Check("windows", "warn", lost_in_words(pipeline, lost).rstrip("."))
-    elif left := uncommitted(pipeline.spec.window.grid, pipeline.ledger.recorded(pipeline.spec.id)):
+    elif left := left_out(pipeline):
         return Check("windows", "warn", uncommitted_in_words(left).rstrip("."))
     return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 

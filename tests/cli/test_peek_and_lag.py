@@ -239,7 +239,7 @@ def test_windows_that_were_left_out_are_seen(stage: Stage) -> None:
     for n in (0, 3):
         stage.json("run", stage.spec, "--window", hour(n))
     left = f"{hour(1)}/{hour(3)}"
-    assert told() == [[{"windows": 2, "range": left, "offsets": 5}]] * 2
+    assert told() == [[{"start": hour(1), "end": hour(3), "windows": 2, "offsets": 5}]] * 2
     advice = f"windrow run {stage.spec} --window {left} commits them, or says why not"
     lag, show = (stage.call(verb, stage.spec).stdout for verb in ("lag", "show"))
     assert f"2 windows are not committed, though later ones are: {left}." in lag.replace("\n", " ")
