@@ -97,6 +97,10 @@ MEANINGS: Mapping[str, str] = {
     ),
     "aborted": "those of them that are known to be aborted messages",
     "skipped": "offsets that were not in the log any more",
+    "passed_over": (
+        "offsets of topics that joined in this window that lie before where they begin; they are"
+        " in no window"
+    ),
     "late": "messages in the window with a timestamp before its hours",
     "early": "messages in the window with a timestamp after its hours",
     "bytes_read": "bytes of the messages' keys and values",
@@ -236,6 +240,7 @@ def _occasional(result: Result) -> dict[str, Value]:
         "invisible": counts.invisible,
         "aborted": counts.aborted,
         "skipped": counts.skipped,
+        "passed_over": receipt.passed_over,
         "generation": receipt.generation,
         "dead_replayed": 0 if receipt.dead_replay is None else receipt.dead_replay.messages,
         "edited": 0 if receipt.dead_replay is None else receipt.dead_replay.edited,

@@ -19,12 +19,12 @@ from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import instant
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.source import AtLabel, Source
+from windrow.ingest.model.source import AtLabel, AtTime, Latest, Source
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker, Stamps
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.grid import labels_between
-from windrow.ingest.source.enumerator.positions import positions
+from windrow.ingest.source.enumerator.positions import joining_start, positions
 from windrow.ingest.source.enumerator.tiling import between, same_source
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
@@ -162,7 +162,9 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
     discovered = discover(broker, source.selection, committed, "drop")
     cuts = _cuts(discovered, committed)
     log_starts = broker.log_starts(discovered.tps)
-    cuts |= _origins(broker, source, log_starts, [tp for tp in discovered.tps if tp not in cuts])
+    cuts |= _origins(
+        broker, source, committed, log_starts, [tp for tp in discovered.tps if tp not in cuts]
+    )
     ends = broker.stable_ends(discovered.tps)
     parts = [
         _partition(broker, tp, cuts[tp], log_starts[tp], ends[tp].offset, now)
@@ -193,15 +195,25 @@ def _cuts(discovered: Discovered, committed: Boundary | None) -> dict[TopicParti
 def _origins(
     broker: Broker,
     source: Source,
+    committed: Boundary | None,
     log_starts: dict[TopicPartition, int],
     tps: Sequence[TopicPartition],
 ) -> dict[TopicPartition, int]:
-    """The first offsets of topic-partitions that nothing was read from."""
-    if not isinstance(source.start, AtLabel):
+    """The first offsets of topic-partitions that nothing was read from.
+
+    Behind a committed window these are topic-partitions that join the pipeline.
+    """
+    start = (
+        source.start
+        if committed is None
+        else joining_start(
+            source,
+            AtTime(committed.label) if isinstance(committed.label, datetime) else Latest(),
+        )
+    )
+    if not isinstance(start, AtLabel):
         try:
-            return {
-                tp: position.offset for tp, position in positions(broker, source.start, tps).items()
-            }
+            return {tp: position.offset for tp, position in positions(broker, start, tps).items()}
         except UnreachableError:
             raise
         except WindrowError:

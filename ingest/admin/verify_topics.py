@@ -35,16 +35,15 @@ def against_topics(
         return []
     topics = broker.topics(
         sorted(
-            {s.topic for r in receipts for s in r.plan.splits} | {t.topic for t in current.topics}
+            {t.topic for r in receipts for t in r.plan.stop.topics}
+            | {t.topic for t in current.topics}
         )
     )
+    read = {split.tp for r in receipts for split in r.plan.splits}
     tps = sorted(
-        {
-            s.tp
-            for r in receipts
-            for s in r.plan.splits
-            if s.topic in topics and s.partition < topics[s.topic].partitions
-        }
+        tp
+        for tp in read | {begin.tp for r in receipts for begin in r.plan.stop.begins}
+        if tp.topic in topics and tp.partition < topics[tp.topic].partitions
     )
     cluster = broker.cluster_id()
     findings = compare_topic(receipts, current, cluster, topics, broker.log_starts(tps), on_removed)
@@ -120,6 +119,7 @@ def compare_topic(
             findings.append(Finding("wrong", "topic", cluster, do, receipt.window.key))
         else:
             findings.append(_gone(receipt, sorted(lost), topics))
+        findings += _passed_over(receipt, cluster_id, topics, starts)
     for keys, why in (
         (expired, "the topic doesn't hold their start any more"),
         (left, "their source was replaced, or is gone and not read"),
@@ -130,6 +130,29 @@ def compare_topic(
                 Finding("info", "topic", what, f"The newest of them is {keys[-1]}.", None)
             )
     return findings
+
+
+def _passed_over(
+    receipt: Receipt,
+    cluster_id: str,
+    topics: Mapping[str, TopicInfo],
+    starts: Mapping[TopicPartition, int],
+) -> list[Finding]:
+    """Findings of topics that joined in the window, and hold messages from before."""
+    stop, ids = receipt.plan.stop, receipt.plan.stop.by_topic()
+    return [
+        Finding(
+            "info",
+            "topic",
+            f"{begin.offset - starts[tp]} offsets of {tp}, {starts[tp]} to {begin.offset}, are in"
+            " no window: they were in the log before its topic joined in this one",
+            "Who wants them reads the topic by a pipeline of another id, into another table.",
+            receipt.window.key,
+        )
+        for tp, begin in stop.joined(receipt.plan.start).items()
+        if starts.get(tp, begin.offset) < begin.offset
+        and (stop.cluster_id, ids[tp.topic].topic_id) == (cluster_id, topics[tp.topic].topic_id)
+    ]
 
 
 def _lost_cluster(receipt: Receipt, cluster_id: str) -> str | None:

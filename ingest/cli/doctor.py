@@ -36,6 +36,7 @@ from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.registry.client import Registry
+from windrow.ingest.runner.availability import joining_topics
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import preview_next
 from windrow.ingest.runner.next_start import next_start
@@ -318,24 +319,24 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
 
 
 def _next_window(pipeline: Pipeline) -> Check:
-    """Checks whether the next window can be read."""
+    """Checks whether the next window can be read, and warns of the past of topics that join."""
     grid = pipeline.spec.window
     if isinstance(grid, MicroBatches):
         plan = preview_next(pipeline)
-        return Check(
-            "next",
-            "ok",
-            "no micro-batch is waiting" if plan is None else f"{plan.window.key} can be read",
-        )
-    window = next_window(pipeline, grid)
-    try:
-        refuse_open(pipeline, window)
-    except NotClosedError:
-        return Check(
-            "next", "ok", f"window {window.key} isn't closed yet, all before it are committed"
-        )
-    preview(pipeline, window)
-    return Check("next", "ok", f"window {window.key} can be read")
+        if plan is None:
+            return Check("next", "ok", "no micro-batch is waiting")
+    else:
+        window = next_window(pipeline, grid)
+        try:
+            refuse_open(pipeline, window)
+        except NotClosedError:
+            return Check(
+                "next", "ok", f"window {window.key} isn't closed yet, all before it are committed"
+            )
+        plan = preview(pipeline, window)
+    joining = joining_topics(pipeline, plan)
+    what = "; ".join([f"window {plan.window.key} can be read", *map(str, joining)])
+    return Check("next", "warn" if any(topic.before for topic in joining) else "ok", what)
 
 
 def _windows(pipeline: Pipeline) -> Check:

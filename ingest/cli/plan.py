@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from rich.text import Text
 
 from windrow.ingest import assemble
 from windrow.ingest.cli import render
@@ -15,6 +16,7 @@ from windrow.ingest.cli.run import named_windows, nothing_waiting
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.availability import joining_topics
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import preview_next
 from windrow.ingest.runner.ownership import refuse_unready, refuse_unwritable
@@ -46,8 +48,13 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     output.show(plans)
     asked = [preview_next(pipeline)] if windows is None else _plans(pipeline, windows)
     for plan in filter(None, asked):
-        plans.plans.append(render.planned(plan, _frozen(pipeline, plan.window)))
-        output.show(plans, render.plan_table(plans.plans[-1]))
+        joining = joining_topics(pipeline, plan)
+        plans.plans.append(render.planned(plan, _frozen(pipeline, plan.window), joining))
+        output.show(
+            plans,
+            render.plan_table(plans.plans[-1]),
+            *(Text(f"{topic}.", style="yellow") for topic in joining),
+        )
     if not plans.plans:
         output.show(plans, nothing_waiting(spec))
     # refused as by a run, if the registry can't be asked or says nothing of the messages

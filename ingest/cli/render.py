@@ -19,6 +19,7 @@ from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Counts, Receipt
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.availability import JoiningTopic
 from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
 from windrow.ingest.runner.publish import Published
@@ -69,9 +70,14 @@ class PlannedWindow(msgspec.Struct, frozen=True):
     frozen: tuple[Literal["start", "end", "plan"], ...]
     digest: str
     partitions: tuple[PlannedPartition, ...]
+    joining: tuple[JoiningTopic, ...] = ()
 
 
-def planned(plan: Plan, frozen: Sequence[Literal["start", "end", "plan"]]) -> PlannedWindow:
+def planned(
+    plan: Plan,
+    frozen: Sequence[Literal["start", "end", "plan"]],
+    joining: tuple[JoiningTopic, ...],
+) -> PlannedWindow:
     """A plan with one line per topic-partition, also those without a message."""
     pieces = Counter(s.tp for s in plan.splits)
     partitions = tuple(
@@ -88,7 +94,12 @@ def planned(plan: Plan, frozen: Sequence[Literal["start", "end", "plan"]]) -> Pl
         for tp, (low, high) in between(plan.start, plan.stop).items()
     )
     return PlannedWindow(
-        plan.window.key, label_text(plan.window.end), tuple(frozen), plan.digest, partitions
+        plan.window.key,
+        label_text(plan.window.end),
+        tuple(frozen),
+        plan.digest,
+        partitions,
+        joining,
     )
 
 
@@ -178,11 +189,12 @@ def window_table(committed: Sequence[Committed]) -> Table:
     counters = _counters(receipts)
     replays = ("dead replayed",) if any(r.dead_replay for r in receipts) else ()
     generation = ("generation",) if any(r.generation for r in receipts) else ()
+    passed_over = ("passed over",) if any(r.passed_over for r in receipts) else ()
     partial = ("partial",) if any(r.partial for r in receipts) else ()
     table = _by_window(
         (r.window.key for r in receipts),
         "offsets",
-        numbers=(*counters, *replays, *generation, "version"),
+        numbers=(*counters, *passed_over, *replays, *generation, "version"),
         last=("committed from", *partial),
     )
     several = _several(receipts)
@@ -191,6 +203,7 @@ def window_table(committed: Sequence[Committed]) -> Table:
             r.window.key,
             offsets(r.plan, several),
             *(_number(r.counts, name) for name in counters),
+            *((f"{r.passed_over:,}",) if passed_over else ()),
             *((f"{r.dead_replay.messages:,}" if r.dead_replay else "0",) if replays else ()),
             *((f"{r.generation:,}",) if generation else ()),
             _version(one),

@@ -21,6 +21,7 @@ from windrow.ingest.config.start import WORDS, ByTopic, Start, StartSpec
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import (
     Isolation,
+    Joining,
     OnLoss,
     OnRemoved,
     Partitions,
@@ -168,6 +169,15 @@ class SourceSpec(Section):
             " do where it has no answer."
         ),
     )
+    joining: Joining = Field(
+        default="start",
+        description=(
+            "Where a topic begins that is read only later, as it is new to the pattern or to the"
+            " list: where it would have begun in the first window (`start`; of `latest` it is the"
+            " log's start), so that its past is read into the window in which it joins; or where"
+            " that window begins (`window`), without its past."
+        ),
+    )
     isolation: Isolation = Field(
         default="read_committed",
         description="Whether messages of open and aborted transactions are read.",
@@ -270,7 +280,7 @@ class SourceSpec(Section):
         initializer = (
             WORDS[start] if isinstance(start, str) else start.initializer(self.topic_names())
         )
-        return Source(self.selection(), initializer, self.on_removed, self.on_loss)
+        return Source(self.selection(), initializer, self.on_removed, self.on_loss, self.joining)
 
 
 def _which_cluster(

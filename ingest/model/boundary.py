@@ -87,9 +87,9 @@ class Boundary(msgspec.Struct, frozen=True):
 
     A boundary knows the topics in `topics`. A partition that was added to one of them
     later is cut at 0. A topic-partition that isn't read yet, because its topic is new
-    to the pattern or to the spec, has no mark. The first boundary that has a mark for
-    it also has a mark in `begins`: there its first window begins, if that window starts
-    at a boundary that doesn't know it.
+    to the pattern or to the spec, has no mark. It joins with the first boundary that has
+    a mark for it, which also has a mark in `begins`: there its first window begins, if
+    that window starts at a boundary that doesn't know it.
     """
 
     label: Label
@@ -137,6 +137,11 @@ class Boundary(msgspec.Struct, frozen=True):
     def by_topic(self) -> dict[str, TopicSeen]:
         """Its topics by name."""
         return {t.topic: t for t in self.topics}
+
+    def joined(self, start: Boundary) -> dict[TopicPartition, Mark]:
+        """The begins of topic-partitions that join in the window from `start` to here."""
+        known = start.cuts(begin.tp for begin in self.begins)
+        return {begin.tp: begin for begin in self.begins if begin.tp not in known}
 
     def cut(self, tp: TopicPartition) -> Mark | None:
         """Its mark in a topic-partition, or None if it doesn't know that one.

@@ -212,6 +212,8 @@ class Receipt(msgspec.Struct, frozen=True):
     the sink, because only the sink knows what its table held; None if rows are only
     appended. `dead_replay` is set for a dead-letter replay only. `routed` is filled in
     by a sink of several tables, with one entry for each of the other tables.
+    `passed_over`: how many offsets the log held below those where topics begin that
+    joined in this window; they are in no window.
     """
 
     plan: Plan
@@ -233,6 +235,7 @@ class Receipt(msgspec.Struct, frozen=True):
     merged: Merged | None = None
     dead_replay: DeadReplay | None = None
     routed: tuple[Routed, ...] = ()
+    passed_over: int = 0
 
     def __post_init__(self) -> None:
         """Checks that the digest is the plan's."""

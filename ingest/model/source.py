@@ -22,6 +22,7 @@ from windrow.ingest.model.instants import parse_instant
 Isolation = Literal["read_committed", "read_uncommitted"]
 OnLoss = Literal["fail", "skip"]
 OnRemoved = Literal["fail", "drop"]
+Joining = Literal["start", "window"]
 Reset = Literal["fail", "earliest", "latest"]
 """The reaction to a missing answer: an error, the log's start, or its stable end."""
 
@@ -243,3 +244,4 @@ class Source(msgspec.Struct, frozen=True):
     start: Initializer = AtLabel()
     on_removed: OnRemoved = "fail"
     on_loss: OnLoss = "fail"
+    joining: Joining = "start"

@@ -1,7 +1,8 @@
-"""Finds planned splits that are still in the log, and topics that a run gives up."""
+"""Finds planned splits that are still in the log, topics that a run gives up, and new ones."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -183,6 +184,43 @@ def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
                 n for n in names if moved or n not in now or now[n].topic_id != planned[n].topic_id
             }
     return gone
+
+
+class JoiningTopic(msgspec.Struct, frozen=True):
+    """A topic that joins in a window.
+
+    `before`: how many of its offsets from before the window are read into it, by Kafka's
+    own answer for the window's start; for a micro-batch all that it reads of the topic.
+    `passed_over`: how many offsets the log holds below those where the topic begins.
+    """
+
+    topic: str
+    before: int
+    passed_over: int
+
+    def __str__(self) -> str:
+        """A clause for people."""
+        return (
+            f"{self.topic} joins in this window: by source.joining, {self.before:,} of its offsets"
+            f" from before the window are read into it, and {self.passed_over:,} are passed over"
+        )
+
+
+def joining_topics(pipeline: Pipeline, plan: Plan) -> tuple[JoiningTopic, ...]:
+    """Returns the topics that join in a plan's window, as far as they still exist."""
+    begins, ends, ids = plan.stop.joined(plan.start), plan.stop.by_tp(), plan.stop.by_topic()
+    if not begins:
+        return ()
+    _, now = _current_topics(pipeline, sorted({tp.topic for tp in begins}))
+    tps = [tp for tp in begins if now.get(tp.topic) == ids[tp.topic].topic_id]
+    starts, span = pipeline.broker.log_starts(tps), plan.window.span
+    hits = pipeline.broker.first_at_or_after(tps, span[0]) if span else {}
+    before, passed_over = Counter[str](), Counter[str]()
+    for tp in tps:
+        begin, hit = begins[tp].offset, hits.get(tp) or ends[tp]
+        before[tp.topic] += max(0, min(hit.offset, ends[tp].offset) - begin)
+        passed_over[tp.topic] += max(0, begin - starts[tp])
+    return tuple(JoiningTopic(name, before[name], passed_over[name]) for name in sorted(before))
 
 
 def with_skipped_splits(plan: Plan, read: Sequence[Staged]) -> list[Staged]:

@@ -57,6 +57,7 @@ from windrow.ingest.runner.accounting import (
 from windrow.ingest.runner.attempts import TOGETHER, Attempt, ReadAttempt, jobs, results_of
 from windrow.ingest.runner.availability import (
     cut_short_in_words,
+    joining_topics,
     loss_policy,
     readable_splits,
     refuse_changed_topics,
@@ -591,6 +592,7 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         partial=losses(plan, splits)
         + cut_short_in_words(pipeline, plan)
         + _left_behind(pipeline, plan),
+        passed_over=sum(topic.passed_over for topic in joining_topics(pipeline, plan)),
     )
 
 

@@ -134,25 +134,25 @@ def test_before_the_first_window_it_counts_from_where_the_source_starts(
 
 
 def test_a_new_topic_and_a_new_partition_count() -> None:
-    """A partition that was added since counts from 0, a topic that is new to the
-    pattern from where the source starts.
+    """A partition that was added since counts from 0, a topic that joins from where it
+    will begin.
     """
     broker = filled(5)
     committed = cut(broker, 5)
     broker.add_partitions("orders", 2)
     broker.create_topic("other")
-    for at in (tp(1), tp(0, "other"), tp(0, "other")):
-        broker.produce(at, b"{}")
+    for at, seconds in ((tp(1), 9), (tp(0, "other"), 9), (tp(0, "other"), 0)):
+        broker.produce(at, b"{}", timestamp=ago(seconds))
     assert unread(lag(broker, Source(Pattern("o.*"), Earliest()), committed, NOW)) == {
         tp(0): 0,
         tp(1): 1,
         tp(0, "other"): 2,
     }
-    assert unread(lag(broker, Source(Pattern("o.*"), Latest()), committed, NOW)) == {
-        tp(0): 0,
-        tp(1): 1,
-        tp(0, "other"): 0,
-    }
+    assert (
+        unread(lag(broker, Source(Pattern("o.*"), Latest()), committed, NOW))[tp(0, "other")] == 2
+    )
+    leaving_out = Source(Pattern("o.*"), Earliest(), joining="window")
+    assert unread(lag(broker, leaving_out, committed, NOW))[tp(0, "other")] == 1
     assert unread(lag(broker, Source(Partitions((tp(1),))), committed, NOW)) == {tp(1): 1}
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Stage, hour
+from tests.cli.conftest import START, Stage, hour
 from windrow.ingest.cli import doctor
 from windrow.ingest.cli.doctor import Check, attempt, exit_code, java, pins, sink_check
 from windrow.ingest.errors import UnreachableError
@@ -75,6 +76,50 @@ def test_bad_spec(stage: Stage) -> None:
     Path(stage.spec).write_text("id: a b\n")
     document = stage.json("doctor", stage.spec, code=2)
     assert "line 1: id: must be" in document["checks"][-1]["what"]
+
+
+@pytest.mark.parametrize(("joining", "before", "passed_over"), [("start", 3, 1), ("window", 0, 4)])
+def test_a_topic_that_joins_is_told_before_it_is_read(
+    stage: Stage, joining: str, before: int, passed_over: int
+) -> None:
+    """Plan and doctor say how much of its past it brings, and what decides that; the
+    receipt and verification how much is in no window; a pipeline of its own reads that.
+    """
+    stage.write("topic_pattern: 'shop[.].*'")
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    stage.broker.create_topic("shop.new", retention_ms=None)
+    for minutes in (-1, 0, 1, 61, 121):
+        at = START + timedelta(minutes=minutes)
+        stage.broker.produce(TopicPartition("shop.new", 0), b'{"id": 1}', timestamp=at)
+    stage.write(f"topic_pattern: 'shop[.].*', joining: {joining}")
+    says = (
+        f"shop.new joins in this window: by source.joining, {before} of its offsets from before"
+        f" the window are read into it, and {passed_over} are passed over"
+    )
+    (plan,) = stage.json("plan", stage.spec, "--window", hour(2))["plans"]
+    assert plan["joining"] == [{"topic": "shop.new", "before": before, "passed_over": passed_over}]
+    people = " ".join(stage.call("plan", stage.spec, "--window", hour(2)).stdout.split())
+    assert says in people
+    (line,) = [c for c in stage.json("doctor", stage.spec)["checks"] if c["name"] == "next"]
+    assert line["level"] == ("warn" if before else "ok")
+    assert line["what"] == f"window {hour(2)} can be read; {says}"
+    (run,) = stage.json("run", stage.spec, "--window", hour(2))["windows"]
+    receipt = run["committed"]["receipt"]
+    assert (receipt["counts"]["late"], receipt["passed_over"]) == (before, passed_over)
+    people = " ".join(stage.call("plan", stage.spec, "--window", hour(2)).stdout.split())
+    assert says in people
+    assert "passed over" in stage.call("show", stage.spec).stdout
+    (found,) = stage.json("verify", stage.spec, "--deep")["findings"]
+    assert found["what"] == (
+        f"{passed_over} offsets of shop.new[0], 0 to {passed_over}, are in no window: they were in"
+        " the log before its topic joined in this one"
+    )
+    assert found["level"] == "info"
+    stage.write("topic: shop.new, start: earliest", "grid: batch")
+    other = Path(stage.spec).read_text().replace("id: things", "id: past")
+    Path(stage.spec).write_text(other.replace("lake/things", "lake/past"))
+    (run,) = stage.json("run", stage.spec)["windows"]
+    assert run["committed"]["receipt"]["counts"]["rows"] == 5
 
 
 def test_cluster_down(stage: Stage) -> None:

@@ -104,16 +104,14 @@ class SourceContract:
 
     def test_chosen_partitions(self, desk: SourceDesk) -> None:
         """Only the chosen topic-partitions are read; one that is chosen later begins
-        where `start` says, not with its history.
+        where it would have begun in the first window.
         """
         topic = desk.logs.topic(3)
         for p in range(3):
             desk.send(TopicPartition(topic, p), *minutes(5, 65, 125))
         desk.run(desk.pipeline({"partitions": {topic: [0]}}), 0, 1)
         desk.run(desk.pipeline({"partitions": {topic: [0, 2]}}), 2)
-        assert desk.verdict(
-            {TopicPartition(topic, 1): {0, 1, 2}, TopicPartition(topic, 2): {0, 1}}
-        ).ok, str(desk.verdict())
+        assert desk.verdict({TopicPartition(topic, 1): {0, 1, 2}}).ok, str(desk.verdict())
 
     # ----------------------------------------------------------------------------------------------
 
@@ -125,21 +123,35 @@ class SourceContract:
         desk.run(desk.pipeline({"topic": topics}), 1, 0)
         assert desk.verdict().ok, str(desk.verdict())
 
-    @pytest.mark.parametrize(("start", "missing"), [("label", 2), ("earliest", 0), ("latest", 3)])
-    def test_a_topic_that_is_new_to_the_spec(
-        self, desk: SourceDesk, start: str, missing: int
+    @pytest.mark.parametrize(
+        ("start", "joining", "missing"),
+        [
+            ("label", "start", 1),
+            ("earliest", "start", 0),
+            ("latest", "start", 0),
+            ("label", "window", 3),
+            ("earliest", "window", 3),
+        ],
+    )
+    def test_a_topic_that_joins(
+        self, desk: SourceDesk, start: str, joining: str, missing: int
     ) -> None:
-        """It begins where `start` says: with the window's own hours, with all its
-        history, or with what comes from now on.
+        """It begins where it would have begun in the first window, and what is stamped
+        before the window in which it joins is late there; or it begins with that window,
+        and the receipt counts what it passed over.
         """
         old, new = desk.logs.topic(1), desk.logs.topic(1)
         desk.send(TopicPartition(old, 0), *minutes(0, 61, 125))
-        desk.send(TopicPartition(new, 0), *minutes(0, 61, 125))
+        desk.send(TopicPartition(new, 0), *minutes(-5, 0, 61, 125))
         desk.run(desk.pipeline({"topic": old, "start": "label"}), 0, 1)
-        both = {"topic": [old, new], "start": start}
-        desk.run(desk.pipeline(both), 2)
+        both = {"topic": [old, new], "start": start, "joining": joining}
+        (joined,) = desk.run(desk.pipeline(both), 2)
+        receipt = joined.committed.receipt
+        assert (receipt.counts.late, receipt.passed_over) == (3 - missing, missing)
         desk.send(TopicPartition(new, 0), *minutes(185))
-        desk.run(desk.pipeline(both), 3)
+        (after,) = desk.run(desk.pipeline(both), 3)
+        assert (after.committed.receipt.counts.late, after.committed.receipt.passed_over) == (0, 0)
+        desk.run(desk.pipeline(both), 1)
         assert desk.verdict({TopicPartition(new, 0): set(range(missing))}).ok, str(desk.verdict())
 
     def test_a_pattern_finds_topics_as_they_come(self, desk: SourceDesk) -> None:
@@ -148,7 +160,7 @@ class SourceContract:
         desk.send(TopicPartition(first, 0), *minutes(0, 61))
         desk.run(desk.pipeline({"topic_pattern": f"{first}.*"}), 0)
         second = desk.logs.topic(1)
-        desk.send(TopicPartition(second, 0), *minutes(65))
+        desk.send(TopicPartition(second, 0), *minutes(5, 65))
         desk.run(desk.pipeline({"topic_pattern": f"{first}|{second}"}), 1)
         assert desk.verdict().ok, str(desk.verdict())
 
@@ -326,6 +338,35 @@ class SourceContract:
         assert last is not None
         assert last.committed.receipt.window == Window("things", 2, 3)
         assert desk.verdict().ok, str(desk.verdict())
+
+    @pytest.mark.parametrize(
+        ("start", "joining", "missing"),
+        [
+            ("earliest", "start", 0),
+            ("latest", "start", 0),
+            ({"timestamp": at(60_000).isoformat()}, "start", 1),
+            ("earliest", "window", 2),
+        ],
+    )
+    def test_a_topic_that_joins_micro_batches(
+        self, desk: SourceDesk, start: object, joining: str, missing: int
+    ) -> None:
+        """It is read from `start`, whose `latest` was its log's start; or from the log's
+        end on, and the receipt counts what lies before.
+        """
+        old = desk.logs.topic(1)
+        source = {"topic": old, "start": start}
+        desk.batch(desk.pipeline(source, {"grid": "batch"}), "a")
+        new = desk.logs.topic(1)
+        desk.send(TopicPartition(new, 0), *minutes(0, 1))
+        both = source | {"topic": [old, new], "joining": joining}
+        desk.send(TopicPartition(old, 0), *minutes(2))
+        joined = desk.batch(desk.pipeline(both, {"grid": "batch"}), "b")
+        assert joined is not None
+        assert joined.committed.receipt.passed_over == missing
+        desk.send(TopicPartition(new, 0), *minutes(3))
+        desk.batch(desk.pipeline(both, {"grid": "batch"}), "c")
+        assert desk.verdict({TopicPartition(new, 0): set(range(missing))}).ok, str(desk.verdict())
 
     def test_a_micro_batch_ends_before_an_open_transaction(self, desk: SourceDesk) -> None:
         """It ends at the last stable offset; what was open comes in a later one."""

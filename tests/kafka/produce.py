@@ -10,6 +10,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import confluent_kafka as ck
@@ -24,8 +25,14 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
+from kafka.protocol.producer import ProduceRequest
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from windrow.ingest.kafka.wire import Wire
+from windrow.ingest.model.boundary import TopicPartition as PartitionOf
 
 _SECONDS = 30.0
+NO_TIMESTAMP = -1
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -33,7 +40,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 class Put(msgspec.Struct, frozen=True):
     """A message to write.
 
-    `timestamp` in epoch milliseconds, None: now; `value` None: a tombstone.
+    `timestamp` in epoch milliseconds, `NO_TIMESTAMP`, or None: now; `value` None: a
+    tombstone.
     """
 
     value: bytes | None
@@ -136,7 +144,33 @@ def produce(
 
     `client`: properties of the producer on top.
     """
-    _send(_producer(bootstrap, tuple((client or {}).items())), topic, puts)
+    producer = _producer(bootstrap, tuple((client or {}).items()))
+    for stampless, some in groupby(puts, lambda put: put.timestamp == NO_TIMESTAMP):
+        if stampless:
+            _send_stampless(bootstrap, topic, list(some))
+        else:
+            _send(producer, topic, some)
+
+
+def _send_stampless(bootstrap: str, topic: str, puts: Sequence[Put]) -> None:
+    """Batches of the newest format whose timestamps are -1: no client's producer makes them."""
+    wire = Wire({"bootstrap.servers": bootstrap}, _SECONDS)
+    leaders, data = wire.leaders([topic]), ProduceRequest.TopicProduceData
+    for partition in dict.fromkeys(put.partition for put in puts):
+        batch = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+        for i, put in enumerate(p for p in puts if p.partition == partition):
+            batch.append(i, NO_TIMESTAMP, put.key, put.value, list(put.headers))
+        sent = data.PartitionProduceData(index=partition, records=bytes(batch.build()))
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=int(_SECONDS * 1000),
+            topic_data=[data(name=topic, partition_data=[sent])],
+            max_version=7,
+        )
+        answer = wire.ask(request, leaders[PartitionOf(topic, partition)])
+        assert answer.responses[0].partition_responses[0].error_code == 0, answer
+    wire.close()
 
 
 def transaction(bootstrap: str, topic: str, puts: Iterable[Put], *, commit: bool) -> None:

@@ -363,14 +363,14 @@ def test_fewer_in_one_partition_is_fewer(desk: SourceDesk, cluster: MemoryBroker
 
 
 def test_a_new_topic_that_begins_at_the_end(desk: SourceDesk) -> None:
-    """Where `latest` is for a new topic is frozen when it is first seen, also if
-    nothing else is waiting: what comes after is read.
+    """Where the log of a new topic ends is frozen when it is first seen, also if nothing
+    else is waiting: what comes after is read.
     """
     old, new = desk.logs.topic(1), desk.logs.topic(1)
     desk.send(TopicPartition(old, 0), *minutes(0))
     desk.batch(desk.pipeline({"topic": old, "start": "earliest"}, BATCH), "a")
     desk.send(TopicPartition(new, 0), *minutes(1))
-    both = desk.pipeline({"topic": [old, new], "start": "latest"}, BATCH)
+    both = desk.pipeline({"topic": [old, new], "joining": "window"}, BATCH)
     assert desk.batch(both, "b") is not None
     desk.send(TopicPartition(new, 0), *minutes(2))
     assert desk.batch(both, "c") is not None

@@ -11,10 +11,15 @@ from itertools import chain, islice
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
 from windrow.ingest.model.label import Label
-from windrow.ingest.model.source import Earliest, Given, Source
+from windrow.ingest.model.source import Earliest, Given, Latest, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
-from windrow.ingest.source.enumerator.positions import position_marks, positions, witnessed
+from windrow.ingest.source.enumerator.positions import (
+    joining_start,
+    position_marks,
+    positions,
+    witnessed,
+)
 from windrow.ingest.source.enumerator.topics import discover, refuse_other_topics
 
 
@@ -71,7 +76,7 @@ def next_batch(
 
     Returns:
         None if there are too few offsets. A new topic-partition is worth a boundary by
-            itself, unless `start` is the log's start.
+            itself, unless it begins at the log's start.
 
     Raises:
         IdentityError: the newest boundary is of another cluster or another topic of the
@@ -85,8 +90,9 @@ def next_batch(
     discovered = discover(broker, source.selection, lower, source.on_removed)
     refuse_other_topics(discovered, lower)
     below = lower.cuts(discovered.tps)
+    start = joining_start(source, Latest())
     begins = position_marks(
-        positions(broker, source.start, [tp for tp in discovered.tps if tp not in below])
+        positions(broker, start, [tp for tp in discovered.tps if tp not in below])
     )
     below |= {begin.tp: begin for begin in begins}
     ends = broker.stable_ends(discovered.tps)
@@ -97,8 +103,8 @@ def next_batch(
         [below[tp] for tp, end in ends.items() if end.offset < below[tp].offset],
     )
     waiting = {tp: max(0, end.offset - below[tp].offset) for tp, end in ends.items()}
-    # a new topic's begin is frozen at once, because a later answer to `latest` would be another one
-    worth_it = begins and not isinstance(source.start, Earliest)
+    # a begin is frozen at once, because a later answer to `latest` would be another one
+    worth_it = begins and not isinstance(start, Earliest)
     if sum(waiting.values()) < max(1, min_records) and not worth_it:
         return None
     shares = fair(waiting, max_records, label)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from windrow.ingest.errors import DataLossError, OpenTransactionError, SpecError
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.label import instant
@@ -17,6 +19,7 @@ from windrow.ingest.model.source import (
     Initializer,
     Latest,
     Reset,
+    Source,
 )
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 
@@ -68,6 +71,28 @@ def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicParti
         case AtLabel():
             msg = "only a label says where it cuts the log"
             raise AssertionError(msg)
+
+
+def joining_start(source: Source, window: Initializer) -> Initializer:
+    """The position at which topic-partitions begin that join the pipeline now.
+
+    It is the source's `start`; but `latest` is the log's end at the time of the first
+    window, so for those that join later it is the log's start, as in Flink.
+
+    Args:
+        source: the source's settings.
+        window: the position at which the window begins in which they join.
+    """
+    if source.joining == "window":
+        return window
+    match source.start:
+        case Latest():
+            return Earliest()
+        case GroupOffsets(reset="latest"):
+            return msgspec.structs.replace(source.start, reset="earliest")
+        case Given(others="latest"):
+            return msgspec.structs.replace(source.start, others="earliest")
+    return source.start
 
 
 def position_marks(begins: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mark]:

@@ -18,10 +18,11 @@ the label, right before the log start, would have been the cut (`cut_may_precede
 The cut counts as shown if the lower frozen neighbour cuts at or above the log start and
 is no `log_start` itself: then all messages between the two cuts are still in the log.
 
-A topic-partition that the lower neighbour doesn't know begins where the label before
-cuts it, or at the source's `start`. Every resolved boundary has such begins. When it is
-frozen, it keeps them if the neighbour below it then doesn't know the topic-partition,
-and drops them otherwise.
+A topic-partition that the lower neighbour doesn't know joins the pipeline. It begins
+where it would have begun at the pipeline's first label: where that cuts it, or at the
+source's `start`. With `joining` "window" it begins where the label before cuts it. Every
+resolved boundary has such begins. When it is frozen, it keeps them if the neighbour below
+it then doesn't know the topic-partition, and drops them otherwise.
 """
 
 from __future__ import annotations
@@ -30,15 +31,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from windrow.ingest.errors import OpenTransactionError
 from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition
 from windrow.ingest.model.label import instant
-from windrow.ingest.model.source import AtLabel, Source
+from windrow.ingest.model.source import AtLabel, Partitions, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.grid import before, labels_between
 from windrow.ingest.source.enumerator.look import FAR, Look, ScanBudgetError, ScanRange
-from windrow.ingest.source.enumerator.positions import position_marks, positions, witnessed
+from windrow.ingest.source.enumerator.positions import (
+    joining_start,
+    position_marks,
+    positions,
+    witnessed,
+)
 from windrow.ingest.source.enumerator.settled_rule import AHEAD, cut_may_precede
 from windrow.ingest.source.enumerator.topics import Discovered, discover, refuse_other_topics
 
@@ -50,8 +58,8 @@ class _Log:
     """A topic-partition's log for all questions of one resolution.
 
     Cuts lie in [floor, limit], and `end` is the stable end. `lower` is the lower
-    neighbour's mark, or the position at which the topic-partition begins. `fresh`: it
-    begins where the label before cuts it. `open`: a transaction is open behind the end.
+    neighbour's mark, or the one at which the topic-partition begins. `open`: a
+    transaction is open behind the end.
     """
 
     tp: TopicPartition
@@ -59,7 +67,6 @@ class _Log:
     end: OffsetAndEpoch
     lower: Mark | None
     upper: Mark | None
-    fresh: bool
     open: bool
 
     @property
@@ -138,7 +145,9 @@ def resolve(
     refuse_other_topics(discovered, lower, upper)
     below, above = _cuts_of(lower, discovered.tps), _cuts_of(upper, discovered.tps)
     tps = discovered.tps if upper is None else [tp for tp in discovered.tps if tp in above]
-    begins = _begins(broker, source, lower, [tp for tp in tps if tp not in below])
+    joining = [tp for tp in tps if tp not in below] if lower is not None else []
+    look, labels = Look(broker, progress), [*also, label]
+    begins = _begins(broker, source, grid, first, labels[0], joining, progress)
     logs = _logs(broker, tps, below, above, begins)
     if lower is not None:
         refuse_cut_off(
@@ -147,13 +156,12 @@ def resolve(
             lower.label,
             [below[p.tp] for p in logs if p.tp in below and p.end.offset < below[p.tp].offset],
         )
-    look, labels = Look(broker, progress), [*also, label]
     ask = _through if _is_dense(broker, logs, labels) else _near
     try:
-        columns = _columns(ask(broker, look), logs, labels, grid)
+        columns = ask(broker, look)(logs, labels)
     except ScanBudgetError:
         labels = sorted({*also, *_labels_to_pass(grid, first, lower, label)})
-        columns = _columns(_through(broker, look), logs, labels, grid)
+        columns = _through(broker, look)(logs, labels)
     if wait_for_open:
         _refuse_open(logs, columns, label)
     return _boundaries(discovered, labels, columns, begins)
@@ -166,17 +174,46 @@ def _cuts_of(
 
 
 def _begins(
-    broker: Broker, source: Source, lower: Boundary | None, tps: Sequence[TopicPartition]
-) -> dict[TopicPartition, Mark | None]:
+    broker: Broker,
+    source: Source,
+    grid: str,
+    first: datetime,
+    label: datetime,
+    joining: Sequence[TopicPartition],
+    progress: Callable[[int], None],
+) -> dict[TopicPartition, Mark]:
     """The begins of topic-partitions that the lower neighbour doesn't know.
 
-    None stands for the cut of the label before.
+    What retention removed before they joined was never the pipeline's to read, so a begin
+    at the log start is doubted only if messages of the window may be gone in which they
+    join; that window ends at the label.
     """
-    if lower is None or not tps:
-        return {}
-    if isinstance(source.start, AtLabel):
-        return dict.fromkeys(tps)
-    return {mark.tp: mark for mark in position_marks(positions(broker, source.start, tps))}
+    start = joining_start(source, AtLabel())
+    if not joining or not isinstance(start, AtLabel):
+        return {mark.tp: mark for mark in position_marks(positions(broker, start, joining))}
+    opens = before(grid, label)
+    begin = opens if source.joining == "window" else min(first, opens)
+    cuts = {
+        boundary.label: boundary.by_tp()
+        for boundary in resolve(
+            broker,
+            msgspec.structs.replace(source, selection=Partitions(tuple(joining))),
+            opens,
+            grid,
+            first,
+            None,
+            None,
+            progress,
+            wait_for_open=False,
+            also=[begin] if begin < opens else [],
+        )
+    }
+    return {
+        tp: msgspec.structs.replace(mark, how="position")
+        if mark.how == "log_start" and cuts[opens][tp].how != "log_start"
+        else mark
+        for tp, mark in cuts[begin].items()
+    }
 
 
 def _logs(
@@ -184,7 +221,7 @@ def _logs(
     tps: Sequence[TopicPartition],
     below: Mapping[TopicPartition, Mark],
     above: Mapping[TopicPartition, Mark],
-    begins: Mapping[TopicPartition, Mark | None],
+    begins: Mapping[TopicPartition, Mark],
 ) -> list[_Log]:
     """Asks for log starts, then high watermarks, then stable ends.
 
@@ -200,7 +237,6 @@ def _logs(
             ends[tp],
             begins.get(tp) or below.get(tp),
             above.get(tp),
-            fresh=tp in begins and begins[tp] is None,
             open=highs[tp] > ends[tp].offset,
         )
         for tp in tps
@@ -234,15 +270,6 @@ def _is_dense(broker: Broker, logs: Sequence[_Log], labels: Sequence[datetime]) 
         for label in (labels[0], labels[-1])
     )
     return high - low <= FAR * len(logs) * (len(labels) - 1)
-
-
-def _columns(ask: _Ask, logs: Sequence[_Log], labels: Sequence[datetime], grid: str) -> _Columns:
-    """The marks of the labels; in fresh logs also the mark of the label before them."""
-    fresh = [log for log in logs if log.fresh]
-    if not fresh:
-        return ask(logs, labels)
-    known = [log for log in logs if not log.fresh]
-    return ask(known, labels) | ask(fresh, [before(grid, labels[0]), *labels])
 
 
 def _near(broker: Broker, look: Look) -> _Ask:
@@ -321,18 +348,13 @@ def _boundaries(
     discovered: Discovered,
     labels: Sequence[datetime],
     columns: _Columns,
-    begins: Mapping[TopicPartition, Mark | None],
+    begins: Mapping[TopicPartition, Mark],
 ) -> list[Boundary]:
-    """One boundary per label.
-
-    In a fresh log the mark of the label before is the begin.
-    """
+    """One boundary per label."""
     boundaries = []
-    for i, label in enumerate(labels, -len(labels)):
+    for i, label in enumerate(labels):
         marks = [column[i] for column in columns.values()]
-        firsts = [
-            _begin(columns[tp][i], begin or columns[tp][i - 1]) for tp, begin in begins.items()
-        ]
+        firsts = [_begin(columns[tp][i], begin) for tp, begin in begins.items()]
         boundaries.append(Boundary.of(label, discovered.cluster_id, discovered.seen, marks, firsts))
     return boundaries
 

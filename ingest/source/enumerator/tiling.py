@@ -109,7 +109,7 @@ def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark,
     Raises:
         ValueError: `stop` cuts below `start`: they were not frozen by the same ledger.
     """
-    known, begins = start.cuts(m.tp for m in stop.marks), {b.tp: b for b in stop.begins}
+    known, begins = start.cuts(m.tp for m in stop.marks), stop.joined(start)
     ranges = {m.tp: (known.get(m.tp) or begins.get(m.tp) or m, m) for m in stop.marks}
     for tp, (low, high) in ranges.items():
         if high.offset < low.offset:

@@ -38,7 +38,9 @@ from windrow.ingest.model.source import (
     AtLabel,
     Earliest,
     Given,
+    GroupOffsets,
     Initializer,
+    Joining,
     Latest,
     Partitions,
     Pattern,
@@ -51,6 +53,7 @@ from windrow.ingest.testing.broker import MemoryBroker
 HOURS = range(len(LABELS) - 1)
 NEW = "new"
 N0 = TopicPartition(NEW, 0)
+BOTH = Source(Topics((TOPIC, NEW)))
 TILES = settings(max_examples=examples(15))
 
 
@@ -147,12 +150,23 @@ def test_windows_tile_whatever_is_selected_when(
 
 
 @TILES
-@given(logs(), logs(), st.sampled_from(HOURS[2:]), st.randoms(use_true_random=False))
-def test_a_new_topic_begins_at_the_label_before(
-    folder: Path, one: list[Event], two: list[Event], since: int, rand: random.Random
+@given(
+    logs(),
+    logs(),
+    st.sampled_from(HOURS[2:]),
+    st.sampled_from(["start", "window"]),
+    st.randoms(use_true_random=False),
+)
+def test_a_new_topic_begins_where_the_first_label_cuts_it(
+    folder: Path,
+    one: list[Event],
+    two: list[Event],
+    since: int,
+    joining: Joining,
+    rand: random.Random,
 ) -> None:
-    """By default: where the settled rule cuts its log at the start of its first window,
-    in whatever order the later windows are run.
+    """By default as if it had been there from the first window on; by wish where its
+    own first window begins; in whatever order the later windows are run.
     """
     broker, ledger = ShortChunks(), fresh(folder)
     broker.create_topic(TOPIC, 1)
@@ -161,13 +175,14 @@ def test_a_new_topic_begins_at_the_label_before(
         plan(broker, ledger, hour)
     broker.create_topic(NEW, 1)
     visible = write(broker, N0, two)
-    both = Source(Topics((TOPIC, NEW)))
+    both = Source(Topics((TOPIC, NEW)), joining=joining)
     for hour in rand.sample(range(since, len(HOURS)), len(HOURS) - since):
         plan(broker, ledger, hour, both)
     plans = [plan(broker, ledger, hour, both) for hour in HOURS]
     assert_tiled(plans)
     end = broker.stable_ends([N0])[N0].offset
-    low, high = (by_definition(visible, LABELS[h]) for h in (since, len(HOURS)))
+    begin = 0 if joining == "start" else since
+    low, high = (by_definition(visible, LABELS[h]) for h in (begin, len(HOURS)))
     expected = list(range(end if low is None else low, end if high is None else high))
     assert [o for _, a, b in ranges(plans, N0) for o in range(a, b)] == expected
 
@@ -175,18 +190,23 @@ def test_a_new_topic_begins_at_the_label_before(
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
-        (AtLabel(), [(5, 500, 600), (6, 600, 700), (7, 700, 800)]),
+        (AtLabel(), [(5, 20, 600), (6, 600, 700), (7, 700, 800)]),
         (Earliest(), [(5, 20, 600), (6, 600, 700), (7, 700, 800)]),
-        (Latest(), []),
+        (Latest(), [(5, 20, 600), (6, 600, 700), (7, 700, 800)]),
         (Given(((N0, 650),)), [(6, 650, 700), (7, 700, 800)]),
         (Given(((N0, 550),)), [(5, 550, 600), (6, 600, 700), (7, 700, 800)]),
+        (
+            Given(((TopicPartition(TOPIC, 0), 0),), "latest"),
+            [(5, 20, 600), (6, 600, 700), (7, 700, 800)],
+        ),
+        (GroupOffsets("nobody", "latest"), [(5, 20, 600), (6, 600, 700), (7, 700, 800)]),
     ],
 )
 def test_begins_respect_start(
     folder: Path, start: Initializer, expected: list[tuple[int, int, int]]
 ) -> None:
-    """A topic that came into the spec at hour 5: the history is poured only by wish,
-    nothing before a later position is read.
+    """A topic that came into the spec at hour 5 begins where it would have begun at the
+    first label; the end of the log at that time was its start, for what came later.
     """
     broker, ledger = MemoryBroker(), fresh(folder)
     for name in (TOPIC, NEW):
@@ -258,16 +278,17 @@ def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
     lower = alone(broker, LABELS[2])
     source = Source(Topics((TOPIC, NEW)))
     third, fourth = (alone(broker, LABELS[h], lower, None, source) for h in (3, 4))
-    assert [b.offset for b in (*third.begins, *fourth.begins)] == [200, 300]
+    assert [b.offset for b in (*third.begins, *fourth.begins)] == [0, 0]
     moved = clamped(third, lower, None)
-    assert [b.offset for b in moved.begins] == [200]
+    assert [b.offset for b in moved.begins] == [0]
     assert clamped(fourth, moved, None).begins == ()
     assert isinstance(moved, Boundary)
 
 
 def test_a_new_topic_with_an_expired_beginning_is_doubted(folder: Path) -> None:
     """Where its log begins after the label before, the first messages of its first
-    window may be gone; a position is not doubted.
+    window may be gone; a position is not doubted, nor is a past that retention took
+    before the topic joined.
     """
     broker, ledger = MemoryBroker(), fresh(folder)
     for name in (TOPIC, NEW):
@@ -278,3 +299,5 @@ def test_a_new_topic_with_an_expired_beginning_is_doubted(folder: Path) -> None:
     for start, how in ((AtLabel(), "log_start"), (Earliest(), "position")):
         (begin,) = alone(broker, LABELS[6], lower, None, Source(Topics((TOPIC, NEW)), start)).begins
         assert (begin.offset, begin.how) == (550, how)
+    (begin,) = alone(broker, LABELS[7], freeze(broker, ledger, LABELS[6]), None, BOTH).begins
+    assert (begin.offset, begin.how) == (550, "position")

@@ -213,16 +213,17 @@ def test_one_offset_is_a_batch() -> None:
 
 
 def test_where_a_new_topic_begins_is_frozen_at_once() -> None:
-    """Asked again, `latest` would have another answer; the log's start has the same
-    one, so that can wait.
+    """Asked again, the log's end would be another one; the log's start is the same, so
+    that can wait.
     """
-    broker = broker_with(1)
-    lower = first_boundary(broker, Source(ALL.selection, Latest()), 0)
+    broker, source = broker_with(1), Source(ALL.selection, Latest())
+    lower = first_boundary(broker, source, 0)
     broker.create_topic("tt", 1)
-    begun = next_batch(broker, Source(ALL.selection, Latest()), lower, 1, None, 1)
+    at_end = Source(ALL.selection, Latest(), joining="window")
+    begun = next_batch(broker, at_end, lower, 1, None, 1)
     assert begun is not None
     assert [(m.topic, m.offset, m.how) for m in begun.begins] == [("tt", 0, "position")]
-    assert next_batch(broker, ALL, lower, 1, None, 1) is None
+    assert next_batch(broker, source, lower, 1, None, 1) is None
 
 
 def test_the_batchs_number_says_whose_turn_it_is() -> None:

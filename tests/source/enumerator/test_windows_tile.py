@@ -23,6 +23,7 @@ from tests.source.enumerator.logs import (
     TOPIC,
     Event,
     ShortChunks,
+    alone,
     healthy,
     logs,
     offset,
@@ -33,6 +34,7 @@ from windrow.ingest.errors import DataLossError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.source import Pattern, Source
 from windrow.ingest.source.enumerator.splits import refuse_lost
 from windrow.ingest.source.enumerator.tiling import between
 from windrow.ingest.testing.broker import MemoryBroker
@@ -148,6 +150,36 @@ def test_retention_in_between_is_an_error_or_harmless(
             continue
         low, high = (int(LABELS[h].timestamp() * 1000) for h in (hour, hour + 1))
         assert got == {(tp, o) for tp, o, stamp in written if low <= stamp < high}
+
+
+@TILES
+@given(logs(), logs(), st.data(), st.randoms(use_true_random=False))
+def test_a_topic_that_joins_is_read_whole(
+    folder: Path, old: list[Event], new: list[Event], data: st.DataObject, rand: random.Random
+) -> None:
+    """From where the first label cuts its log, once, whatever was frozen before it joined
+    and in whatever order windows are run after it, earlier ones too.
+    """
+    broker, ledger, joins = ShortChunks(), open_ledger(fresh(folder)), TopicPartition("joins", 0)
+    broker.create_topic(TOPIC, 1)
+    write(broker, TopicPartition(TOPIC, 0), old)
+    before = data.draw(st.lists(st.sampled_from(HOURS[:-1]), min_size=1, unique=True))
+    for hour in before:
+        plan(broker, ledger, hour)
+    broker.create_topic(joins.topic, 1)
+    visible = write(broker, joins, new)
+    pattern = Source(Pattern(".*"))
+    for hour in rand.sample(HOURS, len(HOURS)):
+        plan(broker, ledger, hour, pattern)
+    plans = [plan(broker, ledger, hour) for hour in HOURS]
+    assert_tiled(plans)
+    begin = offset(alone(broker, LABELS[0], source=pattern), joins)
+    end = offset(plans[-1].stop, joins)
+    assert begin is not None
+    assert end is not None
+    read_of = Counter(at for p in plans for tp, at in read(broker, p) if tp == joins)
+    assert read_of == Counter(o for o, _ in visible if begin <= o < end)
+    assert not read_of or min(h for h in HOURS if plans[h].stop.by_tp().get(joins)) > max(before)
 
 
 def test_a_partition_that_appears_later_is_read_from_0_by_one_window(folder: Path) -> None:
