@@ -17,6 +17,7 @@ from rich.text import Text
 
 from windrow.ingest import assemble
 from windrow.ingest.admin.lag import left_out, uncommitted_in_words
+from windrow.ingest.admin.receipts import read_receipts
 from windrow.ingest.admin.retention_margin import next_window, retention_margin
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.render import counted
@@ -343,8 +344,10 @@ def _windows(pipeline: Pipeline) -> Check:
     """Checks whether table and ledger have the same windows.
 
     They may differ after one of them was restored from a backup. Windows between
-    committed ones may have been refused, or never run.
+    committed ones may have been refused, or never run. A receipt that is lost or
+    damaged fails the check.
     """
+    read_receipts(pipeline)
     if pipeline.spec.window.is_batch:
         refuse_restored(pipeline)
     elif lost := lost_windows(pipeline):

@@ -180,4 +180,8 @@ def _lost(path: str, error: Exception) -> RefusedError:
         else type(error).__name__
     )
     what = "is gone" if isinstance(error, FileNotFoundError) else f"is damaged ({why})"
-    return RefusedError(f"the file {path} {what}", "commit", "Restore the file from a backup.")
+    return RefusedError(
+        f"the file {path} {what}",
+        "commit",
+        "Restore the file from a backup; or, if no commit names it yet, run the window again.",
+    )

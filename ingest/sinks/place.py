@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -56,13 +57,29 @@ _CHECK_S3 = (
 )
 
 
+_BUSY = re.compile(
+    r"(status code: |^)(429|5\d\d)\b|slow_?down|service_?unavailable|internal_?(error|failure)",
+    re.IGNORECASE,
+)
+
+
+def is_busy(error: str) -> bool:
+    """Returns whether an error's text says that a store has too much to do, or fails for now.
+
+    In the words of Arrow's client, deltalake's and boto3.
+    """
+    return _BUSY.search(error) is not None
+
+
 def waiting_for_storage(uri: str) -> AbstractContextManager[None]:
     """Announces that an object store is waited for: its clients retry for long without a word."""
     return waiting_for(f"the storage of {without_secrets(uri)}") if is_url(uri) else nullcontext()
 
 
-def to_check(uri: str) -> str:
-    """The advice for a place that can't be read or written."""
+def to_check(uri: str, why: str) -> str:
+    """The advice for a place that can't be read or written; `why`: its client's words."""
+    if is_busy(why):
+        return "The store refuses it for now; nothing has to be changed: run this again later."
     return _CHECK_S3 if uri.startswith("s3:") else _CHECK
 
 
@@ -346,7 +363,7 @@ class Place:
             raise self._senseless(without_secrets(self.uri), error) from error
         except OSError as error:
             what = f"{without_secrets(self.uri)} can't be reached: {self._reason(error)}"
-            raise UnreachableError(what, "setup", to_check(self.uri)) from error
+            raise UnreachableError(what, "setup", to_check(self.uri, what)) from error
         return found, root
 
     @property
@@ -382,7 +399,7 @@ class Place:
             raise UnreachableError(
                 f"{where} can't be read or written: {self._reason(error)}",
                 "setup",
-                to_check(self.uri),
+                to_check(self.uri, str(error)),
             ) from error
 
     def _senseless(self, where: str, error: pa.ArrowInvalid) -> SpecError:

@@ -90,7 +90,7 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
         )
         return SpecError(f"nothing may be written below {uri} ({why})", "setup", do)
     what = f"nothing can be put below {uri}: {why}"
-    return UnreachableError(what, "setup", to_check(uri))
+    return UnreachableError(what, "setup", to_check(uri, why))
 
 
 def retried(uri: str, step: Callable[[], None]) -> None:

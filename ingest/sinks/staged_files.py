@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from windrow.ingest.errors import RefusedError
+from windrow.ingest.settings.places import without_secrets
 from windrow.ingest.sinks.place import Place, millis
 
 DATA = "data"
@@ -102,13 +103,13 @@ def refuse_gone(place: Place, files: Iterable[HasSize], swept: int | None) -> No
     if gone:
         what = (
             f"{len(gone)} of {len(wanted)} staged files are gone or cut short, the first is"
-            f" {gone[0]}"
+            f" {gone[0]} below {without_secrets(place.uri)}"
         )
         raise RefusedError(
             what,
             "commit",
-            "Did a vacuum with no retention run meanwhile? Nothing was committed; run the window"
-            " again.",
+            "Nothing was committed; run the window again. Did somebody, or a vacuum with no"
+            " retention, remove them? Tasks on other machines must write to the same place.",
         )
     late = [f.path for f in wanted if swept is not None and millis(seen[f.path].modified) <= swept]  # type: ignore[union-attr]
     if late:

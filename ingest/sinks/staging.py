@@ -14,6 +14,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.schema.metadata_arrays import columns, dead_columns, in_files
 from windrow.ingest.sinks.columns import DEAD_FILE, file_schema
+from windrow.ingest.sinks.place import is_busy
 
 
 class RowLayout(msgspec.Struct, frozen=True):
@@ -104,11 +105,14 @@ def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[N
     try:
         yield
     except OSError as error:
-        what = (
-            f"a staged file below {place} can't be written:"
-            f" {error.strerror or type(error).__name__}"
+        why = error.strerror or str(error).strip().partition("\n")[0][:300] or type(error).__name__
+        what = f"a staged file below {place} can't be written: {why}"
+        first = (
+            "Wait, for the store has too much to do"
+            if is_busy(why)
+            else ("Make room or fix the storage")
         )
-        do = f"Nothing was {done}. Make room or fix the storage, then run the window again."
+        do = f"Nothing was {done}. {first}, then run the window again."
         raise UnreachableError(
             what, "stage", do, split.topic, split.partition, split.start
         ) from error

@@ -8,11 +8,12 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.advice.world import Advice, Step, World
+from tests.advice.world import Advice, Step, World, again
 from tests.cli.conftest import Stage, hour
 
 FILE = "shop.sqlite"
@@ -69,6 +70,20 @@ RUN = f"windrow run SPEC --window {hour(2)}"
 DEEP = Step("windrow verify SPEC --deep", lambda w, _: w.types("windrow verify SPEC --deep"))
 RESTORE = Step("windrow verify SPEC --restore-receipts")
 BACKUP = Step("[Rr]estore the file from a backup", SqliteWorld.restores)
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+def flipped(file: Path) -> None:
+    file.write_bytes(b"x" * file.stat().st_size)
+
+
+def harm_staged(harm: Callable[[Path], None]) -> None:
+    """What becomes of the files that tasks have staged."""
+    for file in Path(f"{FILE}.staged").rglob("*.parquet"):
+        harm(file)
 
 
 def replayed(number: int) -> Step:
@@ -208,6 +223,16 @@ ROWS = [
             Step("Drop it", lambda w, _: w.asks("DROP TRIGGER once")),
             replayed(0),
         ],
+    ),
+    *(
+        Advice(
+            f"staged file {harm.__name__}",
+            lambda w, harm=harm: w.before_commit(lambda: harm_staged(harm)),
+            RUN.replace(hour(2), hour(3)),
+            says,
+            [again(RUN.replace(hour(2), hour(3)))],
+        )
+        for harm, says in [(removed, "are gone or cut short"), (flipped, "is damaged")]
     ),
     Advice(
         "rows that are gone",

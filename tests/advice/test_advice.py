@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice import sqlite
+from tests.advice import files, ledger, s3, sqlite
 from tests.advice.world import Advice, World
 from tests.cli.conftest import Stage, stage
 
 __all__ = ["stage"]
 
-KINDS = {"sqlite": sqlite}
+KINDS = {"files": files, "ledger": ledger, "s3": s3, "sqlite": sqlite}
 
 
 @pytest.mark.long
@@ -28,11 +28,16 @@ KINDS = {"sqlite": sqlite}
     ],
 )
 def test_advice_helps(
-    stage: Stage, request: pytest.FixtureRequest, kind: str, advice: Advice
+    stage: Stage,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    advice: Advice,
 ) -> None:
     """The message comes, each step of its advice is one that it names and works, and then all
     rows are there, everything verifies, and the next window goes in.
     """
     world: World = KINDS[kind].world(stage, request)
+    world.patches = monkeypatch
     world.follows(advice)
     world.is_well()

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Stage, hour
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.sinks import settle
 
 COMMITTED = f"{hour(0)}/{hour(2)}"
 """The windows that a table has before it is harmed."""
@@ -34,6 +37,15 @@ class Step:
 
     words: str
     do: Callable[[Any, re.Match[str]], object] | None = None
+
+
+def again(command: str) -> Step:
+    """A step that says to run it again: the command is typed once more, and works."""
+
+    def do(world: World, _: re.Match[str]) -> None:
+        assert world.types(command) == 0, world.said
+
+    return Step(r"[Rr]un (the window|it|this) again", do)
 
 
 @dataclass(frozen=True)
@@ -58,11 +70,13 @@ class Advice:
 class World:
     """A pipeline on a table of one kind. A kind makes a world of its own if it needs more.
 
-    `said`: all that commands have said since the harm, without line breaks.
+    `said`: all that commands have said since the harm, without line breaks. `patches`: what a test
+    replaces until its end.
     """
 
     stage: Stage
     said: str = field(default="", init=False)
+    patches: pytest.MonkeyPatch = field(init=False)
 
     @classmethod
     def on(cls, stage: Stage, sink: str) -> Any:
@@ -83,6 +97,18 @@ class World:
         if "add --yes" in result.output and "--yes" not in command:
             return self.types(f"{command} --yes")
         return result.exit_code
+
+    def before_commit(self, harm: Callable[[], object]) -> None:
+        """Lets something happen in the next run when it has looked at the table, and is about to
+        put its rows there.
+        """
+        left = [harm]
+
+        def crash_point(name: str) -> None:
+            if name == "commit.before" and left:
+                left.pop()()
+
+        self.patches.setattr(settle, "crash_point", crash_point)
 
     def follows(self, advice: Advice) -> None:
         """Types what brings the message, and then does what it says, word by word."""

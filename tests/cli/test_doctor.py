@@ -444,3 +444,13 @@ def test_where_to_look_is_said_or_not(stage: Stage, words: list[str]) -> None:
     """
     assert stage.call("doctor", stage.spec, *words).exit_code == 2
     assert stage.call("doctor", *words).exit_code == 2
+
+
+def test_a_lost_receipt(stage: Stage) -> None:
+    """Of whichever window: the check of the windows fails, with the way back."""
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    first, _ = sorted((stage.folder / "lake" / "things" / "_windrow" / "receipts").iterdir())
+    first.unlink()
+    checks = {c["name"]: c for c in stage.json("doctor", stage.spec, code=1)["checks"]}
+    assert checks["windows"]["level"] == "fail"
+    assert "--restore-receipts" in checks["windows"]["fix"]

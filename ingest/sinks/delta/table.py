@@ -53,7 +53,7 @@ def load(uri: str) -> DeltaTable | None:
         if torn is not None:
             raise torn from error
         what = f"the table {uri} can't be read: {reason(error)}"
-        raise UnreachableError(what, "setup", to_check(uri)) from error
+        raise UnreachableError(what, "setup", to_check(uri, what)) from error
 
 
 def reason(error: Exception) -> str:

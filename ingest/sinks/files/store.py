@@ -239,7 +239,12 @@ class FilesStore:
         """Makes the error of a manifest that can't be used."""
         path = path_of(number)
         what = f"manifest {number} of {self.place} ({path}) can't be used: {why}"
-        do = "Restore that file from a backup. Until then no window is written to this table."
+        do = (
+            "Restore that file from a backup. Or, if the table itself was removed or restored from"
+            " an older copy while a run was at work, remove what that run left behind the end of"
+            " the log: that file, if it is there, and all with a higher number; then windrow lag"
+            " SPEC names the windows to run again. Until then no window is written to this table."
+        )
         return DamagedError(what, "commit", do)
 
 
@@ -322,11 +327,12 @@ class FilesState:
             why = error.strerror or str(error) or type(error).__name__
             if local and error.errno in _DENIED:
                 what = f"nothing can be put below {self._store.place}: {why}"
-                raise UnreachableError(what, "commit", to_check(self._store.place)) from error
+                raise UnreachableError(what, "commit", to_check(self._store.place, why)) from error
             return Unanswered(why, error.errno in _FULL and local)
         if self._store.manifest(self.version) != self.log.newest:
-            why = "the table was removed, or made anew, while a commit was under way"
-            raise self._store.damaged(number, f"{why}; remove this file, then run the window again")
+            raise self._store.damaged(
+                number, "the table was removed, restored or made anew while a commit was under way"
+            )
         return Written(number)
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:

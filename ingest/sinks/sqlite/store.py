@@ -228,8 +228,11 @@ class SqliteStore:
                 told whose rows these are, or which columns they had.
         """
         if _has(database, "windrow_facts"):
-            what = f"{self.path} is a ledger, which has the file for itself"
-            raise SpecError(what, "setup", "Set sink.path, or state, to another file.")
+            raise SpecError(
+                f"{self.path} is a ledger, which has the file for itself",
+                "setup",
+                "Set sink.path, or state, to another file.",
+            )
         if not _has(database, self.table):
             return None
         row = (
@@ -238,24 +241,26 @@ class SqliteStore:
             else None
         )
         if row is None:
-            what = (
-                f"{self.path} holds a table or view {self.table} that windrow didn't make, or"
-                " windrow_tables has lost its row"
-            )
-            do = "Set sink.table to a name that isn't taken; or restore the file from a backup."
-            raise SpecError(what, "setup", do)
-        if row[0] != _FORM:
-            what = f"the table {self.place} was made by another version of windrow"
             raise SpecError(
-                what,
+                f"{self.path} holds a table or view {self.table} that windrow didn't make, or"
+                " windrow_tables has lost its row",
+                "setup",
+                "Set sink.table to a name that isn't taken; or restore the file from a backup.",
+            )
+        if row[0] != _FORM:
+            raise SpecError(
+                f"the table {self.place} was made by another version of windrow",
                 "setup",
                 "Take that version, or name another table; nothing is wrong with this one.",
             )
         try:
             found = SqliteState(self, database, *row[1:])
         except (LookupError, OSError, TypeError, ValueError, msgspec.MsgspecError) as error:
-            what = f"the row of the table {self.place} in windrow_tables is damaged"
-            raise DamagedError(what, "setup", "Restore the file from a backup.") from error
+            raise DamagedError(
+                f"the row of the table {self.place} in windrow_tables is damaged",
+                "setup",
+                "Restore the file from a backup.",
+            ) from error
         found.refuse_changed()
         return found
 
@@ -494,11 +499,12 @@ class SqliteState:
         wanted = (0 if replaces else before) + sum(file.rows for file in files), others
         held = self._database.execute(*counts).fetchone()
         if held != wanted:
-            what = (
+            raise RefusedError(
                 f"{self._store.place} would have {sum(held)} rows after window {key}, and not"
-                f" {sum(wanted)}: a trigger keeps rows out, takes some away, or makes more"
+                f" {sum(wanted)}: a trigger keeps rows out, takes some away, or makes more",
+                "commit",
+                "Nothing was committed. Drop it, then run it again.",
             )
-            raise RefusedError(what, "commit", "Nothing was committed. Drop it, then run it again.")
 
     def _asked(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
         yield from self._database.execute(question, [self._table_id, *values])

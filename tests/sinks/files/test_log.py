@@ -133,7 +133,7 @@ def test_a_table_made_anew_between_look_and_put(sink: Any, tmp_path: Path) -> No
     commit(sink, 0)
     made, staged = staged_receipt(sink, 1, dead=False)
     in_between(sink, anew)
-    with pytest.raises(DamagedError, match=rf"{path_of(2)}.*remove this file"):
+    with pytest.raises(DamagedError, match=rf"{path_of(2)}.*remove what that run left"):
         sink.commit(made, staged)
 
 

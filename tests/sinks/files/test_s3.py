@@ -237,6 +237,6 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     in S3 needs none.
     """
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(SpecError, match=r"windrow\[s3\]"):
+    with pytest.raises(SpecError, match=r"windrow-ingest\[s3\]"):
         FilesBoth("s3://bucket/orders", ROWS)
     DeltaBoth("s3://bucket/orders", ROWS).refuse_unwritable()

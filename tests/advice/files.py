@@ -1,0 +1,144 @@
+"""What can become of a table of files, and the way out that windrow names."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.advice.world import Advice, Step, World
+from tests.cli.conftest import Stage, hour
+
+LOG = Path("lake/things/_windrow/log/0000000000")
+
+
+@dataclass
+class FilesWorld(World):
+    """With a copy of table and dead letters, as docs/backups.md says."""
+
+    def keeps(self) -> None:
+        """Copies the folder."""
+        shutil.copytree("lake", "kept")
+
+    def restores(self, _: re.Match[str] | None = None) -> None:
+        """The copy takes the folder's place."""
+        shutil.rmtree("lake")
+        shutil.copytree("kept", "lake")
+
+
+def world(stage: Stage, request: pytest.FixtureRequest) -> FilesWorld:
+    """The pipeline, its table, and a copy of it."""
+    del request
+    made: FilesWorld = FilesWorld.on(stage, "{kind: files, path: lake/things}")
+    made.keeps()
+    return made
+
+
+def restored_under_a_run(then: str = "") -> Callable[[FilesWorld], None]:
+    """An older copy comes back while a run is at work; then somebody types this beside it."""
+
+    def do(world: FilesWorld) -> None:
+        world.types(f"windrow run SPEC --window {hour(2)}")
+
+        def restore() -> None:
+            world.restores()
+            if then:
+                world.types(then)
+
+        world.before_commit(restore)
+
+    return do
+
+
+def remove(number: int) -> None:
+    """Removes a manifest, and all with a higher number."""
+    for manifest in LOG.iterdir():
+        if int(manifest.stem) >= number:
+            manifest.unlink()
+
+
+REMOVE = Step(
+    r"manifest (\d+) of \S+ .*remove what that run left behind the end of the log: that file, if"
+    " it is there, and all with a higher number",
+    lambda _, found: remove(int(found[1])),
+)
+LAG = Step("windrow lag SPEC")
+
+
+def after(harm: Callable[[FilesWorld], None]) -> Callable[[FilesWorld], None]:
+    """The harm, and a run that ends by it."""
+
+    def do(world: FilesWorld) -> None:
+        harm(world)
+        assert world.types(RUN) == 1
+        world.said = ""
+
+    return do
+
+
+RUN = f"windrow run SPEC --window {hour(3)}"
+
+ROWS = [
+    Advice(
+        "restored under a live run",
+        restored_under_a_run(),
+        RUN,
+        "was removed, restored or made anew while a commit was under way",
+        [REMOVE, LAG],
+    ),
+    Advice(
+        "left by a live run behind a restored log",
+        after(restored_under_a_run()),
+        "windrow verify SPEC",
+        "can't be used: it is gone",
+        [REMOVE, LAG],
+    ),
+    Advice(
+        "left by a live run on a restored log",
+        after(restored_under_a_run(f"windrow run SPEC --window {hour(2)}")),
+        "windrow doctor SPEC",
+        "can't be used: it was written behind another one",
+        [REMOVE, LAG],
+    ),
+    Advice(
+        "lost manifest",
+        lambda _: (LOG / f"{1:020d}.json").unlink(),
+        RUN,
+        "can't be used: it is gone",
+        [Step("Restore that file from a backup", FilesWorld.restores)],
+    ),
+    Advice(
+        "lost receipt",
+        lambda _: shutil.rmtree("lake/things/_windrow/receipts"),
+        "windrow verify SPEC",
+        "and its receipt in _windrow/receipts is missing",
+        [Step("windrow verify SPEC --restore-receipts")],
+    ),
+    Advice(
+        "damaged rows",
+        lambda _: [
+            file.write_bytes(file.read_bytes()[:-9] + b"x" * 9)
+            for file in Path("lake/things/data").rglob("*.parquet")
+        ],
+        "windrow verify SPEC --deep",
+        "can't be read: the file .* is damaged",
+        [
+            Step(f"windrow replay SPEC --window {hour(0)}"),
+            Step(f"windrow replay SPEC --window {hour(1)}"),
+        ],
+    ),
+    Advice(
+        "removed under a live run",
+        lambda w: w.before_commit(lambda: shutil.rmtree("lake/things")),
+        RUN,
+        "was removed, restored or made anew while a commit was under way",
+        [
+            Step("Restore that file from a backup", FilesWorld.restores),
+            LAG,
+        ],
+    ),
+]

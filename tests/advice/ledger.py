@@ -1,0 +1,124 @@
+"""What can become of a ledger, or of a table as a whole, and the way out that windrow names.
+
+The table is one in an SQLite file; the messages are those of every kind.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from tests.advice.sqlite import FILE, SqliteWorld, world
+from tests.advice.world import COMMITTED, Advice, Step
+from tests.cli.conftest import hour
+
+__all__ = ["world"]
+
+RUN = f"windrow run SPEC --window {COMMITTED}"
+LEDGER = Path(".windrow/state.db")
+REBUILD = Step("windrow doctor SPEC --rebuild-ledger")
+AWAY = Step(r"[Mm]ove it away|or an empty one|an empty state file", lambda _w, _m: LEDGER.unlink())
+
+
+def ledger(statement: str) -> Callable[[SqliteWorld], None]:
+    """What somebody does to the ledger by hand."""
+
+    def do(_: SqliteWorld) -> None:
+        with closing(sqlite3.connect(LEDGER, isolation_level=None)) as database:
+            database.execute(statement)
+
+    return do
+
+
+def renamed(world: SqliteWorld) -> None:
+    """The table's file has another name, and so has it in the spec."""
+    spec = Path(world.stage.spec)
+    spec.write_text(spec.read_text().replace(FILE, "moved.sqlite"))
+    Path(FILE).rename("moved.sqlite")
+
+
+def older(world: SqliteWorld) -> None:
+    """The copy of before the newest window comes back."""
+    world.keeps()
+    assert world.types(f"windrow run SPEC --window {hour(2)}/{hour(4)}") == 0
+    world.restores()
+
+
+def refused_rebuild(world: SqliteWorld) -> None:
+    """The rebuild that was named is refused, and names another step."""
+    assert world.types("windrow doctor SPEC --rebuild-ledger") == 1
+
+
+TRIED = Step("windrow doctor SPEC --rebuild-ledger", lambda w, _: refused_rebuild(w))
+
+ROWS = [
+    Advice(
+        "lost ledger",
+        lambda _: LEDGER.unlink(),
+        "windrow verify SPEC",
+        "is missing in the ledger",
+        [REBUILD],
+    ),
+    Advice(
+        "ledger that is none",
+        lambda _: LEDGER.write_text("x" * 9999),
+        "windrow doctor SPEC",
+        "is damaged",
+        [AWAY, REBUILD],
+    ),
+    *(
+        Advice(f"ledger: {harm}", ledger(harm), "windrow verify SPEC", says, steps)
+        for harm, says, steps in [
+            ("DELETE FROM windrow_plans", "its plan is missing in the ledger", [REBUILD]),
+            ("DELETE FROM windrow_boundaries", "is missing in the ledger", [REBUILD]),
+            (
+                "DELETE FROM windrow_facts",
+                "has lost its id",
+                [REBUILD],
+            ),
+            (
+                "UPDATE windrow_facts SET value = 'another' WHERE name = 'identity'",
+                "this one is another",
+                [TRIED, AWAY, REBUILD],
+            ),
+            (
+                "UPDATE windrow_receipts SET value = replace(value, '\"dead\":1', '\"dead\":2')",
+                "the ledger's copy of the receipt differs",
+                [REBUILD],
+            ),
+            ("UPDATE windrow_receipts SET value = '{'", "can't be read", [AWAY, REBUILD]),
+            (
+                "UPDATE windrow_plans SET value = replace(value, '\"stop\":3', '\"stop\":2')",
+                "its plan differs in the ledger",
+                [TRIED, AWAY, REBUILD],
+            ),
+        ]
+    ),
+    Advice(
+        "lost table",
+        lambda _: Path(FILE).unlink(),
+        RUN,
+        "isn't there, and the ledger knows 2 committed windows",
+        [
+            Step("windrow rebind SPEC"),
+            Step("They can be run again", lambda w, _: w.types(RUN)),
+        ],
+    ),
+    Advice(
+        "moved table",
+        renamed,
+        RUN,
+        "the spec now names",
+        [Step("windrow rebind SPEC")],
+    ),
+    Advice(
+        "older table",
+        older,
+        "windrow doctor SPEC",
+        "lacks 2 windows",
+        [Step(f"windrow run SPEC --window {hour(2)}/{hour(4)}")],
+        code=0,
+    ),
+]
