@@ -13,6 +13,7 @@ import dagster as dg
 from pydantic import BaseModel, Field
 
 from windrow.ingest.assemble import connect
+from windrow.ingest.cli.infer import summary
 from windrow.ingest.cli.infer_command import SAMPLE
 from windrow.ingest.errors import SpecError, WindrowError
 from windrow.ingest.infer.begin import PLACEHOLDER, infer, template
@@ -72,4 +73,5 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         if options.topic is None:
             template(folder, asked, now)
         else:
-            infer(folder, asked, SAMPLE, connect, now)
+            inferred = infer(folder, asked, SAMPLE, connect, now)
+            click.echo("\n".join(summary(inferred, asked.topic)))

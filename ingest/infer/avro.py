@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -36,9 +37,10 @@ from windrow.ingest.infer.candidates import (
     TypeBudget,
     TypeGuess,
     decimal_of,
+    example,
     list_of,
     map_of,
-    over_versions,
+    passed_over,
     struct_of,
 )
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -78,18 +80,28 @@ def avro_candidates(written: WriterSchema, only: str) -> list[Candidate]:
     Raises:
         SpecError: the text is no Avro schema.
     """
-    docs = _docs(json.loads(written.text))
-    each = [_candidates(schema, docs) for schema in roots_of(written, only)]
-    return over_versions(
-        list(
-            {
-                candidate.name: candidate
-                for candidates in reversed(each)
-                for candidate in candidates
-            }.values()
-        ),
-        each,
-    )
+    types = [_AvroTypes(schema) for schema in roots_of(written, only)]
+    found = json.loads(written.text)
+    stated = {
+        part["name"]: part
+        for record in (found if isinstance(found, list) else [found])
+        if isinstance(record, dict)
+        for part in reversed(record.get("fields", []))
+    }
+    each = [dict(one.schema.records[one.schema.root].fields) for one in types]
+    return [
+        _candidate(
+            name,
+            [
+                (one, fields[name])
+                for one, fields in zip(types, each, strict=True)
+                if name in fields
+            ],
+            stated.get(name, {}),
+            missing=any(name not in fields for fields in each),
+        )
+        for name in dict.fromkeys(name for fields in each for name in fields)
+    ]
 
 
 def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
@@ -104,18 +116,30 @@ def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
     return [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
 
 
-def _candidates(schema: AvroSchema, docs: Mapping[str, str]) -> list[Candidate]:
-    types = _AvroTypes(schema)
-    return [
-        Candidate(name, types.of(kind, ()), _takes_null(kind), docs.get(name, ""))
-        for name, kind in schema.records[schema.root].fields
-    ]
+def _candidate(
+    name: str,
+    kinds: Sequence[tuple[_AvroTypes, AvroType]],
+    stated: Mapping[str, Any],
+    *,
+    missing: bool,
+) -> Candidate:
+    """A field of one record, or of several: its type takes the values of all.
 
-
-def _docs(written: Any) -> dict[str, str]:
-    """The comments of a record's fields."""
-    fields = written.get("fields", ()) if isinstance(written, dict) else ()
-    return {field["name"]: field["doc"] for field in fields if isinstance(field.get("doc"), str)}
+    `missing`: whether there are records without it; `stated`: the field as it is written.
+    """
+    guess = _widest(
+        [types.of(kind, ()) for types, kind in kinds],
+        [(types.schema, kind) for types, kind in kinds],
+    )
+    doc, default = stated.get("doc"), stated.get("default")
+    plain = guess.type in PRIMITIVE_COLUMNS.values() and guess.type != pa.binary()
+    return Candidate(
+        name,
+        guess,
+        missing or any(_takes_null(kind) for _, kind in kinds),
+        doc if isinstance(doc, str) else "",
+        repr(default) if plain and default is not None and len(repr(default)) < LONGEST else "",
+    )
 
 
 def _takes_null(kind: AvroType) -> bool:
@@ -126,14 +150,14 @@ class _AvroTypes:
     """Chooses the column types of one schema. `around`: the records that a type is in."""
 
     def __init__(self, schema: AvroSchema) -> None:
-        self._schema = schema
+        self.schema = schema
         self._budget = TypeBudget()
 
     def of(self, kind: AvroType, around: tuple[str, ...]) -> TypeGuess:
         refusal = self._budget.refusal(len(around))
         if refusal is not None:
             return refusal
-        if self._schema.is_empty(kind):
+        if self.schema.is_empty(kind):
             return TypeGuess(None, "no value of it has a byte")
         if isinstance(kind, UnionType):
             return self._union(kind, around)
@@ -148,29 +172,42 @@ class _AvroTypes:
     def _record(self, kind: NamedReference, around: tuple[str, ...]) -> TypeGuess:
         if kind.name in around:
             return TypeGuess(None, f"the record {kind.name} holds itself")
-        if is_variable_decimal(self._schema, kind):
+        if is_variable_decimal(self.schema, kind):
             return OWN_SCALE
         inside = (*around, kind.name)
         return struct_of(
-            (name, self.of(field, inside)) for name, field in self._schema.records[kind.name].fields
+            (name, self.of(field, inside)) for name, field in self.schema.records[kind.name].fields
         )
 
     def _union(self, kind: UnionType, around: tuple[str, ...]) -> TypeGuess:
-        """The type of one branch that takes the values of all branches."""
         branches = [branch for branch in kind.branches if not is_null(branch)]
         guesses = [self.of(branch, around) for branch in branches]
-        if len(guesses) == 1:
-            return guesses[0]
-        types = dict.fromkeys(one.type for one in guesses if one.type is not None)
-        fitting = [kind for kind in types if self._takes_all(kind, branches)]
-        return (
-            TypeGuess(max(fitting, key=_width))
-            if fitting
-            else TypeGuess(None, "no type takes all types of the union")
-        )
+        return _widest(guesses, [(self.schema, branch) for branch in branches])
 
-    def _takes_all(self, column: pa.DataType, branches: Sequence[AvroType]) -> bool:
-        return all(fits(self._schema, branch, column, None) for branch in branches)
+
+def _widest(
+    guesses: Sequence[TypeGuess], branches: Sequence[tuple[AvroSchema, AvroType]]
+) -> TypeGuess:
+    """The type of one of several types that takes the values of all."""
+    if len(guesses) == 1:
+        return guesses[0]
+    fitting = [
+        guess
+        for guess in guesses
+        if guess.type is not None
+        and all(fits(schema, branch, guess.type, None) for schema, branch in branches)
+    ]
+    if not fitting:
+        return TypeGuess(None, "no type takes all types of the union")
+    widest = max(fitting, key=lambda guess: _width(guess.type))
+    more = dict.fromkeys(
+        path
+        for guess in guesses
+        if guess.type is not None
+        for path in passed_over(widest.type, example(guess.type))
+    )
+    told = tuple((path, "only some types of the union have it") for path in more)
+    return replace(widest, left_out=widest.left_out + told)
 
 
 def _width(kind: pa.DataType) -> int:

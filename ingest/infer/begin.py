@@ -9,17 +9,17 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from windrow.ingest.admin.sample import sample_topics
 from windrow.ingest.config.load import load_spec, parse_spec
-from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.pipeline import PipelineSpec, is_beyond_share
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.formats.kinds import make_decoder
-from windrow.ingest.infer.candidates import table_refusal
+from windrow.ingest.infer.candidates import left_out_of, table_refusal
 from windrow.ingest.infer.pipeline_files import (
     EXAMPLE,
     SCHEMA,
@@ -29,7 +29,12 @@ from windrow.ingest.infer.pipeline_files import (
     schema_text,
     spec_text,
 )
-from windrow.ingest.infer.proposal import Proposal, Setting, without_unusable
+from windrow.ingest.infer.proposal import (
+    Proposal,
+    Setting,
+    without_repeated_key,
+    without_unusable,
+)
 from windrow.ingest.infer.recognise import propose
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.metadata_columns import DEFAULT
@@ -67,7 +72,9 @@ class Inferred(Begun, frozen=True):
     """The written files of an inferred pipeline, and how well the sample fits them.
 
     Of `sampled` messages `fitting` would become rows; the others would be `refused`, by
-    reason. `told_by`: the origin of format and columns; `notes`: hints for the user.
+    reason, and are too many for the spec's limits if it isn't `fit`. `told_by`: the
+    origin of format and columns; `left_out`: the fields that are in no column, each with
+    the reason; `notes`: hints for the user.
     """
 
     format: str
@@ -76,6 +83,8 @@ class Inferred(Begun, frozen=True):
     sampled: int
     fitting: int
     refused: tuple[tuple[str, int], ...]
+    fit: bool
+    left_out: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
 
 
@@ -131,20 +140,20 @@ def infer(
         propose(asked, sample.messages, registry), table_refusal(DEFAULT, delta=True), topic
     )
     grid, start = _windows(asked.grid, sample.begins, now)
-    lines = class_lines(proposal.candidates, _reserved())
-    schema = schema_text(
-        class_name(name),
-        f"The columns of topic {topic}, {proposal.source}: change what you know better",
-        lines,
-    )
     known = replace(asked, registry=None if registry is None else registry.url)
     nulls = sample.messages.column("value").null_count
 
-    def spec(reached: PipelineRequest) -> str:
-        return spec_text(name, reached, grid, start, _DELAY, proposal, nulls=nulls)
+    def files(reached: PipelineRequest) -> tuple[str, str]:
+        head = f"The columns of topic {topic}, {proposal.source}: change what you know better"
+        lines = class_lines(proposal.candidates, _reserved())
+        spec = spec_text(name, reached, grid, start, _DELAY, proposal, nulls=nulls)
+        return schema_text(class_name(name), head, lines), spec
 
-    fitting, refused = _tried(schema, spec(replace(known, cluster=None)), registry, sample.messages)
-    _write(folder, schema, spec(known))
+    tried = _tried(*files(replace(known, cluster=None)), registry, sample.messages)
+    if (shorter := without_repeated_key(proposal, tried.rows)) is not proposal:
+        proposal = shorter
+        tried = _tried(*files(replace(known, cluster=None)), registry, sample.messages)
+    _write(folder, *files(known))
     return Inferred(
         name,
         str(folder / SPEC),
@@ -156,8 +165,10 @@ def infer(
         proposal.source,
         sum(candidate.usable for candidate in proposal.candidates),
         sample.messages.num_rows,
-        fitting,
-        tuple(refused.most_common()),
+        sample.messages.num_rows - tried.refused.total(),
+        tuple(tried.refused.most_common()),
+        tried.fit,
+        tuple(left_out_of(proposal.candidates).items()),
         _notes(proposal, asked),
     )
 
@@ -228,12 +239,16 @@ def _as_spec(folder: Path, name: str, asked: PipelineRequest) -> PipelineSpec:
     return parse_spec(attributes, existing).model_copy(update={"folder": folder.absolute()})
 
 
-def _tried(
-    schema: str, spec: str, registry: Registry | None, messages: pa.Table
-) -> tuple[int, Counter[str]]:
-    """Decodes the sample by the two files.
+class _Tried(NamedTuple):
+    """The rows of a sample, the reasons why others were refused, and if these are few."""
 
-    Returns the number of messages that fit, and the reasons for the others' refusal.
+    rows: pa.Table
+    refused: Counter[str]
+    fit: bool
+
+
+def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table) -> _Tried:
+    """Decodes the sample by the two files.
 
     Raises:
         SpecError: the files don't fit each other.
@@ -250,10 +265,12 @@ def _tried(
             key.refuse_unfit(decoder.columns.arrow_schema)
         if registry is not None and isinstance(decoder, UsesSchemas):
             decoder = decoder.asking(registry)
-        decode, refused = decoder.open(), Counter[str]()
-        for batch in messages.combine_chunks().to_batches(max_chunksize=4096):
-            refused.update(decode(batch).dead_reason.to_pylist())
-    return messages.num_rows - refused.total(), refused
+        batches = messages.combine_chunks().to_batches(max_chunksize=4096)
+        decoded, columns = list(map(decoder.open(), batches)), decoder.columns
+    refused = Counter(reason for one in decoded for reason in one.dead_reason.to_pylist())
+    beyond = is_beyond_share(refused.total(), messages.num_rows, made.limits.max_dead_ratio)
+    rows = pa.Table.from_batches([one.rows for one in decoded], columns.arrow_schema)
+    return _Tried(rows, refused, not beyond)
 
 
 def _reserved() -> frozenset[str]:

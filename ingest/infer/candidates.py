@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import count
+from typing import Any
 
 import pyarrow as pa
 
+from windrow.ingest.formats.json.values import LongInteger
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.dtypes import map_type
 from windrow.ingest.schema.metadata_fields import names_beyond_spark
 
 LONGEST = 300
@@ -31,22 +36,31 @@ class TypeGuess:
     """The type of a field.
 
     `type`: None if no column can have it; `note`: a comment on the type, or the reason
-    why there is none; `epoch`: as in `schema.columns.Column`.
+    why there is none; `epoch`: as in `schema.columns.Column`; `left_out`: the paths of
+    the fields inside that the type lacks, each with the reason; `lenient`: whether it
+    takes its values only with `coerce: lenient`.
     """
 
     type: pa.DataType | None
     note: str = ""
     epoch: str | None = None
+    left_out: tuple[tuple[str, str], ...] = ()
+    lenient: bool = False
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A field of messages. `doc`: its comment in a schema."""
+    """A field of messages.
+
+    `doc`: its comment in a schema; `default`: in Python's notation, the value of
+    messages whose schema lacks the field; empty if there is none.
+    """
 
     name: str
     guess: TypeGuess
     nullable: bool
     doc: str = ""
+    default: str = ""
 
     @property
     def usable(self) -> bool:
@@ -77,17 +91,23 @@ class TypeBudget:
 
 def struct_of(parts: Iterable[tuple[str, TypeGuess]]) -> TypeGuess:
     """A struct of those parts that can be in one."""
-    kept, notes, seen = [], [], dict[str, str]()
+    kept, notes, seen = dict[str, TypeGuess](), list[str](), dict[str, str]()
+    left_out = list[tuple[str, str]]()
     for name, guess in parts:
         why = unusable(name, seen)
         inner = TypeGuess(None, why) if why else nested(guess)
-        if inner.note:
-            notes.append(f"{name!a}: {inner.note}")
-        if inner.type is not None:
-            kept.append(pa.field(name, inner.type))
+        left_out += [(f"{name}.{path}", reason) for path, reason in inner.left_out]
+        if inner.type is None:
+            left_out.append((name, inner.note))
+        else:
+            kept[name] = inner
+            notes += [f"{name!a}: {inner.note}"] * bool(inner.note)
     if not kept:
-        return TypeGuess(None, "; ".join(notes) or "it has no fields")
-    return TypeGuess(pa.struct(kept), "; ".join(notes))
+        told = "; ".join(f"{path!a}: {reason}" for path, reason in left_out)
+        return TypeGuess(None, told or "it has no fields")
+    kind = pa.struct([(name, inner.type) for name, inner in kept.items()])
+    lenient = any(inner.lenient for inner in kept.values())
+    return TypeGuess(kind, "; ".join(notes), None, tuple(left_out), lenient)
 
 
 def list_of(items: TypeGuess) -> TypeGuess:
@@ -96,7 +116,7 @@ def list_of(items: TypeGuess) -> TypeGuess:
     return (
         TypeGuess(None, f"of its items {inner.note}")
         if inner.type is None
-        else TypeGuess(pa.list_(inner.type), inner.note)
+        else replace(inner, type=pa.list_(inner.type))
     )
 
 
@@ -106,8 +126,78 @@ def map_of(values: TypeGuess) -> TypeGuess:
     return (
         TypeGuess(None, f"of its values {inner.note}")
         if inner.type is None
-        else TypeGuess(pa.map_(pa.string(), inner.type), inner.note)
+        else replace(inner, type=pa.map_(pa.string(), inner.type))
     )
+
+
+def passed_over(kind: pa.DataType, value: Any, path: str = "") -> Iterator[str]:
+    """The paths of what a document has, and a type has no place for."""
+    entries = kind if pa.types.is_map(kind) else map_type(kind)
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        for name, inner in value.items():
+            at, place = kind.get_field_index(name), f"{path}.{name}".removeprefix(".")
+            if at >= 0:
+                yield from passed_over(kind.field(at).type, inner, place)
+            elif inner is not None:
+                yield place
+    elif isinstance(value, dict) and entries is not None:
+        for inner in value.values():
+            yield from passed_over(entries.item_type, inner, path)
+    elif isinstance(value, list) and pa.types.is_list(kind):
+        for item in value:
+            yield from passed_over(kind.value_type, item, path)
+    elif (
+        pa.types.is_float64(kind)
+        and type(value) in (int, bytes, LongInteger)
+        and not is_double(value)
+    ):
+        yield path
+
+
+def is_double(number: Any) -> bool:
+    """Returns whether a double gives all digits of a number's literal back."""
+    literal = Decimal(number.decode() if type(number) is bytes else str(number))
+    digits = "".join(map(str, literal.as_tuple().digits)).strip("0")
+    return Decimal(f"{float(literal):.{max(len(digits), 1) - 1}e}") == literal
+
+
+def example(kind: pa.DataType) -> Any:
+    """A document that has everything of a type."""
+    if pa.types.is_struct(kind):
+        return {part.name: example(part.type) for part in kind}
+    if pa.types.is_map(kind):
+        return {"": example(kind.item_type)}
+    return [example(kind.value_type)] if pa.types.is_list(kind) else 0
+
+
+def struct_type(candidates: Iterable[Candidate]) -> pa.DataType:
+    """The type of the usable candidates together."""
+    return pa.struct([(one.name, one.guess.type) for one in candidates if one.usable])
+
+
+def left_out_of(candidates: Iterable[Candidate]) -> dict[str, str]:
+    """The paths of the fields that are in no column, each with the reason."""
+    found = dict[str, str]()
+    for one in candidates:
+        found |= {f"{one.name}.{path}": why for path, why in one.guess.left_out}
+        found |= {} if one.usable else {one.name: one.guess.note}
+    return found
+
+
+def free_name(name: str, candidates: Iterable[Candidate]) -> str:
+    """The name, or one like it, that no candidate has."""
+    taken = {one.name.casefold() for one in candidates}
+    return next(found for n in count() if (found := name + "_" * n) not in taken)
+
+
+def with_passed_over(
+    candidates: Sequence[Candidate], documents: Iterable[Any], why: str
+) -> list[Candidate]:
+    """Adds what the documents have and no candidate has, as left out."""
+    kind, told = struct_type(candidates), left_out_of(candidates)
+    paths = dict.fromkeys(path for one in documents for path in passed_over(kind, one))
+    more = [Candidate(path, TypeGuess(None, why), True) for path in paths if path not in told]
+    return [*candidates, *more]
 
 
 def decimal_of(digits: int, scale: int) -> pa.DataType | None:
@@ -123,9 +213,13 @@ OWN_SCALE = TypeGuess(
 
 
 def nested(guess: TypeGuess) -> TypeGuess:
-    """A type as a part of another type, which can't have the metadata `map` or `epoch`."""
+    """A type as a part of another type, which can't have the metadata `map` or `epoch`.
+
+    A map is a list of its entries there.
+    """
     if guess.type is not None and pa.types.is_map(guess.type):
-        return TypeGuess(None, "a map can only be a column of its own")
+        entry = pa.struct([("key", pa.string()), ("value", guess.type.item_type)])
+        return replace(guess, type=pa.list_(entry))
     return (
         TypeGuess(pa.int64(), f"whole {guess.epoch} since 1970")
         if guess.epoch is not None
@@ -194,18 +288,23 @@ def over_versions(
 ) -> list[Candidate]:
     """The newest schema's fields, with nulls by all versions.
 
-    A field that an older schema lacks, or allows to be null, is nullable.
+    A field that an older schema allows to be null, or lacks although it has no default, is
+    nullable. What only older ones have is left out.
     """
-    certain = [
-        {candidate.name for candidate in version if not candidate.nullable} for version in older
-    ]
-    return [
+    versions = [{one.name: one.nullable for one in version} for version in older]
+    nullable = [
         replace(
-            candidate,
-            nullable=candidate.nullable or any(candidate.name not in names for names in certain),
+            one,
+            nullable=one.nullable or any(has.get(one.name, not one.default) for has in versions),
+            default=one.default if any(one.name not in has for has in versions) else "",
         )
-        for candidate in newest
+        for one in newest
     ]
+    return with_passed_over(
+        nullable,
+        (example(struct_type(version)) for version in older),
+        "only older versions of the schema have it",
+    )
 
 
 def refuse_unusable(candidates: Iterable[Candidate], refusal: Refuses) -> list[Candidate]:

@@ -22,8 +22,8 @@ from windrow.ingest.formats.cdc.envelope import (
     Envelope,
 )
 from windrow.ingest.formats.json.values import Reading
-from windrow.ingest.infer.candidates import Candidate, TypeGuess
-from windrow.ingest.infer.documents import candidates_of, document, scalars
+from windrow.ingest.infer.candidates import Candidate, TypeGuess, with_passed_over
+from windrow.ingest.infer.documents import STRICT, candidates_of, document, scalars
 from windrow.ingest.infer.proposal import (
     Document,
     KeyAndValue,
@@ -42,7 +42,7 @@ ENVELOPES: Mapping[str, Envelope] = {
 }
 """The formats of change data that can be recognised in sampled messages."""
 
-_SQL = scalars(Reading("sql"))
+_SQL = scalars(Reading("sql"), texts=True)
 _NO_KEY = (
     "the rows' primary key is unknown: with `sink.mode: upsert` and a `primary_key` the table has"
     " each row once"
@@ -271,7 +271,11 @@ def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
         stated = next(
             (event.schema for event in reversed(events) if event.schema is not None), None
         )
-        return candidates_of(rows) if stated is None else row_candidates(stated, envelope.written)
+        if stated is None:
+            return candidates_of(rows, STRICT)
+        return with_passed_over(
+            row_candidates(stated, envelope.written), rows, "the newest event's schema lacks it"
+        )
     if format_ == "canal-json":
         return typed_candidates(rows, [event.envelope.get("mysqlType") for event in events])
     return candidates_of(rows, _SQL)

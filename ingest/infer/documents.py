@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from decimal import Decimal
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +23,14 @@ from windrow.ingest.formats.json.values import (
     integer,
 )
 from windrow.ingest.formats.shared.refusal import RefusedValueError
-from windrow.ingest.infer.candidates import DEEPEST, Candidate, TypeGuess, list_of, struct_of
+from windrow.ingest.infer.candidates import (
+    DEEPEST,
+    Candidate,
+    TypeGuess,
+    is_double,
+    list_of,
+    struct_of,
+)
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 COMMON = 0.98
@@ -41,7 +47,21 @@ MOST_FIELDS = 200
 FEWEST_KEYS = 3
 """Fewest different keys of objects that are data because each object has few of them."""
 
-Scalars = tuple[tuple[pa.DataType, Convert], ...]
+
+@dataclass(frozen=True)
+class Scalars:
+    """The types that are tried, each with its converter.
+
+    `texts`: whether the format can be told to make texts of values of several kinds.
+    """
+
+    types: tuple[tuple[pa.DataType, Convert], ...]
+    texts: bool = False
+
+    def mixed(self, why: str) -> TypeGuess:
+        """The type of values that none of the types takes."""
+        return TypeGuess(pa.string() if self.texts else None, why, lenient=self.texts)
+
 
 TYPES = (
     pa.bool_(),
@@ -55,14 +75,14 @@ TYPES = (
 """The types that are tried for plain values, in this order."""
 
 
-def scalars(reading: Reading) -> Scalars:
+def scalars(reading: Reading, *, texts: bool) -> Scalars:
     """The types, each with the converter of a reading."""
-    return tuple((kind, converter(kind, None, reading)) for kind in TYPES)
+    return Scalars(tuple((kind, converter(kind, None, reading)) for kind in TYPES), texts)
 
 
-_EXACT = scalars(EXACT)
-DECIMALS = tuple((kind, convert) for kind, convert in _EXACT if pa.types.is_decimal(kind))
-"""The decimals among them."""
+STRICT = scalars(EXACT, texts=False)
+DECIMALS = Scalars(tuple(one for one in STRICT.types if pa.types.is_decimal(one[0])))
+EXACT_OR_TEXT = replace(STRICT, texts=True)
 
 
 def document(value: bytes) -> dict[str, Any] | None:
@@ -81,7 +101,7 @@ def _no_constant(_: str) -> None:
 
 
 def candidates_of(
-    documents: Sequence[Mapping[str, Any]], tried: Scalars = _EXACT
+    documents: Sequence[Mapping[str, Any]], tried: Scalars = EXACT_OR_TEXT
 ) -> list[Candidate]:
     """The fields of documents parsed by `document`, in the order of their first use."""
     return [
@@ -101,7 +121,7 @@ def by_key(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return values
 
 
-def guess_type(values: Sequence[Any], tried: Scalars = _EXACT, depth: int = 0) -> TypeGuess:
+def guess_type(values: Sequence[Any], tried: Scalars = EXACT_OR_TEXT, depth: int = 0) -> TypeGuess:
     """Guesses the type of a field from its values.
 
     `depth`: how many objects and arrays the field is in.
@@ -112,7 +132,7 @@ def guess_type(values: Sequence[Any], tried: Scalars = _EXACT, depth: int = 0) -
     shapes = Counter(map(_shape, present))
     shape, count = shapes.most_common(1)[0]
     if not enough(count, len(present)):
-        return TypeGuess(None, f"no type takes both {' and '.join(sorted(shapes))}")
+        return tried.mixed(f"no type takes both {' and '.join(sorted(shapes))}")
     if depth >= DEEPEST:
         return TypeGuess(None, f"it lies more than {DEEPEST} levels deep")
     mine = [v for v in present if _shape(v) == shape]
@@ -146,7 +166,7 @@ def _rare(guess: TypeGuess, others: int, every: int) -> TypeGuess:
     return (
         guess
         if guess.type is None
-        else TypeGuess(guess.type, "; ".join(filter(None, [guess.note, note])))
+        else replace(guess, note="; ".join(filter(None, [guess.note, note])))
     )
 
 
@@ -154,7 +174,7 @@ def scalar_type(values: Sequence[Any], tried: Scalars) -> TypeGuess:
     """Guesses the type of plain values, or of texts."""
     best, most = None, 0
     whole = all(type(value) in (int, LongInteger) for value in values)
-    for kind, convert in tried:
+    for kind, convert in tried.types:
         taken = [value for value in values if takes(convert, value)]
         if pa.types.is_floating(kind) and (whole or not all(map(is_double, taken))):
             continue  # it would change digits
@@ -164,14 +184,7 @@ def scalar_type(values: Sequence[Any], tried: Scalars) -> TypeGuess:
             best, most = kind, len(taken)
     if best is not None and enough(most, len(values)):
         return _rare(TypeGuess(best), len(values) - most, len(values))
-    return TypeGuess(None, "no type takes all of its values")
-
-
-def is_double(number: Any) -> bool:
-    """Returns whether a double gives all digits of a number's literal back."""
-    literal = Decimal(number.decode() if type(number) is bytes else str(number))
-    digits = "".join(map(str, literal.as_tuple().digits)).strip("0")
-    return Decimal(f"{float(literal):.{max(len(digits), 1) - 1}e}") == literal
+    return tried.mixed("no type takes all of its values")
 
 
 def takes(convert: Convert, value: Any) -> bool:
@@ -189,7 +202,7 @@ def _list(values: Sequence[Sequence[Any]], tried: Scalars, depth: int) -> TypeGu
     return (
         guess
         if items or guess.type is None
-        else TypeGuess(guess.type, "only empty lists were sampled: set the type of their items")
+        else replace(guess, note="only empty lists were sampled: set the type of their items")
     )
 
 
@@ -198,7 +211,7 @@ def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> 
     if len(fields) > MOST_FIELDS or len(fields) >= max(FEWEST_KEYS, 2 * max(map(len, values))):
         every = [value for found in fields.values() for value in found]
         guess = guess_type(every, tried, depth)
-        if len(fields) > MOST_FIELDS or (guess.type is not None and _are_alike(every)):
+        if len(fields) > MOST_FIELDS or (guess.type and not guess.lenient and _are_alike(every)):
             entries = list_of(struct_of((("key", TypeGuess(pa.string())), ("value", guess))))
             note = f"{len(fields)} different keys were sampled"
             return replace(entries, note="; ".join(filter(None, [note, entries.note])))

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.json.values import converter
 from windrow.ingest.infer.candidates import (
     LONGEST,
     Candidate,
     TypeBudget,
     TypeGuess,
+    is_double,
     list_of,
     map_of,
     struct_of,
+)
+from windrow.ingest.infer.documents import (
+    EXACT_OR_TEXT,
+    STRICT,
+    by_key,
+    guess_type,
+    takes,
 )
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
@@ -30,8 +40,12 @@ _PLAIN = {
 _FORMATS = {"date-time": TypeGuess(TIMESTAMP), "date": TypeGuess(pa.date32())}
 
 
-def json_candidates(written: WriterSchema) -> list[Candidate]:
-    """The properties of a schema's objects.
+def json_candidates(
+    written: WriterSchema, documents: Sequence[Mapping[str, Any]] = ()
+) -> list[Candidate]:
+    """The properties of a schema's objects, and what sampled documents have besides.
+
+    A type that doesn't take the sampled values is replaced by one that does.
 
     Raises:
         SpecError: the text is no JSON Schema of objects with properties.
@@ -49,15 +63,17 @@ def json_candidates(written: WriterSchema) -> list[Candidate]:
             "spec",
             "Infer from the messages alone: windrow infer TOPIC --format json-schema-confluent.",
         )
-    required = _texts(root.get("required"))
+    required, values = _texts(root.get("required")), by_key(documents)
     return [
         Candidate(
             name,
-            schema.type_of(part, (), ""),
-            name not in required or schema.takes_null(part),
-            _doc(part),
+            schema.type_of(properties.get(name, {}), (), "", found := values.get(name, [])),
+            name not in required
+            or schema.takes_null(properties[name])
+            or len(documents) > sum(value is not None for value in found),
+            _doc(properties.get(name)),
         )
-        for name, part in properties.items()
+        for name in dict.fromkeys((*properties, *values))
     ]
 
 
@@ -109,7 +125,22 @@ class _Schema:
             part = _at(self._documents.get(base), pointer)
         return {}, base
 
-    def type_of(self, written: Any, around: tuple[str, ...], base: str) -> TypeGuess:
+    def type_of(
+        self, written: Any, around: tuple[str, ...], base: str, values: Sequence[Any]
+    ) -> TypeGuess:
+        """The stated type, or that of the sampled values if it doesn't take them."""
+        present = [value for value in values if value is not None]
+        stated = self._stated(written, around, base, present)
+        if stated.lenient or not present or _takes(stated.type, present):
+            return stated
+        found = guess_type(present, depth=len(around))
+        return replace(
+            found, note=found.note or stated.note or "not all of its values are of its schema"
+        )
+
+    def _stated(
+        self, written: Any, around: tuple[str, ...], base: str, values: Sequence[Any]
+    ) -> TypeGuess:
         refusal = self._budget.refusal(len(around))
         if refusal is not None:
             return refusal
@@ -121,15 +152,14 @@ class _Schema:
             around = (*around, f"{base}{reference}")
         for word in ("oneOf", "anyOf", "allOf"):
             if isinstance(part.get(word), list) and "type" not in part:
-                return self._one_of(word, part[word], around, base)
+                return self._one_of(word, part[word], around, base, values)
         kinds = _kinds(part)
         others = [kind for kind in kinds if kind != "null"]
-        if len(others) != 1:
-            return TypeGuess(
-                None,
-                f"it has several types: {', '.join(others)}" if others else "it has no type",
-            )
-        return self._of_kind(others[0], part, (*around, others[0]), base)
+        if not others:
+            return TypeGuess(None, "it has no type")
+        if len(others) > 1:
+            return EXACT_OR_TEXT.mixed(f"it has several types: {', '.join(others)}")
+        return self._of_kind(others[0], part, (*around, others[0]), base, values)
 
     def takes_null(self, written: Any) -> bool:
         """Returns whether a schema allows null."""
@@ -145,21 +175,34 @@ class _Schema:
         )
 
     def _one_of(
-        self, word: str, choices: list[Any], around: tuple[str, ...], base: str
+        self,
+        word: str,
+        choices: list[Any],
+        around: tuple[str, ...],
+        base: str,
+        values: Sequence[Any],
     ) -> TypeGuess:
         """The type of the only schema that isn't null."""
         left = [choice for choice in choices if _kinds(self.resolve(choice, base)[0]) != ["null"]]
         if len(left) != 1:
-            return TypeGuess(None, f"{word} of {len(left)} schemas")
-        return self.type_of(left[0], (*around, word), base)
+            tried = STRICT if word == "allOf" else EXACT_OR_TEXT
+            return tried.mixed(f"{word} of {len(left)} schemas")
+        return self._stated(left[0], (*around, word), base, values)
 
     def _of_kind(
-        self, kind: str, part: Mapping[str, Any], around: tuple[str, ...], base: str
+        self,
+        kind: str,
+        part: Mapping[str, Any],
+        around: tuple[str, ...],
+        base: str,
+        values: Sequence[Any],
     ) -> TypeGuess:
         if kind == "object":
-            return self._object(part, around, base)
+            objects = [value for value in values if isinstance(value, dict)]
+            return self._object(part, around, base, by_key(objects))
         if kind == "array":
-            return list_of(self.type_of(part.get("items"), around, base))
+            items = [item for value in values if isinstance(value, list) for item in value]
+            return list_of(self.type_of(part.get("items"), around, base, items))
         if kind == "string":
             words = _texts(part.get("enum"), LONGEST)
             plain = TypeGuess(
@@ -168,15 +211,33 @@ class _Schema:
             return _FORMATS.get(str(part.get("format")), plain)
         return _PLAIN.get(kind) or TypeGuess(None, f"{kind!a} is no type")
 
-    def _object(self, part: Mapping[str, Any], around: tuple[str, ...], base: str) -> TypeGuess:
+    def _object(
+        self,
+        part: Mapping[str, Any],
+        around: tuple[str, ...],
+        base: str,
+        values: Mapping[str, list[Any]],
+    ) -> TypeGuess:
         properties, more = part.get("properties"), part.get("additionalProperties")
         if isinstance(properties, Mapping) and properties:
             return struct_of(
-                (str(name), self.type_of(inner, around, base)) for name, inner in properties.items()
+                (name, self.type_of(properties.get(name), around, base, values.get(name, [])))
+                for name in dict.fromkeys((*map(str, properties), *values))
             )
         if isinstance(more, Mapping):
-            return map_of(self.type_of(more, around, base))
+            every = [value for found in values.values() for value in found]
+            return map_of(self.type_of(more, around, base, every))
         return TypeGuess(None, "it doesn't say which properties it has")
+
+
+def _takes(kind: pa.DataType | None, values: Sequence[Any]) -> bool:
+    """Returns whether a type takes all values as they are; what is inside is judged by itself."""
+    if kind is None or pa.types.is_nested(kind):
+        shape = list if kind is not None and pa.types.is_list(kind) else dict
+        return kind is not None and all(isinstance(value, shape) for value in values)
+    return all(takes(converter(kind), value) for value in values) and (
+        not pa.types.is_floating(kind) or all(map(is_double, values))
+    )
 
 
 def _kinds(part: Mapping[str, Any]) -> list[str]:

@@ -23,10 +23,12 @@ DIALECTS = (Dialect(","), Dialect(";"), Dialect("\t", None), Dialect("\t"), Dial
 A tab's fields have quotes only where a line can't be read without.
 """
 
-_READS: Scalars = tuple(
-    (kind, read_as(Column("", kind, nullable=True), EXACT, Truncation()))
-    for kind in TYPES
-    if kind != pa.string()
+_READS = Scalars(
+    tuple(
+        (kind, read_as(Column("", kind, nullable=True), EXACT, Truncation()))
+        for kind in TYPES
+        if kind != pa.string()
+    )
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.infer.candidates import LONGEST, Candidate, TypeGuess
+from windrow.ingest.infer.candidates import LONGEST, Candidate
 from windrow.ingest.infer.proposal import Proposal
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.label import instant
@@ -174,11 +174,16 @@ def type_text(kind: pa.DataType) -> str:
     return f"pl.List({type_text(kind.value_type)})" if pa.types.is_list(kind) else _SCALARS[kind]
 
 
-def metadata_text(guess: TypeGuess) -> str:
-    """The metadata of a schema's field of this type; empty if it needs none."""
-    if guess.type is not None and pa.types.is_map(guess.type):
-        return '{"map": True}'
-    return f'{{"epoch": "{guess.epoch}"}}' if guess.epoch else ""
+def metadata_text(candidate: Candidate) -> str:
+    """The metadata of a schema's field; empty if it needs none."""
+    kind, epoch = candidate.guess.type, candidate.guess.epoch
+    said = {
+        "map": "True" if kind is not None and pa.types.is_map(kind) else "",
+        "epoch": f'"{epoch}"' if epoch else "",
+        "default": candidate.default,
+    }
+    parts = ", ".join(f'"{name}": {text}' for name, text in said.items() if text)
+    return f"{{{parts}}}" if parts else ""
 
 
 @dataclass
@@ -225,14 +230,15 @@ def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tu
 
 
 def _line(name: str, candidate: Candidate, kind: pa.DataType) -> str:
-    metadata = metadata_text(candidate.guess)
+    metadata = metadata_text(candidate)
     options = [
         *([] if name == candidate.name else [f"alias={_quoted(candidate.name)}"]),
         *(["nullable=True"] if candidate.nullable else []),
         *([f"metadata={metadata}"] if metadata else []),
     ]
     line = f"{name}: {type_text(kind)}" + (f" = pa.Field({', '.join(options)})" if options else "")
-    comment = _comment(candidate.guess.note, candidate.doc)
+    left_out = (f"left out: {path!a}: {why}" for path, why in candidate.guess.left_out)
+    comment = _comment(*left_out, candidate.guess.note, candidate.doc)
     return f"{line}  # {comment}" if comment else line
 
 

@@ -92,7 +92,7 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
     """Proposes the fields of JSON documents, and of keys that are documents."""
     pairs = documents_of(messages)
     documents = [parsed for _, parsed in pairs]
-    columns = _with_json_key(candidates_of(documents), [key for key, _ in pairs], documents)
+    columns = with_json_key(candidates_of(documents), [key for key, _ in pairs])
     return Proposal(
         columns.candidates,
         f"guessed from {counted(len(documents))}",
@@ -119,20 +119,13 @@ KEEP_KEY = (
 )
 
 
-def _with_json_key(
-    candidates: Sequence[Candidate], keys: Sequence[bytes | None], documents: Sequence[Document]
-) -> Columns:
+def with_json_key(candidates: Sequence[Candidate], keys: Sequence[bytes | None]) -> Columns:
     """Adds the fields of the keys, if all keys are JSON objects."""
     parsed = [None if key is None else document(key) for key in keys]
     of_keys = [key for key in parsed if key]
     if not of_keys or len(of_keys) < len(keys):
         return Columns(tuple(candidates), hints=(KEEP_KEY,) if any(keys) else ())
-    repeats = all(
-        name in value and value[name] == key[name]
-        for key, value in zip(of_keys, documents, strict=True)
-        for name in key
-    )
-    return with_key(candidates, candidates_of(of_keys), "json", repeats=repeats)
+    return with_key(candidates, candidates_of(of_keys), "json")
 
 
 def with_key(
@@ -140,19 +133,13 @@ def with_key(
     of_key: Sequence[Candidate],
     key_format: str,
     settings: Mapping[str, Setting] | None = None,
-    *,
-    repeats: bool,
 ) -> Columns:
     """Adds the fields of the key as columns.
 
     They get a prefix if the value has fields of the same names.
 
-    `settings`: more settings of `decode.key`; `repeats`: True if the value has all
-    fields of the key.
+    `settings`: more settings of `decode.key`.
     """
-    if repeats:
-        names = ", ".join(f"{candidate.name!a}" for candidate in of_key)
-        return Columns(tuple(candidates), hints=(f"the keys are the same as the value's {names}",))
     taken = {candidate.name.casefold() for candidate in candidates}
     prefixes = ("key" * (n > 0) + "_" * n for n in count())
     prefix = next(
@@ -171,6 +158,25 @@ def with_key(
         "fields_include": Setting("except_key"),
     }
     return Columns((*columns, *candidates), decode)
+
+
+def without_repeated_key(proposal: Proposal, rows: pa.Table) -> Proposal:
+    """Leaves out the columns of the key where each sampled row has their values in others."""
+    key = proposal.decode["key"].value if "key" in proposal.decode and rows.num_rows else {}
+    prefix = key.get("fields_prefix", "")
+    others = {name: name.removeprefix(prefix) for name in key.get("fields", ()) if prefix}
+    if not others or any(
+        other not in rows.column_names or rows[name].to_pylist() != rows[other].to_pylist()
+        for name, other in others.items()
+    ):
+        return proposal
+    same = f"the keys are the same as the value's {', '.join(map(ascii, others.values()))}"
+    return replace(
+        proposal,
+        candidates=tuple(one for one in proposal.candidates if one.name not in others),
+        decode={n: v for n, v in proposal.decode.items() if n not in {"key", "fields_include"}},
+        hints=(*proposal.hints, same),
+    )
 
 
 def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Proposal:
@@ -209,10 +215,14 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
         what = f"No field of topic {topic} can be a column" + (f": {why}" if why else "")
         raise SpecError(what, "spec", _WAY_OUT)
     decode = dict(proposal.decode)
+    lenient = {each.name for each in candidates if each.guess.lenient}
+    if not lenient <= set(key):
+        decode["coerce"] = Setting("lenient", "values of several kinds are texts")
     if key:
         fields = [name for name in key if name not in left_out]
+        more = {} if lenient.isdisjoint(key) else {"coerce": "lenient"}
         setting = decode["key"]
-        decode["key"] = setting._replace(value={**setting.value, "fields": fields})
+        decode["key"] = setting._replace(value={**setting.value, "fields": fields, **more})
         if not fields:
             del decode["key"], decode["fields_include"]
     return replace(proposal, candidates=candidates, decode=decode)

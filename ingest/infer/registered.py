@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
@@ -12,21 +12,20 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.confluent.frame import Frame, frames_of
 from windrow.ingest.infer.avro import avro_candidates, roots_of
-from windrow.ingest.infer.candidates import Candidate, TypeGuess, over_versions
-from windrow.ingest.infer.documents import by_key, candidates_of, document, guess_type
+from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, over_versions
+from windrow.ingest.infer.documents import document
 from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.proposal import (
     KEEP_KEY,
     Columns,
-    Document,
     Proposal,
     Setting,
+    with_json_key,
     with_key,
 )
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.schemas import SchemaRegistry
 from windrow.ingest.registry.client import Subjects
-from windrow.ingest.schema.dtypes import TIMESTAMP
 from windrow.ingest.schema.messages import MESSAGES
 
 VERSIONS = 20
@@ -88,11 +87,12 @@ def framed(messages: pa.Table, part: Part, *, paths: bool = False) -> FrameCount
     return FrameCounts(nulls, others, frames)
 
 
-def behind_frames(messages: pa.Table) -> list[bytes | None]:
-    """The values without their frames."""
+def behind_frames(messages: pa.Table, part: Part = "value") -> list[bytes | None]:
+    """The values, or the keys, without their frames."""
     found: list[bytes | None] = []
-    for batch in messages.combine_chunks().to_batches():
-        frames = frames_of(batch, Subjects().header, paths=False)
+    for whole in messages.combine_chunks().to_batches():
+        batch = whole.set_column(_VALUE, MESSAGES.field(_VALUE), whole.column(part))
+        frames = frames_of(batch, Subjects(part=part).header, paths=False)
         skips = [
             frames.frames[number].skip if number >= 0 else 0 for number in frames.numbers.tolist()
         ]
@@ -113,15 +113,11 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
     found, candidates, versions = _candidates(registry, topic, messages, "value")
     if found is None:
         raise _unknown(topic, framed(messages, "value"))
-    if found.kind == "JSON":
-        candidates = as_seen(
-            candidates,
-            [
-                seen
-                for value in behind_frames(messages)
-                if value is not None and (seen := document(value)) is not None
-            ],
-        )
+    records = _records(found, messages, "value")
+    if len(records["records"].value if records else ()) > 1:
+        kind = free_name("kind", candidates)
+        records["written_with"] = Setting({kind: "record"}, "which record a row is of")
+        candidates.append(Candidate(kind, TypeGuess(pa.string(), "the name of the record"), False))
     columns = _with_key(registry, topic, messages, candidates)
     hints = list(columns.hints)
     if {"before", "after", "op"} <= {candidate.name for candidate in candidates}:
@@ -138,31 +134,11 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
         f"from {of}, id {found.id}",
         {
             "format": Setting(FORMATS[found.kind]),
-            **_records(found, messages, "value"),
+            **records,
             **columns.decode,
         },
         tuple(hints),
     )
-
-
-def as_seen(candidates: Sequence[Candidate], documents: Sequence[Document]) -> list[Candidate]:
-    """The fields of a JSON Schema, compared with sampled values.
-
-    A date or an instant becomes a text if the sampled values have another form.
-    """
-    values = by_key(documents)
-
-    def guess(candidate: Candidate) -> TypeGuess:
-        present = [value for value in values.get(candidate.name, ()) if value is not None]
-        if (
-            candidate.guess.type not in {TIMESTAMP, pa.date32()}
-            or not present
-            or guess_type(present).type == candidate.guess.type
-        ):
-            return candidate.guess
-        return TypeGuess(pa.string(), "not all of its values have the form of its format")
-
-    return [replace(candidate, guess=guess(candidate)) for candidate in candidates]
 
 
 def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> dict[str, Setting]:
@@ -221,6 +197,12 @@ def _candidates(
     if not versions:
         return None, [], []
     newest, *older = versions
+    known = {schema.id for schema in versions}
+    older += [
+        schema
+        for id_ in {frame.id for frame in seen.frames} - known
+        if (schema := registry.schema(id_)) is not None and schema.kind == newest.kind
+    ]
     others = [
         fields for schema in older if (fields := _if_readable(schema, messages, part)) is not None
     ]
@@ -245,7 +227,8 @@ def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -
     if schema.kind == "AVRO":
         return avro_candidates(schema, part)
     if schema.kind == "JSON":
-        return json_candidates(schema)
+        documents = map(document, filter(None, behind_frames(messages, part)))
+        return json_candidates(schema, [found for found in documents if found is not None])
     from windrow.ingest.infer.protobuf import protobuf_schema_candidates  # needs an extra
 
     return protobuf_schema_candidates(schema, path_in(messages, part))
@@ -264,20 +247,14 @@ def _with_key(
     seen, no_columns = framed(messages, "key"), Columns(tuple(candidates), hints=(KEEP_KEY,))
     if seen.nulls or (seen.others and seen.named):
         return no_columns if seen.others or seen.named else Columns(tuple(candidates))
-    kind, settings = "json", dict[str, Setting]()
     if seen.others:
-        documents = [document(key) for key in messages.column("key").to_pylist()]
-        parsed = [key for key in documents if key]
-        of_key = candidates_of(parsed) if len(parsed) == len(documents) else []
-    else:
-        try:
-            schema, of_key, _ = _candidates(registry, topic, messages, "key")
-        except SpecError:  # a schema without fields, as a JSON Schema of texts
-            return no_columns
-        if schema is None:
-            return Columns(tuple(candidates))
-        kind, settings = FORMATS[schema.kind], _records(schema, messages, "key")
+        return with_json_key(candidates, messages.column("key").to_pylist())
+    try:
+        schema, of_key, _ = _candidates(registry, topic, messages, "key")
+    except SpecError:  # a schema without fields, as a JSON Schema of texts
+        return no_columns
+    if schema is None:
+        return Columns(tuple(candidates))
     if not of_key:
         return no_columns
-    repeats = {candidate.name for candidate in of_key} <= {c.name for c in candidates}
-    return with_key(candidates, of_key, kind, settings, repeats=repeats)
+    return with_key(candidates, of_key, FORMATS[schema.kind], _records(schema, messages, "key"))

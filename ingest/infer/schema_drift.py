@@ -23,7 +23,15 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.formats.cdc.kind import ChangeSection
 from windrow.ingest.formats.confluent.kind import RecordOptions, RegistryOptions
 from windrow.ingest.formats.kind import FormatSection
-from windrow.ingest.infer.candidates import Candidate, Refuses, column_refusal, table_refusal
+from windrow.ingest.infer.candidates import (
+    Candidate,
+    Refuses,
+    column_refusal,
+    example,
+    passed_over,
+    struct_type,
+    table_refusal,
+)
 from windrow.ingest.infer.changes import ENVELOPES, events_of, rows_of
 from windrow.ingest.infer.documents import candidates_of, document
 from windrow.ingest.infer.json_schema import json_candidates
@@ -46,6 +54,11 @@ from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.schemas import decoder_for
 from windrow.ingest.schema.columns import Columns
 
+_SHOWN = 5
+_KEEPS = (
+    "A Struct keeps the parts that it names (names that are data want a List of key and value), a"
+    " Float64 the digits that a double has (more want a Decimal)."
+)
 _FIX = "Fix the schema, or the producer."
 _BATCH = 4096
 
@@ -216,6 +229,7 @@ def unknown_fields(
             of_value,
             {},
             unusable,
+            documents,
         )
 
 
@@ -299,9 +313,8 @@ def of_schema(
     path = path_in(messages, subject.part) if schema.kind == "PROTOBUF" else ()
     candidates = candidates_of_schema(schema, messages, subject.part)
     columns = subject.columns.as_written({candidate.name for candidate in candidates}).columns
-    yield from compared(
-        name, "registry", candidates, columns, mismatches(schema, path, columns), unusable
-    )
+    unfit, whole = mismatches(schema, path, columns), example(struct_type(candidates))
+    yield from compared(name, "registry", candidates, columns, unfit, unusable, [whole])
 
 
 def compared(
@@ -311,12 +324,30 @@ def compared(
     columns: Columns,
     unfit: Mapping[str, str],
     unusable: Refuses,
+    documents: Sequence[Document],
 ) -> Iterator[Finding]:
     """Findings of fields and columns that don't match.
 
     `name`: the schema or the messages that have the fields; `unfit`: columns that can't
-    come from their field, each with the reason.
+    come from their field, each with the reason; `documents`: the messages, or one that
+    has all of the schema.
     """
+    for column in columns.columns:
+        parts = [
+            found
+            for one in documents
+            if (found := {*passed_over(column.type, one.get(column.name), column.name)})
+        ]
+        paths = Counter(path for found in parts for path in found)
+        if paths:
+            shown = ", ".join(f"{path!a} ({n:,})" for path, n in paths.most_common(_SHOWN))
+            yield Finding(
+                "info",
+                about,
+                f"Column {column.name} doesn't keep all of {len(parts):,} of {len(documents):,}"
+                f" documents: {shown}",
+                _KEEPS,
+            )
     fields = {candidate.name for candidate in candidates}
     for column in columns.columns:
         if column.name in unfit:
@@ -355,7 +386,7 @@ def compared(
 
 def _column_of(candidate: Candidate, kind: pa.DataType) -> str:
     """Describes the column that a field could become."""
-    options = metadata_text(candidate.guess)
+    options = metadata_text(candidate)
     metadata = f"; with metadata={options}" if options else ""
     return f"It could be a column, nullable: {type_text(kind)}{metadata}"
 

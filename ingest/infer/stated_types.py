@@ -204,7 +204,7 @@ def _mysql_guess(stated: str, values: Sequence[Any]) -> TypeGuess:
         return TypeGuess(_MYSQL_UNSIGNED.get(name, pa.decimal128(20, 0)))
     if name in {"decimal", "numeric"} and digits is None:
         present = [value for value in values if value is not None]
-        guess = scalar_type(present, DECIMALS if present else ())
+        guess = scalar_type(present, DECIMALS) if present else TypeGuess(None)
         return TypeGuess(guess.type or pa.string(), f"{name}, whose digits the events don't state")
     if name in {"decimal", "numeric"}:
         scale = scale or "0"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Stage, hour
+from tests.cli.conftest import START, Stage, hour
 from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import framed
 from windrow.ingest.model.boundary import TopicPartition
@@ -24,22 +25,37 @@ def typed_next(said: str) -> list[list[str]]:
 
 
 def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
-    """The two commands at its end plan and commit the first window, with nothing edited
-    in between.
+    """Where too few messages fit, it says so, ends with 1, and names no run but the check, which
+    agrees; where the sample fits, the two commands at its end plan and commit the first window.
     """
     result = stage.call("infer", "shop.things", str(tmp_path / "new"), *AT)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 1, result.output
     assert "1 column of format json, guessed from 10 messages" in result.stdout
     assert "Of 12 sampled messages of shop.things 10 fit" in result.stdout
     assert "2: not_json" in result.stdout
+    assert "Don't run it yet" in result.stdout
+    (check,) = typed_next(result.stdout)
+    assert check[:2] == ["infer", "--check"]
+    assert stage.call(*check).exit_code == 1
+    spec = tmp_path / "new" / "defs.yaml"
+    spec.write_text(spec.read_text().replace("max_dead_ratio: 0.01", "max_dead_ratio: 0.6"))
+    assert stage.call(*check).exit_code == 0
+    stage.broker.create_topic("shop.fine", partitions=1, retention_ms=None)
+    for i in range(4):
+        value = b'{"id": 1, "f": {}, "m": {"n": 1, "e": {}}}'
+        stage.broker.produce(
+            TopicPartition("shop.fine", 0), value, timestamp=START + timedelta(hours=i)
+        )
+    result = stage.call("infer", "shop.fine", str(tmp_path / "fine"), *AT)
+    assert result.exit_code == 0, result.output
+    assert "Left out: 'f': only objects without fields were sampled." in result.stdout
+    assert "Left out: 'm.e': only objects without fields were sampled." in result.stdout
     plan, run = typed_next(result.stdout)
     assert (plan[0], run[0]) == ("plan", "run")
     assert stage.call(*plan).exit_code == 0
-    spec = tmp_path / "new" / "defs.yaml"
-    spec.write_text(spec.read_text().replace("max_dead_ratio: 0.01", "max_dead_ratio: 0.6"))
     (window,) = stage.json(*run)["windows"]
-    assert window["committed"]["receipt"]["counts"]["valid"] == 4
-    assert (tmp_path / "new" / "data" / "shop_things").is_dir()
+    assert window["committed"]["receipt"]["counts"]["valid"] == 1
+    assert (tmp_path / "fine" / "data" / "shop_fine").is_dir()
 
 
 @pytest.mark.parametrize("topic", [[], ["--topic", "nowhere"]])
@@ -137,7 +153,13 @@ def test_a_registry_that_is_not_needed(
 ) -> None:
     """It is said, and the spec doesn't name it: a spec whose registry nobody asks is refused."""
     document = stage.json(
-        "infer", "shop.things", str(tmp_path / "new"), *AT, "--registry", schema_registry.url
+        "infer",
+        "shop.things",
+        str(tmp_path / "new"),
+        *AT,
+        "--registry",
+        schema_registry.url,
+        code=1,
     )
     assert any("won't be asked" in note for note in document["notes"])
     assert stage.call("show", document["spec"]).exit_code == 0
@@ -179,7 +201,7 @@ def test_files_that_are_there_stay(stage: Stage, tmp_path: Path, command: list[s
     """The second time ends with 2 and leaves the first time's files as a person has
     changed them.
     """
-    stage.json(*command, str(tmp_path / "new"))
+    stage.call(*command, str(tmp_path / "new"))
     schema = tmp_path / "new" / "schema.py"
     schema.write_text("mine")
     result = stage.call(*command, str(tmp_path / "new"))

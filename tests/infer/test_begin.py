@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.formats.avro.wire import varint
+from tests.formats.confluent.registries import framed
 from tests.profiles import examples
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
@@ -24,6 +26,7 @@ from windrow.ingest.infer.candidates import TypeGuess
 from windrow.ingest.infer.documents import guess_type
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.reader import MemoryReader
 
@@ -139,8 +142,7 @@ def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
     ("value", "why"),
     [
         ({"x": {}, "id": 1}, "only objects without fields"),
-        ({"x": [1, "a"], "id": 1}, "no type takes all of its values"),
-        ({"x": [1, [2]], "id": 1}, "no type takes both"),
+        ({"x": [{}], "id": 1}, "of its items only objects without fields"),
         ({"a b": 1, "id": 1}, "Spark can't read"),
         ({"": 1, "id": 1}, "a column's name"),
         ({"Id": 1, "id": 1}, "differs from 'Id' by case only"),
@@ -150,10 +152,13 @@ def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
 def test_what_no_column_can_hold_is_left_out_with_a_word(
     tmp_path: Path, value: dict[str, Any], why: str
 ) -> None:
-    """The rest of the message is a row, and the file says why a field is missing."""
+    """The rest of the message is a row, and the file says why a field is missing, as the
+    command does.
+    """
     found = begun(tmp_path, json.dumps(value).encode())
     assert (found.fitting, found.columns) == (1, 1)
     assert why in (tmp_path / "schema.py").read_text()
+    assert [why in reason for _, reason in found.left_out] == [True]
 
 
 ODD_KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
@@ -186,6 +191,33 @@ def test_no_field_of_a_key_stops_or_hides_another(tmp_path: Path, case: str) -> 
     )
 
 
+@pytest.mark.parametrize(("id_", "columns"), [(5, ["id", "n"]), (6, ["key_id", "id", "n"])])
+@pytest.mark.parametrize("by_registry", [True, False])
+def test_a_key_that_says_the_same_is_left_out(
+    tmp_path: Path, schema_registry: RegistryServer, id_: int, columns: list[str], by_registry: bool
+) -> None:
+    """Its values are compared, not names alone: of JSON, and of schemas in a registry."""
+    broker, hints, topic = broker_with(), {}, "shop.orders"
+    key, value = json.dumps({"id": id_}).encode(), b'{"id": 5, "n": 1}'
+    if by_registry:
+        topic = f"keys.{id_}"
+        broker.create_topic(topic, partitions=1, retention_ms=None)
+        hints = {"registry": schema_registry.url}
+        fields = [{"name": name, "type": "long"} for name in ("id", "n")]
+        ids = [
+            schema_registry.register(
+                f"{topic}-{part}",
+                json.dumps({"type": "record", "name": part, "fields": fields[:most]}),
+            )
+            for part, most in (("key", 1), ("value", 2))
+        ]
+        key, value = framed(ids[0], varint(id_)), framed(ids[1], varint(5) + varint(1))
+    broker.produce(TopicPartition(topic, 0), value, key=key, timestamp=FIRST)
+    found = inferred(tmp_path, broker, PipelineRequest(topic, ADDRESS, **hints))
+    assert list(columns_of(tmp_path)) == columns
+    assert ("the keys are the same as the value's 'id'" in found.notes) == (id_ == 5)
+
+
 def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:
     """The error says which field it is, and nothing of the environment."""
     name = "{{ env.HOME }}"
@@ -216,7 +248,7 @@ def test_a_few_odd_values_do_not_take_the_type_away() -> None:
     """From many values on, the type that nearly all have counts; from few, nothing is
     guessed against what was seen.
     """
-    assert guess_type([1, "x"]).type is None
+    assert guess_type([1, "x"]).lenient
     many: list[Any] = [1] * 199
     assert guess_type([*many, "x"]) == TypeGuess(
         pa.int64(), "1 of 200 sampled values are of another type, and refused"

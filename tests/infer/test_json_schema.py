@@ -70,16 +70,55 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
         "home": "struct<city: string>",
         "tags": "list<item: string>",
         "counts": "map<string, int64>",
+        "either": "string",
+        "both": "string",
     }
     assert left_out(candidates) == {
-        "either": "oneOf of 2 schemas",
-        "both": "it has several types: string, integer",
         "open": "it doesn't say which properties it has",
         "untold": "it has no type",
         "node": "'next': '#/definitions/Node' holds itself",
         "lost": "it has no type",
     }
     assert "id: pl.Int64  # The order's id" in (tmp_path / "schema.py").read_text()
+
+
+def test_types_are_held_against_what_was_sampled() -> None:
+    """At any depth, and behind references: a text that is no instant is a text, a number keeps
+    its digits, and what the schema doesn't say is seen.
+    """
+    local = {"type": "string", "format": "date-time"}
+    schema = {
+        "type": "object",
+        "required": ["x"],
+        "properties": {
+            "a": {
+                "type": "object",
+                "properties": {"t": local, "u": local, "later": {**local, "format": "date"}},
+            },
+            "all": {"type": "array", "items": local},
+            "ref": {"$ref": "#/$defs/Ref"},
+            "x": {"type": "number"},
+            "open": {"type": "object"},
+        },
+        "$defs": {"Ref": {"type": "object", "properties": {"t": local}}},
+    }
+    naive, zoned = "2026-01-05T09:00:00", "2026-01-05T09:00:00Z"
+    documents = [
+        {"a": {"t": naive, "u": zoned, "more": 1}, "all": [naive], "ref": {"t": naive}},
+        {"x": b"0.123456789012345678", "open": {"n": 1}, "more": True},
+    ]
+    found = json_candidates(written(schema), documents)
+    assert {one.name: (str(one.guess.type), one.nullable) for one in found} == {
+        "a": (
+            "struct<t: string, u: timestamp[us, tz=UTC], later: date32[day], more: int64>",
+            True,
+        ),
+        "all": ("list<item: string>", True),
+        "ref": ("struct<t: string>", True),
+        "x": ("decimal128(38, 18)", True),
+        "open": ("struct<n: int64>", True),
+        "more": ("bool", True),
+    }
 
 
 @pytest.mark.parametrize(
