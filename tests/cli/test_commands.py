@@ -465,6 +465,7 @@ def test_show_nothing(stage: Stage) -> None:
         "pipeline": "things",
         "windows": [],
         "left_out": False,
+        "uncommitted": [],
     }
     assert stage.json("dead", "show", stage.spec) == {
         "pipeline": "things",
