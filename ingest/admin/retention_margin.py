@@ -185,22 +185,8 @@ def of_window(
         )
     if span is None:
         return RetentionMargin("ok", f"{window} does not expire by time")
-    left, fix = start + span - now, _FIX_START.format(setting)
-    if left < timedelta(0):
-        return RetentionMargin(
-            "warn",
-            f"{window} is older than the {setting} of {topic}; {_LOST[setting]}",
-            fix,
-            left,
-        )
-    if left < max(2 * (end - start), span / NEAR):
-        return RetentionMargin(
-            "warn",
-            f"{window} begins to expire in {topic} in {_hours(left)} ({setting})",
-            fix,
-            left,
-        )
-    return RetentionMargin("ok", f"{window} is kept for {_hours(left)} more", left=left)
+    near = max(2 * (end - start), span / NEAR)
+    return _judged(window, topic, setting, start + span - now, near, _FIX_START)
 
 
 def of_unread(
@@ -233,17 +219,21 @@ def of_unread(
         return RetentionMargin("ok", "the unread messages do not expire by time")
     left, (span, setting), first = min(expiring, key=lambda e: e[0])
     place = f"the first unread message, in {first.topic}[{first.partition}]@{first.start},"
-    fix = _FIX.format(setting)
+    near = max(span, timedelta(milliseconds=1)) / NEAR
+    return _judged(place, first.topic, setting, left, near, _FIX)
+
+
+def _judged(
+    what: str, topic: str, setting: str, left: timedelta, near: timedelta, fix: str
+) -> RetentionMargin:
+    """Warns of what expires in a topic when its time is over, or nearly over."""
     if left < timedelta(0):
-        return RetentionMargin(
-            "warn",
-            f"{place} is older than its topic's {setting}; {_LOST[setting]}",
-            fix,
-            left,
-        )
-    if left * NEAR < max(span, timedelta(milliseconds=1)):
-        return RetentionMargin("warn", f"{place} expires in {_hours(left)} ({setting})", fix, left)
-    return RetentionMargin("ok", f"{place} is kept for {_hours(left)} more", left=left)
+        what = f"{what} is older than the {setting} of {topic}; {_LOST[setting]}"
+    elif left < near:
+        what = f"{what} begins to expire in {topic} in {_hours(left)} ({setting})"
+    else:
+        return RetentionMargin("ok", f"{what} is kept for {_hours(left)} more", left=left)
+    return RetentionMargin("warn", what, fix.format(setting), left)
 
 
 def _kept(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] | None:
@@ -264,8 +254,7 @@ def _kept(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] | None:
 
 def _deletes(pipeline: Pipeline) -> bool:
     """Whether a message without a value takes a row out of the table."""
-    key = pipeline.spec.sink.key
-    return key is not None and bool(key.deletes)
+    return (key := pipeline.spec.sink.key) is not None and bool(key.deletes)
 
 
 def _named(tps: Sequence[TopicPartition]) -> str:

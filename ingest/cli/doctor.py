@@ -368,7 +368,12 @@ def sink_check(
         GridError, OwnerError: the table belongs to another one.
     """
     if bound is None:
-        return Check("sink", "ok", "there is no table yet; the first run makes it")
+        return Check(
+            "sink",
+            "ok",
+            "windrow has no table there yet; the first run makes"
+            " it, or takes an empty one that you made, if sink.kind can",
+        )
     refuse_other_owner(
         table, bound, TableOwner(pipeline, bound.ledger if ledger is None else ledger, grid)
     )

@@ -261,8 +261,10 @@ def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:
 
 def _lacking(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     """Names the table, and the windows that it lacks. Of several tables, verify names the one."""
-    several = "A table of the routes to " if pipeline.sink.capabilities.atomic == "table" else ""
-    return f"{several or 'The table '}{pipeline.sink.identity} lacks {_named(lost)}"
+    which = {"table": "A table of the routes to"}.get(
+        pipeline.sink.capabilities.atomic, "The table"
+    )
+    return f"{which} {pipeline.sink.identity} lacks {_named(lost)}"
 
 
 def _cut_batches(pipeline: Pipeline) -> list[Window]:

@@ -268,8 +268,8 @@ def test_before_anything_was_cut_nothing_is_lost() -> None:
     ("key", "says"),
     [
         (None, "is kept for 38.0 h more"),
-        (PrimaryKey(("id",)), "is older than its topic's delete.retention.ms"),
-        (PrimaryKey(("id",), marks=True), "is older than its topic's delete.retention.ms"),
+        (PrimaryKey(("id",)), "is older than the delete.retention.ms of t"),
+        (PrimaryKey(("id",), marks=True), "is older than the delete.retention.ms of t"),
         (PrimaryKey(("id",), version="at"), "is kept for 38.0 h more"),
     ],
 )

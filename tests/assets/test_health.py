@@ -133,7 +133,7 @@ def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstanc
     world.now = START + timedelta(days=6)
     found = checks(world.batches(drain=False))["retention_margin"]
     assert not found.passed
-    assert "@4, expires in 24." in shown(found)["unread"]
+    assert "@4, begins to expire in shop.things in 24." in shown(found)["unread"]
 
 
 def test_a_cluster_that_does_not_answer_is_a_warning(

@@ -186,8 +186,8 @@ class CatalogColumn(msgspec.Struct, frozen=True):
 def column_problems(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list[str]:
     """The columns of a table that rows of a schema can't be written to, in words.
 
-    A table that somebody else made or changed has such. Further columns are none if the database
-    fills them.
+    A table that somebody else made or changed has such. Further columns are none if they may be
+    null, or the database fills them.
     """
     by_name = {c.name: c for c in columns}
     problems = []
@@ -203,11 +203,12 @@ def column_problems(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list
             )
         elif field.nullable and not column.nullable:
             problems.append(f"{field.name}: not null in the table, and rows may have nulls")
-    others = [c for c in columns if c.name not in schema.names and not c.filled]
+    others = [c for c in columns if not (c.name in schema.names or c.filled or c.nullable)]
     return [
         *problems,
         *(
-            f"{c.name} ({c.type}): only in the table, and nothing fills it: give it a default"
+            f"{c.name} ({c.type}): only in the table, not null, and nothing fills it: give it a"
+            " default"
             for c in others
         ),
     ]

@@ -54,6 +54,7 @@ from windrow.ingest.sinks.postgres.server import (
 )
 from windrow.ingest.sinks.postgres.unfit import refuse_unfit
 from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes
+from windrow.ingest.sinks.sql_names import quoted
 
 _SETUP = 7_308_332_045_911_029_879
 """The number of the advisory lock under which tables are made; any number will do."""
@@ -70,6 +71,13 @@ SELECT EXISTS (
 )
 """
 """Question whether an index keeps exactly these columns unique."""
+
+
+_BY_NAME = """
+SELECT t.id, t.window_column, to_regclass(%s)::oid::bigint FROM {targets} t WHERE t.place = %s
+ORDER BY (SELECT max(committed_at) FROM {receipts} WHERE target = t.id) DESC NULLS LAST LIMIT 1
+"""
+"""The bound table of a name; the one with the newest receipt, if the name was used again."""
 
 
 class WantedTable(msgspec.Struct, frozen=True):
@@ -155,8 +163,15 @@ def column_changes(table: BoundTable, wanted: WantedTable) -> Sequence[str]:
     changes = allowed_changes(
         str(place), wanted.evolve, lambda by: evolution_of(current, wanted.schema, by)
     )
-    _refuse_misfit(place, table.catalog_columns, current)
+    _refuse_misfit(place, table.catalog_columns, _there(table, wanted))
     return changes
+
+
+def _there(table: BoundTable, wanted: WantedTable) -> pa.Schema:
+    """The columns that the table must have: windrow's, and wanted ones that others have added."""
+    new = [f for f in wanted.schema if f.name not in table.target.columns.names]
+    there = {c.name for c in table.catalog_columns}
+    return pa.schema([*table.target.columns, *(f for f in new if f.name in there)])
 
 
 def _refuse_misfit(place: TablePlace, columns: Sequence[CatalogColumn], schema: pa.Schema) -> None:
@@ -185,7 +200,7 @@ def evolution_at_commit(table: BoundTable, wanted: WantedTable) -> Evolution:
     problems = [
         *key_difference(target.columns, wanted.schema),
         *become.problems,
-        *column_problems(table.catalog_columns, target.columns),
+        *column_problems(table.catalog_columns, _there(table, wanted)),
     ]
     if problems:
         what = f"the staged rows don't fit the table {table.place} any more: " + "; ".join(problems)
@@ -200,7 +215,8 @@ def evolution_at_commit(table: BoundTable, wanted: WantedTable) -> Evolution:
 def change_columns(table: BoundTable, become: Evolution, keyed: KeyedColumns | None) -> None:
     """Changes the columns of the table, and of its tombstones, within the transaction."""
     connection, place = table.connection, table.place
-    parts = [sql.SQL("ADD COLUMN {} {}").format(identifier(f.name), _type(f)) for f in become.added]
+    add = sql.SQL("ADD COLUMN IF NOT EXISTS {} {}")  # another client may have added it before
+    parts = [add.format(identifier(f.name), _type(f)) for f in become.added]
     for old, new in become.altered:
         name = identifier(new.name)
         if column_type(old.type) != column_type(new.type):
@@ -328,13 +344,26 @@ def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
     """Refuses a table that isn't bound and isn't empty.
 
     Raises:
-        SpecError: the table has rows.
+        SpecError: the table has rows. If windrow's own tables know one of its name, the error has
+            the statement that puts back the comment by which it is known.
     """
-    if is_true(connection, place.query("SELECT EXISTS (SELECT FROM {table})")):
-        what = f"the table {place} was not made by windrow, and holds rows"
-        raise SpecError(
-            what, "setup", "Set sink.table to a name that isn't taken, or to a table without rows."
+    if not is_true(connection, place.query("SELECT EXISTS (SELECT FROM {table})")):
+        return
+    do = "Set sink.table to a name that isn't taken, or to a table without rows."
+    known = (
+        has_table(connection, TableName(place.own, "targets"))
+        and connection.execute(
+            place.query(_BY_NAME), [place.name.quoted, str(place.name)]
+        ).fetchone()
+    )
+    if known:
+        column = f"{place.name.quoted}.{quoted(known[1])}"
+        do = (
+            f"If windrow wrote its rows, the comment on {column}, by which it is known, was"
+            f" changed: COMMENT ON COLUMN {column} IS '{bound_comment(known[0], known[2])}'; puts"
+            f" it back. {do}"
         )
+    raise SpecError(f"the table {place} was not made by windrow, and holds rows", "setup", do)
 
 
 def _type(field: pa.Field) -> sql.SQL:

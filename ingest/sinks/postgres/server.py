@@ -83,11 +83,39 @@ _OF_THE_TABLE = {"54", "55"}
 A limit, as the size of an index entry; or a state, as a publication without a replica identity.
 """
 
-_ROOM = {
-    "53100": "its disk is full",
-    "53200": "it is out of memory, or of room for locks",
-    "53300": "it takes no more connections",
+_MAKE_ROOM = "Nothing was committed. Make room there, or raise its limit, then run this again."
+_KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
+    "53100": (UnreachableError, "its disk is full ({})", _MAKE_ROOM),
+    "53200": (UnreachableError, "it is out of memory, or of room for locks ({})", _MAKE_ROOM),
+    "53300": (UnreachableError, "it takes no more connections ({})", _MAKE_ROOM),
+    "55P03": (
+        UnreachableError,
+        f"another session held a lock for more than {LOCK_WAIT}",
+        "Nothing was committed. See pg_stat_activity for who holds it, then run this again.",
+    ),
+    "3F000": (SpecError, "{}", "Create that schema, or name another one in sink.table."),
+    "42501": (
+        SpecError,
+        "it refuses it: {}",
+        "Grant it: docs/sinks/postgres.md says which rights it takes.",
+    ),
+    "42703": (
+        RefusedError,
+        "{}",
+        (
+            "Was that column renamed or dropped? Give it its name back (ALTER TABLE ... RENAME"
+            " COLUMN). If its values are gone, add it again, nullable, then replay the windows"
+            " that windrow verify SPEC --deep names."
+        ),
+    ),
 }
+"""By SQLSTATE: the error, what happened (with the server's reason), and what to do."""
+
+OF_A_ROW = {"22", "23", "P0"}
+"""SQLSTATE classes of errors about a row, whose messages may quote its values."""
+
+_NAMING = {"execMain.c", "execPartition.c", "execIndexing.c", "nbtinsert.c", "ri_triggers.c"}
+"""The files of the server's source that refuse a row in a sentence with names alone."""
 
 
 def identifier(*parts: str) -> sql.Composable:
@@ -297,32 +325,9 @@ def explained(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowErro
     cure = tls_cure(str(error)) if not state else None
     if cure is not None:
         return SpecError(f"the server {url.place} isn't trusted: {why}", stage, cure)
-    if state in _ROOM:
-        what = f"the server {url.place} can't do it: {_ROOM[state]} ({why})"
-        return UnreachableError(
-            what,
-            stage,
-            "Nothing was committed. Make room there, or raise its limit, then run this again.",
-        )
-    if state == "55P03":
-        what = f"the server {url.place}: another session held a lock for more than {LOCK_WAIT}"
-        return UnreachableError(
-            what,
-            stage,
-            "Nothing was committed. See pg_stat_activity for who holds it, then run this again.",
-        )
-    if state == "3F000":
-        return SpecError(
-            f"the server {url.place}: {why}",
-            stage,
-            "Create that schema, or name another one in sink.table.",
-        )
-    if state == "42501":
-        return SpecError(
-            f"the server {url.place} refuses it: {why}",
-            stage,
-            "Grant it: docs/sinks/postgres.md says which rights it takes.",
-        )
+    if state in _KNOWN:
+        kind, what, do = _KNOWN[state]
+        return kind(f"the server {url.place}: {what.format(why)}", stage, do)
     unable = (
         isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         and state[:2] not in _OF_THE_TABLE
@@ -339,9 +344,12 @@ def explained(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowErro
 
 
 def reason(url: ServerUrl, error: psycopg.Error) -> str:
-    """The first line of the server's message, or only names if it may quote values."""
+    """The first line of the server's message, or only names if it may quote values.
+
+    Where a trigger raises an error, its text is anybody's, whatever its SQLSTATE is.
+    """
     state, diag = error.sqlstate, error.diag
-    if state is not None and state[:2] in {"22", "23", "P0"}:
+    if state is not None and state[:2] in OF_A_ROW and diag.source_file not in _NAMING:
         named = [
             f"{what} {name}"
             for what, name in (("constraint", diag.constraint_name), ("column", diag.column_name))

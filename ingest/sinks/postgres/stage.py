@@ -10,6 +10,7 @@ takes is staged again.
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +31,7 @@ from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, rows_of
-from windrow.ingest.sinks.postgres.server import Connection, TablePlace
+from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, explained
 from windrow.ingest.sinks.staged_files import StagedFiles
 from windrow.ingest.sinks.staging import DeadLetterLayout, Layout, writable
 
@@ -185,9 +186,11 @@ class CopyFiles(StagedFiles[CopyFile]):
     Args:
         staging: a place that executors and driver share.
         table: the table's place.
+        position: the columns with topic, partition and offset of a row.
     """
 
-    def __init__(self, staging: str, table: TablePlace) -> None:
+    def __init__(self, staging: str, table: TablePlace, position: Sequence[str]) -> None:
+        self._position = position
         folder = f"postgres-{hashlib.sha256(table.identity.encode()).hexdigest()[:16]}"
         super().__init__(staging, (folder,), CopyFile, consumed=True)
 
@@ -220,6 +223,20 @@ class CopyFiles(StagedFiles[CopyFile]):
         if crc != file.crc:
             raise self._lost(file, "is damaged: its bytes are not those that were staged")
 
+    def position(self, file: CopyFile, number: int) -> tuple[str, int, int]:
+        """Reads topic, partition and offset of a file's row, which are counted from 1."""
+        filesystem, row = self.place.filesystem(), dict[str, bytes]()
+        with filesystem.open_input_stream(file.path, buffer_size=_BLOCK) as source:
+            source.read(len(HEAD))
+            for _ in range(min(number, file.rows)):
+                source.read(2)  # the number of columns; each has its length, -1 for null
+                row = {
+                    name: source.read(max(int.from_bytes(source.read(4), signed=True), 0))
+                    for name in file.columns
+                }
+        topic, partition, offset = (row[name] for name in self._position)
+        return topic.decode(), int.from_bytes(partition), int.from_bytes(offset)
+
     def _lost(self, file: CopyFile, what: str) -> RefusedError:
         return RefusedError(f"the staged file {self.uri}/{file.path} {what}", "commit", _AGAIN)
 
@@ -249,9 +266,8 @@ def copy_in(
     """
     for file in files:
         _refuse_other_types(place, columns, file)
-        taken = _copied(
-            connection, into or sql.Identifier(place.name.schema, place.name.table), staged, file
-        )
+        table = into or sql.Identifier(place.name.schema, place.name.table)
+        taken = _copied(connection, place, table, staged, file)
         if taken != file.rows:
             what = (
                 f"{place} took {taken} of {file.rows} staged rows: a trigger of the table keeps"
@@ -263,11 +279,18 @@ def copy_in(
 
 
 def _copied(
-    connection: Connection, table: sql.Identifier, staged: CopyFiles, file: CopyFile
+    connection: Connection,
+    place: TablePlace,
+    table: sql.Identifier,
+    staged: CopyFiles,
+    file: CopyFile,
 ) -> int:
     """Copies one file; returns the number of rows that the table took.
 
     The file is opened during the COPY, so that the session isn't idle before it.
+
+    Raises:
+        RefusedError: with the position of the message whose row the server refuses.
     """
     names = sql.SQL(", ").join(map(sql.Identifier, file.columns))
     # it is run without values, so no percent sign needs to be escaped (`identifier`)
@@ -283,10 +306,16 @@ def _copied(
                     lost = error
                     raise
             return cursor.rowcount
-    except psycopg.Error:
+    except psycopg.Error as error:
         if lost is not None:  # the server's error is about the same bytes
             raise lost from None
-        raise
+        # in the server's language: COPY orders, line 3
+        line = re.search(r"^COPY .*?, \w+ (\d+)", error.diag.context or "", re.MULTILINE)
+        if line is None or (error.sqlstate or "")[:2] not in OF_A_ROW:
+            raise
+        refused = explained(place.url, error, "commit")
+        refused.topic, refused.partition, refused.offset = staged.position(file, int(line[1]))
+        raise refused from error
 
 
 def _refuse_other_types(place: TablePlace, columns: pa.Schema, file: CopyFile) -> None:

@@ -89,9 +89,10 @@ class PostgresStore:
     ) -> None:
         self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
         self.table, self.place, self.identity = table, str(table), table.identity
-        self.staged = CopyFiles(staging, table)
         self.primary_key = primary_key
         self.metadata, self._evolve = dict(metadata), evolve
+        position = [self.metadata[name] for name in ("topic", "partition", "offset")]
+        self.staged = CopyFiles(staging, table, position)
         self.keyed = None if primary_key is None else KeyedColumns(primary_key, self.metadata)
 
     def is_at(self, identity: str) -> bool:

@@ -232,7 +232,7 @@ def test_an_answer_that_is_lost_on_the_way_is_looked_for(
     sink = sink_at(
         f"postgresql://{options['user']}:{options.get('password', '')}@127.0.0.1:{proxy.port}/{options['dbname']}#orders"  # noqa: E501
     )
-    sink.store.staged = CopyFiles(staging_of(place_of(f"{database}#orders")), sink.place)
+    sink.store.staged = CopyFiles(staging_of(place_of(f"{database}#orders")), sink.place, [])
     sink_at(f"{database}#orders").prepare()
     made, staged = staged_receipt(sink, 0, dead=False)
     module = server if what == "commit" else store

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,8 +22,9 @@ import pytest
 from psycopg import sql
 
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at, staging_of
-from tests.sinks.things import ROWS, plan, produced, receipt, stage, staged_receipt, window
+from tests.sinks.things import ROWS, TOPIC, plan, produced, receipt, stage, staged_receipt, window
 from tests.sinks.with_dead_letters import OWNER
+from windrow.ingest.admin.verify_contents import compare_values
 from windrow.ingest.errors import (
     DamagedError,
     RefusedError,
@@ -107,7 +109,7 @@ def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> No
             COLUMNS.replace("amount bigint", "amount bigint NOT NULL"),
             "amount: not null in the table",
         ),
-        (COLUMNS + ", mine integer", "mine .*nothing fills it"),
+        (COLUMNS + ", mine integer NOT NULL", "mine .*not null, and nothing fills it"),
         (
             COLUMNS.replace("_timestamp timestamptz", "_timestamp timestamp"),
             "_timestamp: timestamp without time zone",
@@ -150,16 +152,108 @@ def test_strange_rows_keep_their_window_out(sink: Any, owner: Any) -> None:
 def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(
     sink: Any, owner: Any
 ) -> None:
-    """Nothing is committed, the error names the constraint, and the next attempt may succeed."""
+    """Nothing is committed, the error is the server's sentence with the position of the message,
+    and the next attempt may succeed.
+    """
     sink.prepare()
     owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
     made, staged = staged_receipt(sink, 0)
-    with pytest.raises(RefusedError, match="constraint small") as refused:
+    with pytest.raises(RefusedError, match='violates check constraint "small"') as refused:
         sink.commit(made, staged)
     assert "0-1" not in str(refused.value)
+    assert refused.value.place == f"{TOPIC.topic}[0]@1"
     assert sink.look(window(0)) is None
     owner("ALTER TABLE orders DROP CONSTRAINT small")
     assert isinstance(sink.commit(made, staged), Done)
+
+
+def test_a_row_that_no_partition_takes(sink: Any, owner: Any) -> None:
+    """The error says that, and of which message the row is; with a partition for it the same
+    attempt is committed.
+    """
+    owner(f"CREATE TABLE orders ({COLUMNS}) PARTITION BY LIST (amount)")
+    owner("CREATE TABLE orders_0 PARTITION OF orders FOR VALUES IN (0, 1, 2)")
+    sink.prepare()
+    made, staged = staged_receipt(sink, 0)
+    with pytest.raises(RefusedError, match='no partition of relation "orders" found') as refused:
+        sink.commit(made, staged)
+    owner("CREATE TABLE orders_1 PARTITION OF orders DEFAULT")
+    assert isinstance(sink.commit(made, staged), Done)
+    (first,) = owner("SELECT min(_offset) FROM orders_1 WHERE _partition = 0").fetchone()
+    assert refused.value.place == f"{TOPIC.topic}[0]@{first}"
+
+
+def test_what_a_trigger_says_is_not_told(sink: Any, owner: Any) -> None:
+    """Its text may hold values, whatever SQLSTATE it takes; the message's position is told."""
+    sink.prepare()
+    owner(
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = '0-1' THEN"
+        " RAISE EXCEPTION 'not %', NEW.id USING ERRCODE = 'check_violation'; END IF; RETURN NEW;"
+        " END $$"
+    )
+    owner("CREATE TRIGGER no BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION no()")
+    with pytest.raises(RefusedError, match="CheckViolation") as refused:
+        commit(sink, 0)
+    assert "0-1" not in str(refused.value)
+    assert refused.value.place == f"{TOPIC.topic}[0]@1"
+
+
+def test_a_nullable_column_of_others_is_filled_with_null(sink: Any, owner: Any) -> None:
+    """Another client may add one at any time; and the schema may take it over later, if it has
+    the schema's type.
+    """
+    sink.prepare()
+    commit(sink, 0)
+    owner("ALTER TABLE orders ADD COLUMN extra text DEFAULT NULL, ADD COLUMN other text")
+    assert not sink.columns_to_come()
+    commit(sink, 1)
+    assert owner("SELECT count(*), count(extra) FROM orders").fetchone() == (36, 0)
+    with pytest.raises(SchemaChangedError, match="other: text in the table, not bigint"):
+        widened(sink, other=pa.int64()).columns_to_come()
+    wider = widened(sink, extra=pa.string())
+    assert wider.columns_to_come() == ("extra (text)",)
+    assert isinstance(wider.commit(*staged_receipt(sink, 2)), Done)
+    assert not wider.columns_to_come()
+    assert owner("SELECT count(*) FROM orders").fetchone() == (54,)
+
+
+def test_a_column_that_was_renamed_or_dropped(sink: Any, owner: Any) -> None:
+    """Who reads the rows is told which one it is, and the ways back that are named work: its old
+    name; or the column once more, and a replay.
+    """
+    sink.prepare()
+    commit(sink, 0)
+
+    def told() -> str:
+        found = compare_values(sink.look(window(0)).receipt, sink.audit())
+        return " ".join(f"{one.what} {one.do}" for one in found)
+
+    owner("ALTER TABLE orders RENAME COLUMN amount TO price")
+    assert re.search(r'column "amount" does not exist.*RENAME COLUMN', told())
+    owner("ALTER TABLE orders RENAME COLUMN price TO amount")
+    assert told() == ""
+    owner("ALTER TABLE orders DROP COLUMN amount")
+    assert re.search(r'"amount" does not exist.*replay the windows', told())
+    owner("ALTER TABLE orders ADD COLUMN amount bigint")
+    assert told()
+    assert isinstance(commit(sink, 0, 1), Done)
+    assert told() == ""
+
+
+def test_a_table_whose_comment_somebody_changed(sink: Any, owner: Any) -> None:
+    """The error has the statement that puts it back, and that works; a table of a name that
+    windrow doesn't know has none.
+    """
+    sink.prepare()
+    commit(sink, 0)
+    owner("COMMENT ON COLUMN orders._window IS 'the hour'")
+    with pytest.raises(SpecError, match="holds rows") as refused:
+        sink.owner()
+    found = re.search(r"(COMMENT ON COLUMN .*? IS '.*?');", refused.value.do)
+    assert found is not None
+    owner(found[1])
+    assert isinstance(commit(sink, 1), Done)
+    assert len(list(sink.receipts())) == 2
 
 
 def test_a_restored_table_is_known_by_its_mark(sink: Any, owner: Any) -> None:
