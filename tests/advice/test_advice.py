@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice import files, ledger, s3, sqlite
+from tests.advice import files, ledger, postgres, routes, s3, sqlite
 from tests.advice.world import Advice, World
 from tests.cli.conftest import Stage, stage
 
 __all__ = ["stage"]
 
-KINDS = {"files": files, "ledger": ledger, "s3": s3, "sqlite": sqlite}
+KINDS = {
+    "files": files,
+    "ledger": ledger,
+    "postgres": postgres,
+    "routes": routes,
+    "s3": s3,
+    "sqlite": sqlite,
+}
 
 
 @pytest.mark.long

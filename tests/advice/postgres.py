@@ -1,0 +1,119 @@
+"""What can become of a table in PostgreSQL, and the way out that windrow names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+
+from tests.advice.world import COMMITTED, Advice, Step, World
+from tests.cli.conftest import Stage, hour
+
+
+@dataclass
+class PostgresWorld(World):
+    """With somebody else's connection to the database."""
+
+    url: str = ""
+
+    def asks(self, statement: str) -> None:
+        """What psql is told."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement.replace("HOUR", hour(1)))
+
+
+def world(stage: Stage, request: pytest.FixtureRequest) -> PostgresWorld:
+    """The pipeline on a database of its own."""
+    url = request.getfixturevalue("database")
+    sink = f'{{kind: postgres, url: "{url}", table: things, staging: "{stage.folder}/staging"}}'
+    made: PostgresWorld = PostgresWorld.on(stage, sink)
+    made.url = url
+    return made
+
+
+def harms(*statements: str) -> Callable[[PostgresWorld], None]:
+    """What somebody does to the database by hand."""
+    return lambda world: [world.asks(statement) for statement in statements] and None
+
+
+def asked(words: str, statement: str | None = None) -> Step:
+    """Somebody gives a statement to PostgreSQL: the one that is said, or one that is meant."""
+    return Step(words, lambda world, found: world.asks(statement or found[0]))
+
+
+def typed(words: str, command: str) -> Step:
+    """A command that is meant, for the windows of this world."""
+    return Step(words, lambda world, _: world.types(command))
+
+
+VERIFY, DEEP = "windrow verify SPEC", "windrow verify SPEC --deep"
+RUN = f"windrow run SPEC --window {hour(3)}"
+RESTORE = Step("windrow verify SPEC --restore-receipts")
+ROWS: list[Advice] = [
+    Advice(
+        "changed comment",
+        harms("COMMENT ON COLUMN things._window IS 'the hour'"),
+        VERIFY,
+        "was not made by windrow, and holds rows",
+        [asked(r"COMMENT ON COLUMN \S+ IS '[^']*'")],
+        code=2,
+    ),
+    Advice(
+        "renamed column",
+        harms("ALTER TABLE things RENAME COLUMN id TO number"),
+        DEEP,
+        'column "id" does not exist',
+        [asked(r"ALTER TABLE ... RENAME COLUMN", "ALTER TABLE things RENAME COLUMN number TO id")],
+    ),
+    Advice(
+        "dropped column",
+        harms("ALTER TABLE things DROP COLUMN id"),
+        DEEP,
+        'column "id" does not exist',
+        [
+            asked("add it again, nullable", "ALTER TABLE things ADD COLUMN id bigint"),
+            typed("windrow verify SPEC --deep names", DEEP),
+            typed("replay the windows", f"windrow replay SPEC --window {COMMITTED}"),
+        ],
+    ),
+    Advice(
+        "column of others that must have a value",
+        harms(
+            "ALTER TABLE things ADD COLUMN mine text NOT NULL DEFAULT ''",
+            "ALTER TABLE things ALTER COLUMN mine DROP DEFAULT",
+        ),
+        RUN,
+        r"mine \(text\): only in the table, not null, and nothing fills it",
+        [asked("give it a default", "ALTER TABLE things ALTER COLUMN mine SET DEFAULT ''")],
+    ),
+    Advice(
+        "constraint",
+        harms("ALTER TABLE things ADD CONSTRAINT small CHECK (id < 9)"),
+        RUN,
+        r'violates check constraint "small" \(commit, shop.things\[[01]\]@\d+\)',
+        [asked("Fix that", "ALTER TABLE things DROP CONSTRAINT small")],
+    ),
+    Advice(
+        "lost receipt",
+        harms("DELETE FROM windrow.receipts WHERE window_key = 'HOUR'"),
+        VERIFY,
+        "its receipt is missing",
+        [RESTORE],
+    ),
+    Advice(
+        "edited receipt",
+        harms("UPDATE windrow.receipts SET receipt = replace(receipt, 'a', 'b')"),
+        VERIFY,
+        "not those that were committed",
+        [RESTORE],
+    ),
+    Advice(
+        "deleted offsets",
+        harms("DELETE FROM windrow.ranges"),
+        VERIFY,
+        "not those that were committed",
+        [RESTORE],
+    ),
+]

@@ -1,0 +1,85 @@
+"""What can become of one of several tables, and the way out that windrow names."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.advice.world import Advice, Step, World
+from tests.cli.conftest import Stage, hour
+from windrow.ingest.crashpoints import CrashError
+
+SINK = (
+    "{kind: routes, by: column, name: id, tables: [{values: ['1'], sink: {path: lake/first}}],"
+    " other: {path: lake/things}}"
+)
+FIRST = Path("lake/first")
+
+
+def world(stage: Stage, request: pytest.FixtureRequest) -> World:
+    """The pipeline on two tables, and a copy of the first from after one window."""
+    del request
+    spec = Path(stage.spec)
+    spec.write_text(spec.read_text().replace("{path: lake/things}", SINK))
+    stage.json("run", stage.spec, "--window", hour(0))
+    shutil.copytree(FIRST, "kept")
+    made: World = World.on(stage, "{path: lake/things}")  # the spec has its sink already
+    return made
+
+
+def _older(_: World) -> None:
+    shutil.rmtree(FIRST)
+    shutil.copytree("kept", FIRST)
+
+
+def _gone(_: World) -> None:
+    shutil.rmtree(FIRST)
+
+
+def _dies_between(world: World) -> None:
+    """A run ends when the first table has its window."""
+    with pytest.MonkeyPatch.context() as crash:
+        crash.setenv("WINDROW_CRASH", "commit.between:raise")
+        with pytest.raises(CrashError):
+            world.types(f"windrow run SPEC --window {hour(3)}")
+
+
+RUN = Step(r"windrow run SPEC --window \S+Z")
+ROWS: list[Advice] = [
+    Advice("older table", _older, "windrow lag SPEC", "A table of the routes to", [RUN], code=0),
+    Advice(
+        "older table, by doctor",
+        _older,
+        "windrow doctor SPEC",
+        f"A table of the routes to .* lacks {hour(1)}",
+        [RUN],
+        code=0,
+    ),
+    Advice(
+        "older table, by verify",
+        _older,
+        "windrow verify SPEC",
+        "lake/first, which doesn't have it",
+        [
+            Step(
+                "windrow replay SPEC reads the window again",
+                lambda w, _: w.types(f"windrow replay SPEC --window {hour(1)}"),
+            )
+        ],
+    ),
+    Advice("lost table", _gone, "windrow lag SPEC", "lacks 2 windows", [RUN], code=0),
+    Advice(
+        "between two tables",
+        _dies_between,
+        "windrow verify SPEC",
+        "lake/first and not in",
+        [
+            Step(
+                "Run the window again",
+                lambda w, _: w.types(f"windrow run SPEC --window {hour(3)}"),
+            )
+        ],
+    ),
+]
