@@ -42,6 +42,7 @@ mutation($job: String!, $tags: [ExecutionTag!]) {
 TERMINATE = "mutation($id: String!) { terminateRun(runId: $id) { __typename } }"
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("point", ["write.middle", "write.after", "commit.before", "commit.after"])
 @pytest.mark.parametrize("grid", ["hourly", "batch"])
 def test_an_interrupted_step_is_not_begun_again(
