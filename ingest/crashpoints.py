@@ -38,9 +38,7 @@ RunPoint = Literal[
     "report.before",
 ]
 DeadTopicPoint = Literal[
-    # after it is recorded that a window's dead letters are about to be published
-    "dead_topic.begun",
-    # before and after the commit of their transaction
+    # before and after a window's dead letters are written to their topic
     "dead_topic.before",
     "dead_topic.after",
 ]

@@ -387,5 +387,5 @@ def _unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Findi
         return []
     key = receipt.window.key
     what = f"its dead letters are not known to be in the topic {topic}"
-    do = f"windrow dead publish SPEC --window {key} publishes them, as the next run of it would."
+    do = f"windrow run SPEC --window {key} publishes them."
     return [Finding("wrong", "table", what, do, key)]

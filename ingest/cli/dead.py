@@ -1,4 +1,4 @@
-"""`dead show`, `dead export`, `dead replay` and `dead publish`. Loaded only when a command runs."""
+"""`dead show`, `dead export` and `dead replay`. Loaded only when a command runs."""
 
 from __future__ import annotations
 
@@ -27,16 +27,13 @@ from windrow.ingest.admin.dead_replay import (
 )
 from windrow.ingest.admin.edit import load_edit
 from windrow.ingest.admin.files import Take, write_file
-from windrow.ingest.admin.receipts import read_receipts
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import windows_named
-from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.window import Window
-from windrow.ingest.runner.dead_publishing import Doubt, PublishedDeadLetters, publish_dead_letters
 from windrow.ingest.runner.pipeline import (
     one_by_one,
     pass_over_refused,
@@ -237,50 +234,3 @@ def _replay_lines(document: DeadReplayResults) -> list[RenderableType]:
         if document.windows
         else []
     )
-
-
-class PublishedWindow(msgspec.Struct, frozen=True):
-    """A window whose dead letters were published by this command."""
-
-    window: str
-    letters: PublishedDeadLetters
-
-
-class PublishedDead(msgspec.Struct):
-    """The document of `dead publish`: the windows with newly published dead letters."""
-
-    pipeline: str
-    windows: list[PublishedWindow]
-
-
-def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> None:
-    """Publishes dead letters of the named committed windows, or of all.
-
-    One window after the other; those before a failure stay published.
-    """
-    spec = load_spec(path)
-    pipeline = assemble.assemble_to_look(spec)
-    topic = pipeline.dead_topic
-    if topic is None:
-        raise SpecError(
-            f"Pipeline {spec.id} names no topic for dead letters", "spec", "Set dead_letters.topic."
-        )
-    wanted = None if text is None else set(windows_named(spec, text))
-    receipts = [committed.receipt for committed in read_receipts(pipeline)]
-    document, lines = PublishedDead(spec.id, []), list[Text]()
-    output.show(document)
-    done = False
-    try:
-        for receipt in receipts:
-            if wanted is not None and receipt.window not in wanted:
-                continue
-            published = publish_dead_letters(
-                pipeline.dead_letters, topic, receipt, pipeline.now, doubt
-            )
-            if published is not None:
-                document.windows.append(PublishedWindow(receipt.window.key, published))
-                lines.append(render.published_dead_line(receipt.window, published))
-        done = True
-    finally:
-        nothing = [Text("Nothing was left to publish.")] if done else []
-        output.show(document, *(lines or nothing))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -124,29 +124,3 @@ def dead_replay(
 
         asked = DeadRequest(window, Chosen(stage, reason), None, payload=False)
         replay_dead(output, spec, asked, edit, dry_run=dry_run, keep_going=keep_going)
-
-
-@dead_app.command("publish")
-def dead_publish(
-    spec: Spec,
-    window: SomeWindows = None,
-    doubt: Annotated[
-        Literal["refuse", "publish", "skip"],
-        typer.Option(
-            help=(
-                "If a run died while it published letters, too long ago to know whether they are in"
-                " the topic: refuse, publish them again, or skip them."
-            )
-        ),
-    ] = "refuse",
-    json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Publish dead letters of committed windows that are not in their topic yet.
-
-    Exactly once, as the next run of each window would.
-    """
-    with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.cli.dead import publish_dead
-
-        publish_dead(output, spec, window, doubt)

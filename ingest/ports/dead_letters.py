@@ -6,8 +6,8 @@ It is separate from the sink, so that each sink can be combined with each store.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from datetime import timedelta
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -31,13 +31,6 @@ They are the stage that refused the message, a short reason to count by, a detai
 without payload, and the registry's id of the schema that the message named; null if its
 format names none.
 """
-
-
-class Publication(NamedTuple):
-    """The publication of an attempt's dead letters: when it was begun, and if it is done."""
-
-    begun: datetime
-    done: bool
 
 
 class DeadLetters(Protocol):
@@ -105,24 +98,15 @@ class DeadLetters(Protocol):
         Raises the errors of `count`.
         """
 
-    def publication(self, window: Window, attempt: str) -> Publication | None:
-        """The record of the publication of an attempt's dead letters to a topic, or None.
+    def is_published(self, window: Window, attempt: str) -> bool:
+        """Returns whether it is noted that an attempt's dead letters are in their topic.
 
         Raises:
             UnreachableError: it can't be read.
         """
 
-    def begin_publication(self, window: Window, attempt: str, now: datetime) -> datetime:
-        """Records that the publication of an attempt's dead letters begins.
-
-        Returns when that was first recorded, to the millisecond.
-
-        Raises:
-            OutcomeUnknownError, UnreachableError: as `commit`.
-        """
-
-    def end_publication(self, window: Window, attempt: str) -> None:
-        """Records that they are published. Idempotent.
+    def note_published(self, window: Window, attempt: str) -> None:
+        """Notes that they are. Idempotent.
 
         Raises:
             OutcomeUnknownError, UnreachableError: as `commit`.
@@ -132,7 +116,7 @@ class DeadLetters(Protocol):
         """Notes anew which attempts left dead letters, if the store has lost that.
 
         Which attempt of a window was the newest, and which dead letters were published, nobody
-        knows any more: each counts as one whose publication was begun long ago.
+        knows any more: they count as not published.
 
         Returns whether it was lost.
         """

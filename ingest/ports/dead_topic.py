@@ -7,49 +7,11 @@ steps.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
-from datetime import timedelta
 from typing import Protocol
 
 import pyarrow as pa
 
 from windrow.ingest.model.window import Window
-
-
-class PublishAttempt(Protocol):
-    """One try at publishing an attempt's dead letters: a transaction.
-
-    Once it has begun, an earlier publish attempt for the same dead letters can't commit
-    any more. If it doesn't commit, consumers never see anything of it.
-    """
-
-    def is_published(self) -> bool:
-        """True if an earlier publish attempt has committed.
-
-        The topic remembers that for at least `DeadTopic.remembers`. Within a publish
-        attempt the answer stays true: no earlier one can commit any more.
-
-        Raises:
-            UnreachableError: it can't be determined now.
-        """
-
-    def write(self, dead_letters: Iterable[pa.RecordBatch]) -> None:
-        """Writes dead letters, as their store returns them. Consumers don't see them yet.
-
-        Raises:
-            RefusedError: the topic doesn't accept one of them; says which.
-            UnreachableError: the topic can't be reached, or another publish attempt was
-                begun.
-        """
-
-    def commit(self, count: int) -> None:
-        """Makes all that was written visible, and marks it as published, atomically.
-
-        Raises:
-            OutcomeUnknownError: the commit was sent, and it is unknown if it arrived.
-            UnreachableError: the topic can't be reached, or another publish attempt was
-                begun; nothing was published.
-        """
 
 
 class DeadTopic(Protocol):
@@ -67,12 +29,13 @@ class DeadTopic(Protocol):
             UnreachableError: it can't be determined now.
         """
 
-    def remembers(self) -> timedelta:
-        """The shortest time for which the topic remembers published attempts."""
+    def publish(self, window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:
+        """Writes dead letters of a window, as their store returns them, and waits for them.
 
-    def publishing(self, window: Window, attempt: str) -> AbstractContextManager[PublishAttempt]:
-        """Begins the next publish attempt for an attempt of a window.
+        All are in the topic when it returns; some may be if it raises.
 
-        Raises (when entered):
-            SpecError, UnreachableError: as `refuse_unwritable`.
+        Raises:
+            SpecError: as `refuse_unwritable`.
+            RefusedError: the topic doesn't accept one of them; says which.
+            UnreachableError: the topic can't be reached, or does not answer.
         """

@@ -683,9 +683,7 @@ def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Res
     receipt, topic = committed.receipt, pipeline.dead_topic
     published = _published(pipeline, receipt)
     dead_letters = (
-        None
-        if topic is None
-        else publish_dead_letters(pipeline.dead_letters, topic, receipt, pipeline.now)
+        None if topic is None else publish_dead_letters(pipeline.dead_letters, topic, receipt)
     )
     return Result(committed, recovered, published, dead_letters)
 

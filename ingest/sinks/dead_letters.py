@@ -8,7 +8,7 @@ counts. So only the judge differs from a window's commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 
 import msgspec
@@ -21,25 +21,21 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.dead_letters import Publication
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.sinks.columns import DEAD_LETTERS, fitted
 from windrow.ingest.sinks.pages import PagedState
-from windrow.ingest.sinks.settle import Found, settle
+from windrow.ingest.sinks.settle import settle
 from windrow.ingest.sinks.staging import DeadLetterLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
 from windrow.ingest.sinks.table_store import TableChange, TableState, TableStore, Unanswered
 from windrow.ingest.sinks.window_table import prepare, relist
 
-NoteKind = Literal["dead", "publishing", "published"]
+NoteKind = Literal["dead", "published"]
 
 COLUMNS = DEAD_LETTERS.set(
     len(DEAD_LETTERS) - 1, pa.field(DEFAULT["window"], pa.string(), nullable=False)
 )
 """All columns of the table, the window's last."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLI = timedelta(milliseconds=1)
 
 
 class DeadLetterTable:
@@ -63,10 +59,9 @@ class DeadLetterTable:
         return self.store.stager(layout, plan.window)
 
     def commit(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        """Puts dead letters, under a note with the table's version, which orders the attempts."""
         committables = tuple(one for s in staged for one in s.dead)
         if committables:
-            self._put("dead", plan.window, attempt, lambda state: state.version + 1, committables)
+            self._put("dead", plan.window, attempt, committables)
 
     def restore(self, *, dry_run: bool) -> bool:
         with self.store.reading() as state:
@@ -76,55 +71,39 @@ class DeadLetterTable:
             read = (batch.select(names).to_pylist() for batch in state.scan(None, names))
             attempts = {tuple(row.values()) for rows in read for row in rows}
         if not dry_run:
-            kinds: tuple[NoteKind, ...] = ("dead", "publishing")
-            relist(self.store, (), {_name(kind, *of): 0 for of in attempts for kind in kinds})
+            relist(self.store, (), {_name("dead", *of): 0 for of in attempts})
         return True
 
-    def publication(self, window: Window, attempt: str) -> Publication | None:
+    def is_published(self, window: Window, attempt: str) -> bool:
         with self.store.reading() as state:
-            if state is None:
-                return None
-            begun = state.note(note("publishing", window, attempt))
-            done = state.note(note("published", window, attempt)) is not None
-        return None if begun is None else Publication(_EPOCH + begun * _MILLI, done)
+            return state is not None and state.note(note("published", window, attempt)) is not None
 
-    def begin_publication(self, window: Window, attempt: str, now: datetime) -> datetime:
-        millis = self._put("publishing", window, attempt, lambda _: (now - _EPOCH) // _MILLI)
-        return _EPOCH + millis * _MILLI
-
-    def end_publication(self, window: Window, attempt: str) -> None:
-        self._put("published", window, attempt, lambda _: 1)
+    def note_published(self, window: Window, attempt: str) -> None:
+        self._put("published", window, attempt)
 
     def _put(
-        self,
-        kind: NoteKind,
-        window: Window,
-        attempt: str,
-        value: Callable[[TableState], int],
-        committables: tuple[str, ...] = (),
-    ) -> int:
-        """Puts a note, with files, unless the table has the note; returns its value.
+        self, kind: NoteKind, window: Window, attempt: str, committables: tuple[str, ...] = ()
+    ) -> None:
+        """Puts a note, with files, unless the table has the note.
+
+        Its value is the table's version, which orders the attempts.
 
         Raises:
             OutcomeUnknownError: it was sent, and nobody knows whether it arrived.
         """
-        name, wanted = note(kind, window, attempt), 0
+        name = note(kind, window, attempt)
 
         def on(state: TableState) -> TableChange:
-            nonlocal wanted
             check_staged(self.store, state, committables)
-            wanted = value(state)
+            notes = {name: state.version + 1}
             if not committables:
-                return TableChange(notes={name: wanted})
-            return TableChange(
-                window=window, staged=committables, notes={name: wanted}, columns=COLUMNS
-            )
+                return TableChange(notes=notes)
+            return TableChange(window=window, staged=committables, notes=notes, columns=COLUMNS)
 
         done = settle(self.store, lambda state: state.note(name), on)
         if isinstance(done, Unanswered):
             raise OutcomeUnknownError.of(f"to {self.store.place}", done.why)
         remove_consumed(self.store, committables)
-        return done.value if isinstance(done, Found) else wanted
 
     def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
         with self.store.reading() as state:

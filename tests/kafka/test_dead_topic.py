@@ -1,25 +1,20 @@
-"""Dead letters in a real topic: what a message has, what the topic refuses, and how a
-mark is kept.
-"""
+"""Dead letters in a real topic: what a message has, and what the topic refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from random import Random
 from types import SimpleNamespace
 
-import pyarrow as pa
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from tests.contracts.dead_topic_contract import DeadTopicContract, letters
 from tests.kafka.dead_letters import read_topic, told
-from tests.kafka.produce import ask_until, create_topic
+from tests.kafka.produce import create_topic
 from tests.sinks.things import window
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
-from windrow.ingest.kafka.dead_topic import PREFIX, KafkaDeadTopic
+from windrow.ingest.kafka import dead_topic
+from windrow.ingest.kafka.dead_topic import KafkaDeadTopic
 
 pytestmark = pytest.mark.broker
 
@@ -38,8 +33,8 @@ class TestKafkaDeadTopic(DeadTopicContract):
     def absent(self, topic: KafkaDeadTopic) -> KafkaDeadTopic:
         return KafkaDeadTopic(self.kafka, {}, f"{topic.name}-not")
 
-    def offsets(self, topic: KafkaDeadTopic, *, undecided: bool = False) -> list[int]:
-        messages = read_topic(self.kafka, topic.name, undecided=undecided)
+    def offsets(self, topic: KafkaDeadTopic) -> list[int]:
+        messages = read_topic(self.kafka, topic.name)
         return sorted(int(told(message, "__connect.errors.offset") or "") for message in messages)
 
 
@@ -71,9 +66,7 @@ def test_a_message_is_the_whole_letter(kafka: str, topic: KafkaDeadTopic) -> Non
         "timestamp_type": "CreateTime",
         "generation": 2,
     }
-    with topic.publishing(window(0), "a1") as publishing:
-        publishing.write([letters(42, **told_of), letters(43, value=None)])
-        publishing.commit(2)
+    topic.publish(window(0), [letters(42, **told_of), letters(43, value=None)])
     first, second = sorted(
         read_topic(kafka, topic.name),
         key=lambda message: told(message, "__connect.errors.offset") or "",
@@ -118,112 +111,38 @@ def test_a_message_is_the_whole_letter(kafka: str, topic: KafkaDeadTopic) -> Non
 
 
 def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
-    """It is told with its place; nothing is published, and once the topic takes it all are."""
+    """It is told with its place; those before it may be there, and come again with the rest."""
     name = create_topic(kafka, config={"max.message.bytes": "20000"})
     topic = KafkaDeadTopic(kafka, {}, name)
     large = Random(1).randbytes(40_000)
-    with (
-        pytest.raises(
-            RefusedError,
-            match=(
-                r"doesn't accept a dead letter of window .*\(commit, shop.orders\[3\]@2\)."
-                r" .*max.message.bytes"
-            ),
+    with pytest.raises(
+        RefusedError,
+        match=(
+            r"doesn't accept a dead letter of window .*\(commit, shop.orders\[3\]@2\)."
+            r" .*max.message.bytes"
         ),
-        topic.publishing(window(0), "a1") as publishing,
     ):
-        publishing.write([letters(1), letters(2, value=large)])
-    assert read_topic(kafka, name) == []
-    with topic.publishing(window(0), "a1") as publishing:
-        publishing.write([letters(1)])
-        publishing.commit(1)
-    assert len(read_topic(kafka, name)) == 1
+        topic.publish(window(0), [letters(1), letters(2, value=large)])
+    topic.publish(window(0), [letters(1), letters(2)])
+    found = {told(message, "__connect.errors.offset") for message in read_topic(kafka, name)}
+    assert found == {"1", "2"}
 
 
-def test_who_is_overtaken_while_writing_says_so(kafka: str, topic: KafkaDeadTopic) -> None:
-    """However the client tells it: by the call that writes, or by one that waits, while
-    letters are reported as not delivered.
-    """
-    for n in range(5):
-
-        def overtaken(n: int = n) -> Iterator[pa.RecordBatch]:
-            yield letters(*range(100))
-            with topic.publishing(window(n), "a1") as other:
-                other.write([letters(1)])
-                other.commit(1)
-            yield letters(*range(100, 200))
-
-        with (
-            pytest.raises(UnreachableError, match="another run, which began later"),
-            topic.publishing(window(n), "a1") as publishing,
-        ):
-            publishing.write(overtaken())
-    assert len(read_topic(kafka, topic.name)) == 5
-
-
-def test_who_is_overtaken_says_so_where_the_client_lost_why(topic: KafkaDeadTopic) -> None:
-    """A call of the client's may fail without a reason: then it is asked for what ended it.
-
-    Where nothing did, the failure stays.
-    """
-    lost = SystemError(
-        "<method 'flush' of 'cimpl.Producer' objects> returned NULL without setting an exception"
-    )
-
-    def overtaken() -> Iterator[pa.RecordBatch]:
-        yield letters(1)
-        with topic.publishing(window(0), "a1") as other:
-            other.write([letters(1)])
-            other.commit(1)
-        raise lost
-
-    def fine() -> Iterator[pa.RecordBatch]:
-        yield letters(1)
-        raise lost
-
-    with (
-        pytest.raises(UnreachableError, match="another run, which began later"),
-        topic.publishing(window(0), "a1") as publishing,
-    ):
-        publishing.write(overtaken())
-    with (
-        pytest.raises(SystemError, match="returned NULL"),
-        topic.publishing(window(1), "a1") as publishing,
-    ):
-        publishing.write(fine())
+def test_a_cluster_that_does_not_confirm(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Letters that nobody confirms in time are told as not published, with what to do."""
+    topic = KafkaDeadTopic(kafka, {}, create_topic(kafka))
+    impatient = {**dead_topic.PRODUCER_SETTINGS, "message.timeout.ms": 1, "linger.ms": 0}
+    monkeypatch.setattr(dead_topic, "PRODUCER_SETTINGS", impatient)
+    with pytest.raises(UnreachableError, match=r"could not be published .* Run it again"):
+        topic.publish(window(0), [letters(*range(1000))])
 
 
 def test_a_message_larger_than_the_clients_default(kafka: str) -> None:
     """How large a letter may be the topic alone says."""
     name = create_topic(kafka, config={"max.message.bytes": "4000000"})
-    with KafkaDeadTopic(kafka, {}, name).publishing(window(0), "a1") as publishing:
-        publishing.write([letters(1, value=b"x" * 3_000_000)])
-        publishing.commit(1)
+    KafkaDeadTopic(kafka, {}, name).publish(window(0), [letters(1, value=b"x" * 3_000_000)])
     (message,) = read_topic(kafka, name)
     assert len(message.value() or b"") == 3_000_000
-
-
-def test_the_mark_is_a_groups_offset(admin: AdminClient, topic: KafkaDeadTopic) -> None:
-    """Its group begins as the rights that are asked for; what the cluster keeps such an
-    offset for is what the topic remembers.
-    """
-    with topic.publishing(window(0), "a1") as publishing:
-        publishing.write([letters(1)])
-        publishing.commit(1)
-    asked = ConsumerGroupTopicPartitions(f"{PREFIX}orders.a1", [TopicPartition(topic.name, 0)])
-    found = list[TopicPartition]()
-
-    def stable() -> bool:
-        found[:] = (
-            admin.list_consumer_group_offsets([asked], require_stable=True)[asked.group_id]
-            .result(30)
-            .topic_partitions
-        )
-        return found[0].error is None
-
-    ask_until(stable, "the end of the transaction is still on its way")
-    assert (found[0].offset, found[0].metadata) == (1, window(0).key)
-    assert topic.remembers() == timedelta(days=7)
 
 
 def test_who_may_not_write_is_told_so(

@@ -5,7 +5,7 @@ shown, exported, published and replayed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -34,7 +34,7 @@ at a time take together.
 
 @dataclass
 class Passing:
-    """A topic and its turn that keep nothing but a count."""
+    """A topic that keeps nothing but a count."""
 
     name: str = "things.dead"
     count: int = 0
@@ -42,21 +42,9 @@ class Passing:
     def refuse_unwritable(self) -> None:
         """It can be written."""
 
-    def remembers(self) -> timedelta:
-        return timedelta(days=7)
-
-    def publishing(self, window: Window, attempt: str) -> AbstractContextManager[Passing]:
-        del window, attempt
-        return nullcontext(self)
-
-    def is_published(self) -> bool:
-        return False
-
-    def write(self, letters: Iterable[pa.RecordBatch]) -> None:
-        self.count += sum(len(batch.to_pylist()) for batch in letters)
-
-    def commit(self, count: int) -> None:
-        assert count == self.count
+    def publish(self, window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:
+        del window
+        self.count += sum(len(batch.to_pylist()) for batch in dead_letters)
 
 
 @contextmanager
@@ -107,7 +95,7 @@ def _read(pipeline: Pipeline) -> None:
 def _publish(pipeline: Pipeline) -> None:
     (committed,) = pipeline.sink.receipts()
     topic = Passing()
-    publish_dead_letters(pipeline.dead_letters, topic, committed.receipt, pipeline.now)
+    publish_dead_letters(pipeline.dead_letters, topic, committed.receipt)
     assert topic.count == COUNT
 
 

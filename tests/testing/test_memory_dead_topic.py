@@ -19,6 +19,5 @@ class TestMemoryDeadTopic(DeadTopicContract):
         del topic
         return MemoryDeadTopic("nowhere", is_there=False)
 
-    def offsets(self, topic: MemoryDeadTopic, *, undecided: bool = False) -> list[int]:
-        del undecided
+    def offsets(self, topic: MemoryDeadTopic) -> list[int]:
         return sorted(letter["_offset"] for letter in topic.letters)
