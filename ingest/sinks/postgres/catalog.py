@@ -274,7 +274,14 @@ def _target(connection: Connection, place: TablePlace, table_id: UUID) -> Target
 
 
 def _as_target(row: tuple[Any, ...]) -> Target:
-    columns = pa.ipc.read_schema(pa.py_buffer(row[5]))
+    try:
+        columns = pa.ipc.read_schema(pa.py_buffer(row[5]))
+    except (OSError, ValueError) as error:
+        raise DamagedError(
+            f"the row {row[0]} of windrow's table targets is damaged: its columns can't be read",
+            "setup",
+            f"Restore {_BACKUP} from a backup.",
+        ) from error
     return Target(row[0], TableOwner(*row[1:4]), row[4], columns, row[6])
 
 
@@ -406,8 +413,14 @@ class BoundTable:
         if not self.connection.execute(self.place.query(back), values).rowcount:
             next(self._receipt_rows([window.key])).refuse_other(receipt, _BACKUP)
             self._insert_receipt(receipt, text)
-        forget = self.place.query("DELETE FROM {ranges} WHERE target = %s AND window_key = %s")
-        self.connection.execute(forget, [self.target.id, window.key])
+        # the ranges may be under another window's key, too
+        forget = self.place.query(
+            "DELETE FROM {ranges} WHERE target = %s AND (window_key = %s OR (topic_id, partition,"
+            " start, stop) IN (SELECT * FROM unnest(%s::text[], %s::integer[], %s::bigint[],"
+            " %s::bigint[])))"
+        )
+        own = _range_arrays(covered(receipt.plan))
+        self.connection.execute(forget, [self.target.id, window.key, *own])
         self._insert_ranges(receipt)
 
     # ----------------------------------------------------------------------------------- notes

@@ -608,6 +608,7 @@ def test_a_damaged_receipt_is_told_and_restored(sink: Any, owner: Any) -> None:
         "UPDATE windrow.receipts SET generation = 3 WHERE window_key = '{key}'",
         "DELETE FROM windrow.ranges WHERE window_key = '{key}'",
         "UPDATE windrow.ranges SET stop = stop - 1 WHERE window_key = '{key}'",
+        "UPDATE windrow.ranges SET window_key = 'x' WHERE window_key = '{key}'",
     ],
 )
 def test_what_windrow_keeps_of_a_window_is_told_and_restored(
@@ -647,6 +648,15 @@ def test_what_windrow_keeps_of_a_window_is_told_and_restored(
     sink.audit().restore(window(0), text)
     assert owner(own).fetchall() == before
     assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
+
+
+@pytest.mark.parametrize("columns", ["'\\x00'", "'\\xff'", "substr(columns, 1, 99)", "''"])
+def test_a_damaged_row_of_windrows_own_is_told(sink: Any, owner: Any, columns: str) -> None:
+    """It is no mistake of windrow."""
+    sink.prepare()
+    owner(f"UPDATE windrow.targets SET columns = {columns}")
+    with pytest.raises(DamagedError, match="its columns can't be read"):
+        list(sink.audit().receipts())
 
 
 def test_what_another_version_keeps_is_refused(sink: Any, owner: Any) -> None:
