@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -111,9 +112,7 @@ class ReadingOptions(TimestampOptions):
     @property
     def reading(self) -> Reading:
         """The options as a decoder takes them."""
-        from windrow.ingest.formats.json.values import Reading  # loads Arrow, too
-
-        return Reading(self.timestamps, lenient=self.coerce == "lenient", zone=self.zone)
+        return replace(super().reading, lenient=self.coerce == "lenient")
 
 
 class ConnectOptions(Section):

@@ -70,7 +70,9 @@ class _DecoderBySchema:
     def __init__(self, columns: Columns, reading: Reading) -> None:
         self._schema, self._reading = columns.arrow_schema, reading
         self._texts = json_batch_decoder(
-            Columns((Column(SCHEMA, pa.string(), nullable=True),)), "ignore", Reading(lenient=True)
+            Columns((Column(SCHEMA, pa.string(), nullable=True),)),
+            "ignore",
+            Reading(lenient=True, non_numeric=reading.non_numeric),
         )
         self._decoder = lru_cache(_KEPT)(
             lambda stated: json_batch_decoder(columns, "ignore", stated)

@@ -217,8 +217,11 @@ class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
         from windrow.ingest.formats.cdc.connect import ConnectEncoding
         from windrow.ingest.formats.json.decoder import JsonEncoding
 
-        reading = replace(self.reading, dates=self.dates, decimals=self.decimal_format)
-        return (ConnectEncoding if self.schema_include else JsonEncoding)(reading=reading)
+        return (ConnectEncoding if self.schema_include else JsonEncoding)(
+            reading=replace(
+                self.reading, dates=self.dates, decimals=self.decimal_format, non_numeric=True
+            )
+        )
 
 
 class DebeziumAvroSection(FinerOptions, DebeziumOptions):

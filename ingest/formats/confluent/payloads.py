@@ -23,6 +23,7 @@ from windrow.ingest.formats.json.decoder import DOCUMENT, JsonEncoding, json_bat
 from windrow.ingest.formats.protobuf.decoder import ProtobufPass
 from windrow.ingest.formats.protobuf.descriptors import (
     compiled_text,
+    described_by,
     message_type,
     name_at,
     refuse_without_compiler,
@@ -86,7 +87,15 @@ class ProtobufPayloads:
         refuse_without_compiler("A schema of a registry")
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
-        return [frozenset({name}) for name in messages_in(schema.text)]
+        file = described_by(schema.text)
+        return [
+            frozenset({name})
+            for name in (
+                messages_in(schema.text)
+                if file is None
+                else [message.name for message in file.message_type]
+            )
+        ]
 
     def batch_decoder(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]

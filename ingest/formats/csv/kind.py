@@ -42,7 +42,13 @@ class CsvOptions(TimestampOptions):
             " doubled, it means itself. `none`: no character has this meaning."
         ),
     )
-    escape: Character = Field(default=None, description="The character behind it means itself.")
+    escape: Character = Field(
+        default=None,
+        description=(
+            "The character behind it means itself; but `t`, `n`, `r`, `0`, `b`, `f`, `v` and `Z`"
+            " mean characters of control, as in lines of MySQL, `COPY` and Hive."
+        ),
+    )
     null_literal: Annotated[
         Written | None, OrNone, Values("a text, `none`"), LeftOut("none: no field is null")
     ] = Field(

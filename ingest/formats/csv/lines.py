@@ -3,14 +3,17 @@
     line    = field *(delimiter field) [LF | CR LF]
     field   = quoted | bare
     quoted  = quote *(any but quote and escape | quote quote | escape any) quote
-    bare    = *(any but delimiter, CR, LF and escape | escape any but CR and LF),
+    bare    = *(any but delimiter, CR, LF and escape | escape any),
               not beginning with a quote
+
+Behind an escape some letters mean a character of control, as for MySQL, PostgreSQL's
+`COPY` and Hive; any other character means itself.
 
 The standard library's `csv`, where it is strict, takes all lines of this grammar, with
 the same fields. The exceptions are an empty line, which is one empty field here,
-and fields beyond the library's limit of 131,072 characters. The library also takes any
-number of line breaks at the end, and most that are escaped outside quotes. And it makes
-up a line break behind an escape that ends the line.
+letters behind an escape, and fields beyond the library's limit of 131,072 characters.
+The library also takes any number of line breaks at the end. And it makes up a line break
+behind an escape that ends the line.
 """
 
 from __future__ import annotations
@@ -37,6 +40,9 @@ class Dialect:
 
 COMMAS = Dialect()
 
+_CONTROLS = str.maketrans("0bfnrtvZ", "\0\b\f\n\r\t\v\x1a")
+"""The characters that letters behind an escape mean."""
+
 
 class Piece(NamedTuple):
     """One field of a line.
@@ -60,11 +66,9 @@ class Lines:
         delimiter, quote, escape = (
             re.escape(c) if c else "" for c in (dialect.delimiter, dialect.quote, dialect.escape)
         )
-        any_escaped, escaped = (rf"|{escape}.", rf"|{escape}[^\r\n]") if escape else ("", "")
+        escaped = rf"|{escape}." if escape else ""
         bare = rf"(?P<bare>(?:[^{delimiter}{escape}\r\n]++{escaped})*+)"
-        quoted = (
-            rf"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{any_escaped})*+){quote}"
-        )
+        quoted = rf"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{escaped})*+){quote}"
         end = rf"(?:(?P<delimiter>{delimiter})|(?:\r?\n)?\Z)"
         self._quote = dialect.quote
         self._quoted = re.compile(quoted, re.DOTALL) if quote else None
@@ -99,8 +103,8 @@ class Lines:
         """
         quoted = None if self._quoted is None else field["quoted"]
         if quoted is None:
-            return Piece(self._in_bare.sub(r"\1", field["bare"]), field["bare"])
-        return Piece(self._in_quoted.sub(r"\1", quoted), None)
+            return Piece(self._in_bare.sub(_meaning, field["bare"]), field["bare"])
+        return Piece(self._in_quoted.sub(_meaning, quoted), None)
 
     def _malformed(self, text: str, at: int) -> RefusedValueError:
         what = "a line break, or an escape with nothing behind it"
@@ -116,6 +120,11 @@ class Lines:
             f"CSV is malformed: {what} in the field that begins at character {at}",
             "",
         )
+
+
+def _meaning(escaped: re.Match[str]) -> str:
+    """Returns what the character behind an escape means."""
+    return escaped[1].translate(_CONTROLS)
 
 
 def counted(n: int) -> str:

@@ -109,10 +109,10 @@ class JsonPass(OnePass):
     def _most_entries(self, size: int, messages: int) -> int:
         """Most entries that so many bytes can have.
 
-        A value takes two bytes at least, a key of an object with its value five.
+        A value takes two bytes at least, a key of an object with its value five; a
+        message that is a value may be one byte.
         """
-        del messages
-        return self._widest * (size // 2 + 1)
+        return self._widest * (size // 2 + messages)
 
     def _room_for_keys(self, longest: int) -> int:
         return room_for_keys(longest // 2)

@@ -26,11 +26,27 @@ class JsonOptions(ReadingOptions, ConnectOptions):
         ),
     )
 
+    allow_non_numeric_numbers: bool = Field(
+        default=False,
+        description=(
+            "Whether `NaN`, `Infinity` and `-Infinity`, bare or in quotes, are values of Float32"
+            " and Float64 columns."
+        ),
+    )
+
     def encoding(self, _folder: Path, _setting: str) -> JsonEncoding:
         from windrow.ingest.formats.json.decoder import JsonEncoding
 
-        reading = replace(self.reading, dates=self.dates, decimals=self.decimal_format)
-        return JsonEncoding(self.unknown, reading)
+        return JsonEncoding(
+            self.unknown,
+            replace(
+                self.reading,
+                dates=self.dates,
+                decimals=self.decimal_format,
+                non_numeric=self.allow_non_numeric_numbers,
+                alone=True,
+            ),
+        )
 
 
 class JsonSection(JsonOptions, RowSection):

@@ -43,7 +43,8 @@ WIDTH = 16
   child, which the others follow.
 - `LOW`, `HIGH`: see `shared.nodes.bounds_of`; `FACTOR`: what a decimal that is bytes is
   multiplied with, see `Node.power`. Of a text, `LOW` is 1 if it takes an object or a
-  list, too; of a list, if it takes an object.
+  list, too; of a list, if it takes an object; of the document, if one that is no object
+  is the only column.
 - `REQUIRED`: 1 if neither null nor nothing will do.
 - `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if JSON may have
   these bytes without an escape.
@@ -138,6 +139,7 @@ def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "trunc
         ):
             rows[child.number, AFTER] = after.number
         at += length
+    rows[0, LOW] = reading.alone and len(nodes[0].children) == 1
     lookups = [np.zeros(0, np.int64)]
     for node in nodes:
         if node.kind == STRUCT:

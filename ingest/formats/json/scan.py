@@ -3,7 +3,8 @@
 Compiled, and never recursive.
 
 A message is taken if it is one object in UTF-8 by the grammar of RFC 8259, no key is
-twice in any of its objects, and each value of a column is exactly of its type. If that
+twice in any of its objects, and each value of a column is exactly of its type; or one
+value that is the only column, where such messages are taken. If that
 isn't certain at first sight (a number of 20 digits, a decimal with an exponent, two
 keys with the same hash), the message isn't taken, and the strict decoder judges it.
 
@@ -110,6 +111,8 @@ def read_message(data, at, end, names, room, others, tables, state, tape, keys):
     - entries and counts of items are those of everything that was read before `at`.
     """
     at = blank(data, at, end)
+    if at < end and byte(data, at) != _OPEN_OBJECT and tables[LOW]:
+        return read_alone(data, at, end, tables, state, tape)
     if at >= end or byte(data, at) != _OPEN_OBJECT:
         return False
     frame, empty = FRAMES, True
@@ -165,6 +168,14 @@ def read_message(data, at, end, names, room, others, tables, state, tape, keys):
             at = scalar(data, at, end, tables, tape, state, child, state[frame + ITEM])
         if at < 0:
             return False
+
+
+@part
+def read_alone(data, at, end, tables, state, tape):
+    """Reads a document that is no object as the only column; returns whether it is a row."""
+    state[REQUIRED_SEEN] = tables[tables[FIRST] * WIDTH + REQUIRED]
+    at = scalar(data, at, end, tables, tape, state, tables[FIRST], state[ITEMS])
+    return at >= 0 and blank(data, at, end) == end
 
 
 @inlined

@@ -66,13 +66,14 @@ class StrictJson:
         ]
         self._kind = pa.struct([pa.field(c.name, c.type) for c in columns.columns])
         self._unknown = unknown
+        self._alone = reading.alone and len(columns.columns) == 1
         self._names = _names(self._kind)
         self._repeated: list[tuple[object, str]] = []
         self._decoder = json.JSONDecoder(
             object_pairs_hook=self._object,
             parse_int=integer,
             parse_float=str.encode,
-            parse_constant=_constant,
+            parse_constant=float if reading.non_numeric else _constant,
         )
         self._reading = reading
         self._spans: dict[int, tuple[int, int]] = {}
@@ -87,6 +88,8 @@ class StrictJson:
             RefusedValueError: with the reason.
         """
         document = self._parse(message)
+        if self._alone and type(document) is not dict:
+            document = {self._fields[0][0].name: document}
         if type(document) is not dict:
             raise wrong_type("object", document, "$")
         if self._unknown == "dead":

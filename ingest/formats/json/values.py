@@ -10,8 +10,8 @@ may be lost: what of a timestamp is finer than a microsecond (`Truncation`).
 
 An integer comes as an int if its literal is short, else as a `LongInteger`. A number
 with a fraction or an exponent comes as its literal in bytes, a type that no other JSON
-value has. A message may hold millions of numbers, so each is of the smallest type that
-identifies it.
+value has; `NaN` and the infinities, where they may stand bare, as a float. A message may
+hold millions of numbers, so each is of the smallest type that identifies it.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ class Reading:
     - `lenient`: whether values of other types are taken.
     - `dates`, `decimals`: how these are written; `scale`: of decimals that are bytes;
       None: the column's.
+    - `non_numeric`: whether `NaN`, `Infinity` and `-Infinity`, bare or in quotes, are
+      values of floats.
+    - `alone`: whether a document that is no object is the value of the only column.
     - `stated`: whether the message's own schema gives the form, whatever the model
       says; `fields`, `items`: how values inside are read by it. Without such a schema
       all are read by the same rules.
@@ -70,6 +73,8 @@ class Reading:
     dates: DateForm = "iso-8601"
     decimals: DecimalForm = "numeric"
     scale: int | None = None
+    non_numeric: bool = False
+    alone: bool = False
     stated: bool = False
     fields: tuple[tuple[str, Reading], ...] = ()
     items: Reading | None = None
@@ -113,6 +118,7 @@ _KINDS: dict[type, str] = {
     int: "int",
     LongInteger: "int",
     bytes: "float",
+    float: "float",
     str: "str",
     bool: "bool",
     dict: "object",
@@ -123,7 +129,8 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _INSTANT = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt"
-    r" ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?([Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
+    r" ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
+    r"(?: ?([Zz]|UTC|([+-])([0-9]{2})(?::?([0-9]{2}))?)(?:\[[A-Za-z0-9_+/-]+\])?)?"
 )
 _DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})Z?")
 _MICROSECOND = timedelta(microseconds=1)
@@ -170,11 +177,12 @@ def converter(
     if pa.types.is_integer(kind):
         return _whole_first(_to_int(kind.bit_width)) if reading.lenient else _to_int(kind.bit_width)
     if pa.types.is_floating(kind):
-        return (
+        to_float = (
             _number_first(_to_float(kind.bit_width))
             if reading.lenient
             else _to_float(kind.bit_width)
         )
+        return _non_numeric_first(to_float) if reading.non_numeric else to_float
     if pa.types.is_decimal(kind):
         return (
             _to_decimal(kind.precision, kind.scale)
@@ -201,6 +209,15 @@ def _number_first(convert: Convert) -> Convert:
     """A conversion that takes numbers in strings, too."""
     return lambda value, path: convert(
         number_in(value, path) if type(value) is str else value, path
+    )
+
+
+def _non_numeric_first(convert: Convert) -> Convert:
+    """A conversion to floats that takes those that are no numbers, too."""
+    return lambda value, path: (
+        float(value)
+        if type(value) is float or value in ("NaN", "Infinity", "-Infinity")
+        else convert(value, path)
     )
 
 
@@ -283,7 +300,11 @@ def _to_int(bits: int) -> Convert:
 
 
 def _to_float(bits: int) -> Convert:
-    """Rounds a number once, from its digits; an integer must be exact."""
+    """Rounds a number once, from its digits.
+
+    Also an integer, for a double below 1e21 is written as one: `1152921504606847000` by
+    JavaScript and Go is 2**60.
+    """
 
     def convert(value: Any, path: str) -> float:
         if type(value) not in (int, LongInteger, bytes):
@@ -292,12 +313,6 @@ def _to_float(bits: int) -> Convert:
         number = float(literal) if bits == 64 else _single(literal)
         if math.isinf(number):
             raise RefusedValueError("out_of_range", f"Expected a float of {bits} bits", path)
-        if type(value) is not bytes and Decimal(literal) != Decimal(number):
-            raise RefusedValueError(
-                "out_of_range",
-                f"Expected an integer that a float of {bits} bits holds exactly",
-                path,
-            )
         return number
 
     return convert

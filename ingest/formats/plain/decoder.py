@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.shared.buffers import as_text
@@ -20,7 +22,18 @@ from windrow.ingest.schema.part import WHOLE, Part
 COLUMN = "value"
 """Name of the column without a schema."""
 
-_TYPES = {"string": (pa.string(), "String"), "raw": (pa.binary(), "Binary")}
+_TYPES = {
+    "string": (pa.string(), "String"),
+    "raw": (pa.binary(), "Binary, or a number: Int16, Int32, Int64, Float32 or Float64"),
+}
+_NUMBERS = {
+    pa.int16(): ">i2",
+    pa.int32(): ">i4",
+    pa.int64(): ">i8",
+    pa.float32(): ">f4",
+    pa.float64(): ">f8",
+}
+"""Numbers as Kafka's serializers write them, the highest byte first."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +41,7 @@ class PlainDecoder:
     """Decodes each message to a row of one column.
 
     The column is the message's text (`string`, refused if it isn't UTF-8) or its bytes
-    (`raw`).
+    (`raw`), which may be a number, as Kafka's serializers of numbers write it.
 
     - `model`: the schema that has the column; None: the column is called `value`.
     - `on_null`: what becomes of a message without a value; `keep`: a row with null.
@@ -69,7 +82,9 @@ class PlainDecoder:
         if len(columns.columns) != 1:
             names = ", ".join(column.name for column in columns.columns)
             yield f"a message is one column, but the schema has {names}"
-        elif columns.columns[0].type != kind:
+        elif columns.columns[0].type != kind and (
+            self.format == "string" or columns.columns[0].type not in _NUMBERS
+        ):
             yield f"{columns.columns[0].name} is {columns.columns[0].type}, and must be {name}"
         elif self.on_null == "keep" and not columns.columns[0].nullable:
             yield f"{columns.columns[0].name} must be nullable for on_null: keep"
@@ -81,9 +96,12 @@ class PlainDecoder:
         refused.
         """
         nulls = values.is_null().to_numpy(zero_copy_only=False)
+        written = np.dtype(_NUMBERS.get(schema.field(0).type, np.void))
         column, wrong = (
             as_text(values)
             if self.format == "string"
+            else _numbers(values, written)
+            if written.itemsize
             else (values, np.zeros(len(values), np.bool_))
         )
         kept = np.flatnonzero(
@@ -98,6 +116,23 @@ class PlainDecoder:
         tombstones = np.flatnonzero(nulls if self.on_null == "dead" else np.zeros(0))
         refusals = [
             Refusal(tombstones, "tombstone", "Expected a value, got none"),
-            Refusal(np.flatnonzero(wrong[kept]), "invalid_utf8", "Expected UTF-8"),
+            Refusal(
+                np.flatnonzero(wrong[kept]), "wrong_format", f"Expected {written.itemsize} bytes"
+            )
+            if written.itemsize
+            else Refusal(np.flatnonzero(wrong[kept]), "invalid_utf8", "Expected UTF-8"),
         ]
         return every.refused(VALUE, refusals)
+
+
+def _numbers(
+    values: pa.BinaryArray, written: np.dtype[Any]
+) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """The numbers that the values are, and which values have another length."""
+    other = pc.not_equal(pc.binary_length(values), written.itemsize)
+    whole = pc.if_else(pc.fill_null(other, True), bytes(written.itemsize), values)
+    numbers = np.frombuffer(b"".join(whole.to_pylist()), written)
+    return (
+        pa.array(numbers.astype(written.newbyteorder("=")), mask=np.asarray(values.is_null())),
+        pc.fill_null(other, False).to_numpy(zero_copy_only=False),
+    )

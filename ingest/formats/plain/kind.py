@@ -51,7 +51,7 @@ class StringSection(PlainSection):
 
 
 class RawSection(PlainSection):
-    """Bytes as they are.
+    """Bytes as they are, or a number as Kafka's serializers write it: big-endian.
 
     They are the one column of the schema; without a schema the column is called
     `value`.
@@ -78,6 +78,6 @@ class StringKeySection(PlainKeySection):
 
 
 class RawKeySection(PlainKeySection):
-    """Keys whose bytes are kept as they are: one column."""
+    """Keys whose bytes are kept as they are, or are a number in big-endian: one column."""
 
     format: Literal["raw"] = Field(default="raw", description=KEYS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import importlib.resources
 import importlib.util
@@ -108,6 +109,9 @@ def compiled_file(path: Path, _digest: str) -> bytes:
 def compiled_text(text: str, files: tuple[tuple[str, str], ...], origin: str) -> bytes:
     """Compiles the text of a .proto file to a descriptor set, whose last file it is.
 
+    The official Python serializer registers its files' descriptors in base64. Not every
+    registry makes text of them, so each text may be such a descriptor, too.
+
     Args:
         text: the file's text.
         files: the names and texts of the files that it may import.
@@ -117,6 +121,7 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], origin: str) ->
         SpecError: the text can't be compiled.
         UnreachableError: the compiler took too long.
     """
+    described = []
     with tempfile.TemporaryDirectory() as folder:
         for name, content in ((_MAIN, text), *files):
             refused = SpecError(
@@ -130,6 +135,9 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], origin: str) ->
                 or (name == _MAIN and content is not text)
             ):
                 raise refused
+            if (file := described_by(content, name)) is not None:
+                described.append(file)
+                continue
             try:
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / name).write_text(content, encoding="utf-8")
@@ -137,9 +145,25 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], origin: str) ->
                 # one file's name is another one's folder
                 raise refused from None
         try:
-            return by_protoc(Path(folder), _MAIN, origin)
+            return by_protoc(Path(folder), _MAIN, origin, described)
         except SpecError as error:
             raise SpecError(error.what.replace(f"{folder}/", ""), "spec", _DO) from None
+
+
+def described_by(text: str, name: str = "") -> Any:
+    """Returns the descriptor of a file that a text is in base64; None if it is another text.
+
+    `name`: the file's name from now on.
+    """
+    from google.protobuf import descriptor_pb2, message  # an extra, loaded where it is used
+
+    try:
+        return descriptor_pb2.FileDescriptorProto.FromString(
+            base64.b64decode(text, validate=True)
+            + descriptor_pb2.FileDescriptorProto(name=name).SerializeToString()
+        )
+    except (ValueError, message.DecodeError):
+        return None
 
 
 def refuse_without_compiler(name: str) -> None:
@@ -156,14 +180,18 @@ def refuse_without_compiler(name: str) -> None:
         )
 
 
-def by_protoc(folder: Path, name: str, origin: str) -> bytes:
+def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = ()) -> bytes:
     """Compiles a .proto file with the compiler of the package grpcio-tools.
+
+    `described`: descriptors of files that aren't in the folder.
 
     The compiler runs in a process of its own, since it ends the process if it fails. The
     process is a Python that must not import modules from the files' folder (`-P`, and
     another working directory): the files may come from a stranger, and be named like
     modules.
     """
+    from google.protobuf import descriptor_pb2  # an extra, as below
+
     known = importlib.resources.files("grpc_tools") / "_proto"
     common = importlib.util.find_spec("google.type")
     with tempfile.TemporaryDirectory() as made:
@@ -171,6 +199,9 @@ def by_protoc(folder: Path, name: str, origin: str) -> bytes:
         for file, text in CONFLUENT.items():
             (confluent / file).parent.mkdir(parents=True, exist_ok=True)
             (confluent / file).write_text(text, encoding="utf-8")
+        (Path(made) / "described").write_bytes(
+            descriptor_pb2.FileDescriptorSet(file=described).SerializeToString()
+        )
         # the schema's own files come before the well-known ones of the same name
         folders = ["-I", str(folder), "-I", str(known), "-I", str(confluent)]
         if common is not None and common.submodule_search_locations:
@@ -184,7 +215,7 @@ def by_protoc(folder: Path, name: str, origin: str) -> bytes:
             "--include_imports",
             "--include_source_info",
         ]
-        command += [f"--descriptor_set_out={out}", name]
+        command += [f"--descriptor_set_in={made}/described", f"--descriptor_set_out={out}", name]
         try:
             done = subprocess.run(
                 command,

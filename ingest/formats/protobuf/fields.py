@@ -27,7 +27,7 @@ column that isn't nullable refuses (`missing`), and else the zero of its type.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -139,32 +139,27 @@ def reader(
 
 
 def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
-    """Makes a reader refuse a message whose fields of these names have other wire types."""
-    fields = {field.number: field for field in kind.fields if field.name in names}
-
-    def checked(message: Any, path: str) -> Any:
-        _refuse_other_wires(message, fields, path)
-        return read(message, path)
-
-    return checked
-
-
-def _refuse_other_wires(message: Any, fields: Mapping[int, Any], path: str) -> None:
-    """Refuses a message in which one of the fields has another wire type than its own.
+    """Makes a reader refuse a message whose fields of these names have other wire types.
 
     The library keeps such a field as an unknown one, as if it weren't there. It also
     keeps entries of maps that have unknown fields so: `_sorted_map` looks at these.
     """
     from google.protobuf.unknown_fields import UnknownFieldSet  # an extra, as below
 
-    for one in UnknownFieldSet(message):
-        field = fields.get(one.field_number)
-        if field is not None and not (is_map(field) and one.wire_type == _SIZED):
-            raise RefusedValueError(
-                "wrong_type",
-                f"Expected {_words(field)}, got the wire type {_WIRES[one.wire_type]}",
-                f"{path}.{field.name}",
-            )
+    fields = {field.number: field for field in kind.fields if field.name in names}
+
+    def checked(message: Any, path: str) -> Any:
+        for one in UnknownFieldSet(message):
+            field = fields.get(one.field_number)
+            if field is not None and not (is_map(field) and one.wire_type == _SIZED):
+                raise RefusedValueError(
+                    "wrong_type",
+                    f"Expected {_words(field)}, got the wire type {_WIRES[one.wire_type]}",
+                    f"{path}.{field.name}",
+                )
+        return read(message, path)
+
+    return checked
 
 
 def _column(get: Get, name: str, *, nullable: bool) -> Get:
@@ -307,12 +302,10 @@ class _Fields:
                 read(item, f"{path}{step}[{i}]") for i, item in enumerate(getattr(message, name))
             ]
         read = self._value(field, column, epoch)
-        if not field.has_presence:
-            return lambda message, path: read(_of(message, name, path), path + step)
-        stated = field.has_default_value and field.message_type is None
+        always, stated = not field.has_presence, field.has_default_value and not field.message_type
         return lambda message, path: (
             read(_of(message, name, path), path + step)
-            if message.HasField(name)
+            if always or message.HasField(name)
             else read(field.default_value, path + step)
             if stated
             else None
@@ -426,7 +419,7 @@ def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
             raise RefusedValueError(
                 "not_protobuf", "The bytes are no entry of a Protobuf map", path
             ) from None
-        _refuse_other_wires(entry, field.message_type.fields_by_number, path)
+        _checked(field.message_type, ("key", "value"), lambda entry, _: entry)(entry, path)
         if not entry.IsInitialized():
             raise RefusedValueError("missing", "Message misses required fields", path)
         if entry.key in known:

@@ -86,8 +86,7 @@ class StrictProtobuf:
             ]
             missing = ", ".join(names)[:_MOST_NAMES] or "some of an inner message"
             raise RefusedValueError("missing", f"Message misses required fields: {missing}", "$")
-        values: list[Any] = self._read(parsed, "$")
-        return values
+        return list(self._read(parsed, "$"))
 
 
 def _with_numbers_for_enums(kind: Any) -> Any:

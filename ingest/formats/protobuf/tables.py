@@ -451,9 +451,12 @@ class _TableWriter:
         if numbers[-1] - numbers[0] >= _WIDEST_ENUM:
             yield OP, STRICT
             return
-        table = [NO_VALUE] * (numbers[-1] - numbers[0] + 1)
-        for number in numbers:
-            table[number - numbers[0]] = self._symbol(kind.values_by_number[number].name.encode())
+        table = [
+            self._symbol(kind.values_by_number[number].name.encode())
+            if number in kind.values_by_number
+            else NO_VALUE
+            for number in range(numbers[0], numbers[-1] + 1)
+        ]
         yield from (
             (OP, TABLE),
             (LOW, numbers[0]),

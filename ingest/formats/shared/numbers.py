@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windrow.ingest.formats.shared.nodes import FLOAT32, FLOAT64, INTEGER
+from windrow.ingest.formats.shared.nodes import FLOAT32, INTEGER
 from windrow.ingest.formats.shared.octets import byte
 from windrow.ingest.native.making import inlined, leading_zeros, part
 
@@ -153,8 +153,6 @@ def numeric(data, at, end, kind, low, high):
             return -1, 0
         value = -np.int64(digits) if negative else np.int64(digits)
         return (-1, 0) if value < low or value > high else (at, value)
-    if what == WHOLE and digits > _U(1 << (53 if kind == FLOAT64 else 24)):
-        return -1, 0
     sure, size = double(digits, power)
     if not sure or (kind == FLOAT32 and not rounds_alike(size)):
         return -1, 0

@@ -118,3 +118,11 @@ class Blob(pa.DataFrameModel):
 
     id: pl.Int64
     photo: pl.Binary = pa.Field(nullable=True)
+
+
+class Measured(pa.DataFrameModel):
+    """A float, and a timestamp in a form that is told."""
+
+    id: pl.Int64
+    f: pl.Float64 = pa.Field(nullable=True)
+    at: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "ms"})

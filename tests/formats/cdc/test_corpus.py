@@ -195,6 +195,24 @@ def test_a_key_that_is_a_part_of_the_messages_key() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ['"NaN"', '"Infinity"', '"-Infinity"', "NaN", "-Infinity"])
+def test_floats_that_are_no_numbers(name: str) -> None:
+    """As Debezium writes PostgreSQL's, with the schema in the message and without; what the
+    schema says of other values still counts.
+    """
+    want = repr(float(name.strip('"')))
+    row = f'{{"op":"r","before":null,"after":{{"id":2,"f":{name},"at":7000}}}}'
+    at = '{"field":"at","type":"int64","name":"io.debezium.time.MicroTimestamp"}'
+    after = f'{{"field":"after","type":"struct","fields":[{at}]}}'
+    told = f'{{"schema":{{"type":"struct","fields":[{after}]}},"payload":{row}}}'
+    for value, schema_include, second in ((row, False, 7.0), (told, True, 0.007)):
+        decoder = made("debezium-json", "Measured", schema_include=schema_include)
+        [verdict] = became(decoder, [value.encode()])
+        assert isinstance(verdict, list)
+        [(_, found, instant)] = verdict
+        assert (repr(found), instant.timestamp()) == (want, second)
+
+
 def test_the_corpora_are_large_enough() -> None:
     """More than a hundred messages; each tool has rows, refusals, and what is only counted."""
     assert sum(len(corpus) for _, corpus in CORPORA.values()) > 100

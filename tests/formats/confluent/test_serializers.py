@@ -17,12 +17,16 @@ from confluent_kafka.schema_registry import (
 )
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message_factory import GetMessageClass
 
 from tests.contracts.values import valued
 from tests.formats.avro.models import FLAT
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
-from windrow.ingest.formats.confluent.payloads import AvroPayloads, JsonPayloads
+from windrow.ingest.formats.confluent.payloads import AvroPayloads, JsonPayloads, ProtobufPayloads
+from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_type
+from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.registry.client import Registry, Subjects
 from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.schema.load import ModelReference
@@ -73,6 +77,28 @@ def test_avro(
     assert read(schema_registry, AvroPayloads(), messages, [of.headers for of in context]) == ROWS
     assert in_header == bool(context[0].headers)
     assert AvroDeserializer(client)(messages[0], context[0]) == ROWS[0]
+
+
+def test_protobuf(schema_registry: RegistryServer, client: SchemaRegistryClient) -> None:
+    """Whose schema is registered as a descriptor in base64, and so is each file that it
+    imports; which messages it has is known, too.
+    """
+    maker = 'syntax = "proto2"; package shop; message Maker { required string name = 1; }'
+    text = (
+        'syntax = "proto3"; package shop; import "shop/maker.proto"; import'
+        ' "google/protobuf/timestamp.proto"; message Other { Maker maker = 1; } message Flat {'
+        " int64 id = 1; string name = 2; Maker maker = 3; google.protobuf.Timestamp at = 4; }"
+    )
+    types = compiled_text(text, (("shop/maker.proto", maker),), "a test")
+    flat = GetMessageClass(message_type(types, "shop.Flat", "a test"))
+    serialize = ProtobufSerializer(flat, client)
+    context = SerializationContext("t", MessageField.VALUE)
+    messages = [serialize(flat(**row, maker={"name": "m"}), context) for row in ROWS]
+    registered = client.get_latest_version("t-value").schema.schema_str
+    assert "message" not in registered
+    assert read(schema_registry, ProtobufPayloads(), messages) == ROWS
+    written = WriterSchema("1", "PROTOBUF", registered)
+    assert ProtobufPayloads().records(written) == [{"Other"}, {"Flat"}]
 
 
 def test_json(schema_registry: RegistryServer, client: SchemaRegistryClient) -> None:

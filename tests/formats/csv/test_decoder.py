@@ -40,6 +40,15 @@ def rows(lines: list[bytes | None], **options: Any) -> list[dict[str, Any]]:
         ({"quote": "none"}, b'1,a,2,"', '"'),
         ({"quote": "none", "escape": "\\"}, b"1,a,2,x\\,y", "x,y"),
         ({"escape": "\\"}, b'1,a,2,"x\\"y"', 'x"y'),
+        ({"escape": "\\"}, b'1,a,2,"x\\n\\\\n\\q"', "x\n\\nq"),
+        (
+            {"quote": "none", "escape": "\\"},
+            b"1,a,2,a\\tb\\nc\\rd\\0\\b\\f\\v\\Z",
+            "a\tb\nc\rd\0\b\f\v\x1a",
+        ),
+        ({"quote": "none", "escape": "\\"}, b"1,a,2,a\\\nb\\\n", "a\nb\n"),
+        ({"delimiter": "\t", "escape": "\\"}, b"1\ta\t2\tx\\\ty", "x\ty"),
+        ({"quote": "none", "escape": "\\", "null_literal": "\\N"}, b"1,a,2,\\\\N", "\\N"),
     ],
 )
 def test_each_option_changes_what_a_line_says(

@@ -55,13 +55,15 @@ def theirs(text: str, dialect: Dialect) -> list[str] | None:
 def test_a_line_is_what_the_standard_library_makes_of_it(
     dialect: Dialect, data: st.DataObject
 ) -> None:
-    """The same fields; and what only the library takes has a line break in a place of
-    its own, or ends with an escape.
+    """The same fields, but for letters behind an escape, which the library takes as they
+    are; and what only the library takes has a line break in a place of its own, or ends
+    with an escape.
     """
     special = [c for c in (dialect.delimiter, dialect.quote, dialect.escape) if c]
     text = data.draw(
         st.text(
-            st.sampled_from([*special, "a", "\n", "\r", '"']) | st.characters(codec="utf-8"),
+            st.sampled_from([*special, "a", "\n", "\r", '"'])
+            | st.characters(codec="utf-8", exclude_characters="0bfnrtvZ"),
             max_size=12,
         )
     )

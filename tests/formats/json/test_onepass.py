@@ -174,7 +174,7 @@ def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> No
         '"2026-01-05\x0009:00:00"',
         '"2026-01-05"',
         '"2026-01-05 24:00:00"',
-        '"2026-01-05 09:00:00 Z"',
+        '"2026-01-05 09:00:00  Z"',
         '"2026-01-05 09:00:00',
         "1.0e0",
     ]
@@ -388,6 +388,43 @@ def test_every_literal_under_every_key(unknown: Unknown) -> None:
         [f'{{"id":1,{key}:{literal}}}'.encode() for key in KEYS for literal in LITERALS]
     )
     assert fast > 0.85 * rows > 50
+
+
+ALONE = [*schemas.SCALARS, pa.list_(pa.int64()), pa.struct([("a", pa.int64())])]
+
+
+@pytest.mark.parametrize("kind", ALONE, ids=str)
+@pytest.mark.parametrize("nullable", [False, True])
+def test_a_document_that_is_the_only_column(kind: pa.DataType, nullable: bool) -> None:
+    """Every literal, with blanks around it, behind another and in half, is what it is as
+    the column's value in an object, and by both ways.
+    """
+    columns = Columns((Column("a", kind, nullable=nullable),))
+    alone, inside = Both(columns, "dead", Reading(alone=True)), Both(columns, "dead")
+    literals = [one for one in LITERALS if not one.startswith("{")]
+    messages = [one.encode() for one in literals]
+    pairs = [
+        (strictly(alone.strict, one), strictly(inside.strict, b'{"a":%s}' % one))
+        for one in messages
+    ]
+    assert repr([one for one, _ in pairs]) == repr([other for _, other in pairs])
+    assert inside.compare(messages) == (0, 0)
+    fast, rows = alone.compare(messages)
+    assert rows == sum(one is not None for one, _ in pairs)
+    assert fast >= 0.5 * rows or pa.types.is_list(kind)
+    alone.compare([b" %s\n" % one for one in messages] + [b"1" + one for one in messages])
+    alone.compare([one[:-1] for one in messages] + [one + b",1" for one in messages])
+    alone.compare([b'{"a":%s}' % one for one in messages])
+
+
+def test_documents_of_one_byte_have_room() -> None:
+    """Each is an entry, or two: a batch of them needs more than its bytes would say."""
+    both = Both(
+        Columns((Column("a", pa.decimal128(38, 0), nullable=False),)), "dead", Reading(alone=True)
+    )
+    both.fast.decode(pa.array([b"1"] * 100_000, pa.binary()))
+    assert 2 * both.fast.state[ENTRIES] <= len(both.fast.tape)
+    assert both.compare([b"1"] * 1_000) == (1_000, 1_000)
 
 
 @pytest.mark.parametrize("unknown", ["ignore", "dead"])
@@ -645,6 +682,8 @@ def main() -> None:
         Both(columns, "ignore").compare(
             [*whole, *(schemas.mutated(dice, document) for document in whole)]
         )
+    for kind in ALONE:
+        test_a_document_that_is_the_only_column(kind, nullable=True)
     test_a_message_that_is_left_leaves_nothing_behind()
     test_depth_is_what_the_strict_way_takes()
     print("checked")

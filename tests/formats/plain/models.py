@@ -23,3 +23,39 @@ class Two(pa.DataFrameModel):
 
     line: pl.String
     more: pl.String
+
+
+class Long(pa.DataFrameModel):
+    """A number."""
+
+    count: pl.Int64 = pa.Field(nullable=True)
+
+
+class Integer(pa.DataFrameModel):
+    """A smaller one."""
+
+    count: pl.Int32
+
+
+class Short(pa.DataFrameModel):
+    """A still smaller one."""
+
+    count: pl.Int16
+
+
+class Double(pa.DataFrameModel):
+    """A number with a fraction."""
+
+    count: pl.Float64
+
+
+class Float(pa.DataFrameModel):
+    """A smaller one."""
+
+    count: pl.Float32
+
+
+class Price(pa.DataFrameModel):
+    """What no serializer of Kafka's writes."""
+
+    price: pl.Decimal(9, 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +74,45 @@ def test_what_becomes_of_a_tombstone(
 
 
 @pytest.mark.parametrize(
+    ("model", "form", "values"),
+    [
+        ("Long", ">q", [17, -1, 2**63 - 1, -(2**63)]),
+        ("Integer", ">i", [17, -1, 2**31 - 1]),
+        ("Short", ">h", [17, -1]),
+        ("Double", ">d", [1.5, -0.0, math.inf]),
+        ("Float", ">f", [1.5, -0.0]),
+    ],
+)
+def test_numbers_as_kafkas_serializers_write_them(model: str, form: str, values: list[Any]) -> None:
+    """The highest byte first, and of exactly so many bytes, in any part of a batch."""
+    decode = PlainDecoder("raw", ModelReference(f"models.py:{model}", HERE)).open()
+    octets = [struct.pack(form, value) for value in values]
+    messages = valued([b"", octets[0][1:], *octets, None, octets[0] + b"\0"])
+    found = decode(messages)
+    assert repr(found.rows["count"].to_pylist()) == repr(values)
+    assert found.row_index.to_pylist() == list(range(2, 2 + len(values)))
+    assert found.dead_reason.to_pylist() == ["wrong_format"] * 2 + ["tombstone", "wrong_format"]
+    assert found.dead_detail[0].as_py() == f"Expected {len(octets[0])} bytes"
+    assert decode(messages.slice(3, 1)).rows["count"].to_pylist() == values[1:2]
+    assert decode(messages.slice(0, 0)).rows.num_rows == 0
+
+
+def test_a_number_may_be_missing() -> None:
+    """Where messages without a value are kept."""
+    model = ModelReference("models.py:Long", HERE)
+    found = PlainDecoder("raw", model, on_null="keep").open()(valued([None, bytes(7) + b"\x11"]))
+    assert found.rows["count"].to_pylist() == [None, 17]
+
+
+@pytest.mark.parametrize(
     ("kind", "model", "on_null", "said"),
     [
         ("string", "Two", "dead", "a message is one column, but the schema has line, more"),
         ("string", "Bytes", "dead", "body is binary, and must be String"),
         ("raw", "Line", "dead", "line is string, and must be Binary"),
         ("raw", "Bytes", "keep", "body must be nullable for on_null: keep"),
+        ("raw", "Price", "dead", r"price is decimal128\(9, 2\), and must be Binary, or a number"),
+        ("string", "Long", "dead", "count is int64, and must be String"),
     ],
 )
 def test_a_schema_that_will_not_do(kind: Any, model: str, on_null: Any, said: str) -> None:
