@@ -141,7 +141,7 @@ def test_a_flipped_byte_in_a_page(scene: Scene) -> None:
     """A damaged page is told as such, with its file, and the windows beside it are read
     all the same.
     """
-    file = next((Path(scene.sink.uri) / "data" / "20260102T010000Z").iterdir())
+    file = next((Path(scene.sink.uri) / "data" / "_window=2026-01-02T01%3A00%3A00Z").iterdir())
     _flipped(file, pq.read_metadata(file).row_group(0).column(0).data_page_offset + 40)
     (finding,) = [f for f in scene.verify(deep=True).findings if f.level == "wrong"]
     assert finding.window == window(1).key
@@ -151,7 +151,7 @@ def test_a_flipped_byte_in_a_page(scene: Scene) -> None:
 
 def test_a_file_that_is_gone(scene: Scene) -> None:
     """It is a finding of its window, with the file's name; other windows are read all the same."""
-    gone = next((Path(scene.sink.uri) / "data" / "20260102T000000Z").iterdir())
+    gone = next((Path(scene.sink.uri) / "data" / "_window=2026-01-02T00%3A00%3A00Z").iterdir())
     gone.unlink()
     change(scene, "amount", "amount + 1")
     wrong = [(f.window, f.what) for f in scene.verify(deep=True).findings if f.level == "wrong"]

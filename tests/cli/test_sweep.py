@@ -19,7 +19,7 @@ def left(stage: Stage) -> list[Path]:
     for committed in (stage.folder / "lake").rglob("*.parquet"):
         os.utime(committed, (1_000_000_000, 1_000_000_000))
     orphans = [
-        stage.folder / "lake" / table / "data" / "20260105T000000Z" / "died.parquet"
+        stage.folder / "lake" / table / "data" / "_window=2026-01-05T00%3A00%3A00Z" / "died.parquet"
         for table in ("things", "things_dead")
     ]
     for orphan in orphans:

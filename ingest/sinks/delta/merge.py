@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -41,15 +40,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.transaction import RemoveAction
 
 from windrow.ingest.model.receipt import Merged, Receipt
 from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.primary_key import BUCKET
 from windrow.ingest.sinks.columns import fitted
-from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing
-from windrow.ingest.sinks.delta.table import Action, DataFile, add_actions, data_files
+from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing, part_path
+from windrow.ingest.sinks.delta.table import (
+    Action,
+    DataFile,
+    add_actions,
+    data_files,
+    remove_action,
+)
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
 from windrow.ingest.sinks.merging import (
     MergeColumns,
@@ -61,7 +65,6 @@ from windrow.ingest.sinks.merging import (
 from windrow.ingest.sinks.parquet_files import BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import GrowingFile
-from windrow.ingest.sinks.staged_files import staged_path
 
 FEW = 8
 """A commit compacts a bucket from this number of files on; fewer ones stay as they are."""
@@ -446,16 +449,14 @@ class Merging:
         )
         out = growing(
             self._place,
-            staged_path(self._key, self._receipt.attempt),
+            part_path(BUCKET, str(bucket), self._receipt.attempt),
             self._layout.in_file,
             self._layout.metadata,
         )
         for file, mask in zip(files, gone, strict=True):
             if mask.any() or file.path in whole:
                 self._copy(file, mask, out)
-                self.actions.append(
-                    RemoveAction(file.path, True, _now(), file.size, {BUCKET: str(bucket)})
-                )
+                self.actions.append(remove_action(self._table, file))
         for rows in (
             fitted(batch, self._layout.in_file)
             for batch in new.to_batches(max_chunksize=BATCH_ROWS)
@@ -543,7 +544,3 @@ def _mask(found: Any) -> Mask:
     """Converts a mask to numpy; null counts as false."""
     mask: Mask = _array(pc.fill_null(found, False)).to_numpy(zero_copy_only=False)
     return mask
-
-
-def _now() -> int:
-    return int(datetime.now(UTC).timestamp() * 1000)

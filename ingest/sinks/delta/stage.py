@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -19,7 +20,7 @@ from windrow.ingest.sinks.delta.stats import statistics
 from windrow.ingest.sinks.parquet_files import ParquetRowWriter
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
-from windrow.ingest.sinks.staged_files import staged_path
+from windrow.ingest.sinks.staged_files import DATA, new_path, staged_path
 from windrow.ingest.sinks.staging import Layout
 
 
@@ -93,6 +94,14 @@ def growing(
     return GrowingFile(place, path, DeltaWriter(schema, metadata, cut))
 
 
+def part_path(column: str, part: str, attempt: str) -> str:
+    """Makes a new path for a file of the table, in a folder named by its partition.
+
+    Other writers lay files so, and some readers take the partition's value from the folder alone.
+    """
+    return new_path(f"{DATA}/{column}={quote(part, safe='')}", attempt)
+
+
 class DeltaStagerFactory(msgspec.Struct, frozen=True):
     """Makes stagers on executors, so it is picklable; `uri` is the table's."""
 
@@ -103,8 +112,11 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
 
     def __call__(self, split: Split) -> FileStager[StagedFile]:
         """Makes a stager whose file name is unique to this call."""
-        path = staged_path(self.window_key, self.layout.attempt)
-        cut = None if self.primary_key is None else partial(by_bucket, self.primary_key)
+        attempt, cut = self.layout.attempt, None
+        path = part_path(self.layout.metadata["window"], self.window_key, attempt)
+        if self.primary_key is not None:  # changes, of which a commit makes files of the table
+            cut = partial(by_bucket, self.primary_key)
+            path = staged_path(self.window_key, attempt)
         return FileStager(
             self.uri,
             self.layout,

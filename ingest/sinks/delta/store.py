@@ -27,12 +27,13 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
+from windrow.ingest.schema.checksum import row_hashes, total
 from windrow.ingest.schema.metadata_fields import fields
 from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.delta import create
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.columns import check_rows, in_files, schema_after
+from windrow.ingest.sinks.delta.columns import check_rows, evolution_of, in_files, schema_after
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
 from windrow.ingest.sinks.delta.table import Action, Writing
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf
@@ -223,8 +224,12 @@ class DeltaState(PagedState):
         return rows, size
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        refuse_unsupported(self._store.place, self._table)
-        return create.column_changes(self._store.place, self._table, columns, self._store.evolve)
+        store, rewrites = self._store, self._store.primary_key is not None
+        refuse_unsupported(store.place, self._table, rewrites=rewrites)
+        changes = create.column_changes(store.place, self._table, columns, store.evolve)
+        become = evolution_of(self._table.schema(), columns, store.evolve)
+        refuse_unsupported(store.place, self._table, rewrites=rewrites or become.widens_table)
+        return changes
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
@@ -282,9 +287,11 @@ class DeltaState(PagedState):
     def put(self, change: TableChange) -> Answer:
         store, receipt, writing = self._store, change.receipt, Writing([])
         if change.window is not None:
-            refuse_unsupported(store.place, self._table)
+            keyed = store.primary_key is not None
+            refuse_unsupported(store.place, self._table, rewrites=keyed)
             columns = change.columns if change.staged else None
             become = create.evolved(store.place, self._table, columns, store.evolve)
+            refuse_unsupported(store.place, self._table, rewrites=keyed or become.widens_table)
             if store.primary_key is None:
                 writing = self._appended(change, change.window.key, become)
             elif receipt is not None:
@@ -312,22 +319,41 @@ class DeltaState(PagedState):
             {key} if change.replaces else set[str](),
         )
         schema = schema_after(table.schema(), become) if become.changes else None
+        if change.replaces and schema is None and self._has_rows(change.receipt):
+            # a file of the same rows changes nothing, for who reads the table as a stream
+            older = [file for file in tables.data_files(table) if file.part == key]
+            removed = [tables.remove_action(table, file, changes=False) for file in older]
+            return Writing([*removed, *tables.add_actions(table, files, key, changes=False)])
         if not become.widens_table and not become.widens_rows:
             return Writing(tables.add_actions(table, files, key), schema, parts)
         assert change.receipt is not None  # dead letters never become wider
         wide = self._store.wide_files(change.receipt)
         columns = in_files(become.columns, self._store.shape.column)
         if become.widens_rows:
-            files = [fit for file in files for fit in wide.of(file.path, columns)]
+            files = [fit for file in files for fit in wide.of(file.path, key, columns)]
         actions = tables.add_actions(table, files, key)
         if become.widens_table:
             tables.refuse_hidden_rows(self._store.place, table)
             for file in tables.data_files(table):
                 if file.part not in parts:
-                    actions += tables.add_actions(table, wide.of(file.path, columns), file.part)
+                    wider = wide.of(file.path, file.part, columns)
+                    actions += tables.add_actions(table, wider, file.part)
         # Files of an earlier try may be so old that a sweep has removed them since.
         refuse_gone(self._store.files, wide.files, self.note(SWEPT))
         return Writing(actions, schema, None if become.widens_table else parts)
+
+    def _has_rows(self, receipt: Receipt | None) -> bool:
+        """Returns whether the window has exactly the rows already that a replacement brings."""
+        assert receipt is not None  # dead letters replace none
+        rows, column = 0, self._store.metadata["window"]
+        left = sum(int(split.checksums.rows, 16) for split in receipt.splits)
+        try:
+            for batch in self.scan(receipt.window):
+                rows += batch.num_rows
+                left -= total(row_hashes(batch, leave_out=(column,)))
+        except (RefusedError, UnreachableError):
+            return False  # they are what is to be replaced
+        return rows == receipt.counts.rows and left % 2**64 == 0
 
     def _merged(
         self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution

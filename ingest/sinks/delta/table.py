@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import unquote
 
 import msgspec
@@ -19,7 +20,7 @@ from deltalake import DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.errors import DamagedError, SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.stage import StagedFile
 from windrow.ingest.sinks.delta.torn_log import LOG, PAGES_APP, entry_name, newest_entry_error
@@ -33,6 +34,14 @@ NEWEST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 CLEANED_EVERY = 1000
 """Commits between two clean-ups of the log, each of which lists all of its files."""
 
+_OF_FEATURES = ("Unsupported", "Column mapping", "catalog-managed")
+_OF_THE_LOG = ("found gap", "No table metadata or protocol", "Json error")
+"""Words of deltalake's errors that are not the storage's."""
+
+_FEATURES = (
+    "Something else gave the table what windrow can't read. Take that off with what switched it on,"
+    " or begin a pipeline with another id and table."
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -41,6 +50,8 @@ def load(uri: str) -> DeltaTable | None:
     """Loads the table as it is now; None if it doesn't exist.
 
     Raises:
+        SchemaChangedError: it has features that deltalake can't read.
+        DamagedError: its log isn't whole.
         UnreachableError: the table can't be read.
     """
     try:
@@ -52,7 +63,13 @@ def load(uri: str) -> DeltaTable | None:
         torn = newest_entry_error(uri, Place(uri))
         if torn is not None:
             raise torn from error
-        what = f"the table {uri} can't be read: {reason(error)}"
+        why = reason(error).partition(": ParsedLogPath")[0]
+        what = f"the table {uri} can't be read: {why}"
+        if any(words in why for words in _OF_FEATURES):
+            raise SchemaChangedError(what, "setup", _FEATURES) from error
+        if any(words in why for words in _OF_THE_LOG):
+            do = f"Entries of {uri}/{LOG} are gone or damaged: restore them from a backup."
+            raise DamagedError(what, "setup", do) from error
         raise UnreachableError(what, "setup", to_check(uri, what)) from error
 
 
@@ -134,7 +151,7 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
 
 # ---------------------------------------------------------------------------------------- its files
 
-_HARMLESS = frozenset({"timestampNtz"})
+_HARMLESS = frozenset({"timestampNtz", "v2Checkpoint", "variantType", "vacuumProtocolCheck"})
 """Features of the protocol that don't change which rows of its files a table has."""
 
 
@@ -191,7 +208,7 @@ def needed(table: DeltaTable) -> frozenset[str]:
     removed = table.vacuum(
         retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False
     )
-    return frozenset(map(str, listed(table)["path"].to_pylist())) | frozenset(removed)
+    return frozenset(map(unquote, listed(table)["path"].to_pylist())) | frozenset(removed)
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -240,13 +257,25 @@ def may_lose_files(table: DeltaTable) -> bool:
 Action = AddAction | RemoveAction
 
 
-def add_actions(table: DeltaTable, files: Iterable[StagedFile], part: str) -> list[Action]:
-    """Actions that add staged files with one value of the partition column."""
+def add_actions(
+    table: DeltaTable, files: Iterable[StagedFile], part: str, *, changes: bool = True
+) -> list[Action]:
+    """Actions that add staged files with one value of the partition column.
+
+    `changes`: whether they hold other rows than the files that the same commit removes.
+    """
     values = {table.metadata().partition_columns[0]: part}
     return [
-        AddAction(f.path, f.size, values, f.modified_ms, data_change=True, stats=f.stats)
+        AddAction(f.path, f.size, values, f.modified_ms, data_change=changes, stats=f.stats)
         for f in files
     ]
+
+
+def remove_action(table: DeltaTable, file: DataFile, *, changes: bool = True) -> Action:
+    """Action that removes a file; `changes` as of `add_actions`."""
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    values: dict[str, str | None] = {table.metadata().partition_columns[0]: file.part}
+    return RemoveAction(file.path, changes, now, file.size, values)
 
 
 @dataclass(frozen=True)

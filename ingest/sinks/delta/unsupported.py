@@ -1,4 +1,4 @@
-"""Features of a table that windrow can't write: constraints, generated columns, column mapping.
+"""Features of a table that windrow can't write: constraints, column mapping, a feed of changes.
 
 windrow creates its tables without any of them, so something else has added them. Files that
 violate them could be committed unnoticed: deltalake checks the rows that it writes itself, not the
@@ -34,6 +34,7 @@ A table with such a feature needn't have a constraint; its columns and propertie
 """
 
 _CONSTRAINT = "delta.constraints."
+_FEED = "delta.enableChangeDataFeed"
 _MAPPING = "delta.columnMapping.mode"
 _OF_COLUMNS: Mapping[str, str] = {
     "delta.invariants": "has an invariant",
@@ -42,13 +43,20 @@ _OF_COLUMNS: Mapping[str, str] = {
 }
 
 
-def refuse_unsupported(uri: str, table: DeltaTable) -> None:
+def refuse_unsupported(uri: str, table: DeltaTable, *, rewrites: bool) -> None:
     """Refuses a table with features that windrow can't write.
+
+    Args:
+        uri: the table's.
+        table: the snapshot.
+        rewrites: whether rows that stay are to be written anew, with others or in wider columns.
+            The feed of changes would tell of each that it was deleted and came again. Files of new
+            rows, and those of a replaced window, it tells right by themselves.
 
     Raises:
         SchemaChangedError: it has some; the error names all of them.
     """
-    asked = [*_unsupported(table)]
+    asked = [*_unsupported(table, rewrites=rewrites)]
     if asked:
         what = (
             f"the table {uri} asks of whoever writes into it what windrow doesn't do:"
@@ -61,20 +69,22 @@ def refuse_unsupported(uri: str, table: DeltaTable) -> None:
         raise SchemaChangedError(what, "setup", do)
 
 
-def _unsupported(table: DeltaTable) -> Iterator[str]:
+def _unsupported(table: DeltaTable, *, rewrites: bool) -> Iterator[str]:
     settings: Mapping[str, str] = table.metadata().configuration
     yield from (
         f"the check constraint {name.removeprefix(_CONSTRAINT)}"
         for name in sorted(settings)
         if name.startswith(_CONSTRAINT)
     )
+    if rewrites and settings.get(_FEED, "").lower() == "true":
+        yield f"its change data feed ({_FEED}), to which rows written anew would be changes"
     if settings.get(_MAPPING, "none") != "none":
         yield f"column mapping ({_MAPPING} is {settings[_MAPPING]})"
     for field in msgspec.json.decode(table.schema().to_json())["fields"]:
         yield from (
             f"the column {field['name']} {does}"
             for name, does in _OF_COLUMNS.items()
-            if name in field["metadata"]
+            if f'"{name}":' in msgspec.json.encode(field).decode()  # also inside of it
         )
     yield from (
         f"the feature {name}"

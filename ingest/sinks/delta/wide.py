@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.sinks.columns import fitted
-from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing
+from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing, part_path
 from windrow.ingest.sinks.parquet_files import batches_of
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.staged_files import staged_path
 
 
 class WideFiles:
@@ -40,8 +39,8 @@ class WideFiles:
         """All files that were written."""
         return [file for file in self._written.values() if file is not None]
 
-    def of(self, path: str, columns: pa.Schema) -> list[StagedFile]:
-        """Rewrites a file with exactly these columns; returns no file if it has no rows.
+    def of(self, path: str, part: str, columns: pa.Schema) -> list[StagedFile]:
+        """Rewrites a file of a window with exactly these columns; returns none without rows.
 
         Raises:
             RefusedError: the original is missing or damaged.
@@ -52,13 +51,13 @@ class WideFiles:
             self._written.clear()
         if path not in self._written:
             with explained_files():
-                self._written[path] = self._write(path)
+                self._written[path] = self._write(path, part)
         return list(filter(None, [self._written[path]]))
 
-    def _write(self, path: str) -> StagedFile | None:
+    def _write(self, path: str, part: str) -> StagedFile | None:
         out = growing(
             self._place,
-            staged_path(self._receipt.window.key, self._receipt.attempt),
+            part_path(self._metadata["window"], part, self._receipt.attempt),
             self._columns,
             self._metadata,
         )

@@ -359,7 +359,7 @@ def test_nothing_is_written_without_its_pages(sink: DeltaBoth, harm: str) -> Non
     fresh = DeltaBoth(sink.uri, ROWS)
     made, staged = staged_receipt(fresh, 3)
     for ask in (lambda: fresh.look(window(0)), lambda: fresh.commit(made, staged)):
-        with pytest.raises(DamagedError, match="backup"):
+        with pytest.raises(DamagedError, match="--restore-receipts"):
             ask()
 
 

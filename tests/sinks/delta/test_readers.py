@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +18,10 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from tests.fixtures.stores.make import unpack
+from tests.sinks.things import ROWS, staged_receipt, window
+from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.schema.primary_key import PrimaryKey
 
 WIDER = pa.schema(
     [
@@ -26,14 +32,39 @@ WIDER = pa.schema(
 )
 
 
-def test_polars_sees_the_windows_by_way_of_pyarrow_only(tmp_path: Path) -> None:
-    """By itself polars takes a partition column's values from folders' names, so each
-    window is null; with use_pyarrow they are there.
+@pytest.mark.parametrize("key", [None, PrimaryKey(("id",), buckets=3)])
+def test_polars_and_duckdb_see_the_windows(tmp_path: Path, key: PrimaryKey | None) -> None:
+    """By themselves they take a partition's value from the folder's name; a filter finds the rows
+    of a window, before and after its replacement and other columns.
+    """
+    sink: Any = DeltaBoth(str(tmp_path / "orders"), ROWS, evolve="widen")
+    if key is not None:
+        sink = DeltaKeyedBoth(str(tmp_path / "orders"), ROWS, key)
+    sink.prepare()
+    for number, generation in ((0, 0), (1, 0), (1, 1)):
+        made, staged = staged_receipt(sink, number, generation, f"a{number}{generation}")
+        sink.commit_dead(made.plan, made.attempt, staged)
+        assert isinstance(sink.commit(made, staged), Done)
+    for table, rows in ((sink.uri, 18), (f"{sink.uri}_dead", 2)):
+        of_window = pl.scan_delta(table).filter(pl.col("_window") == window(0).key).collect()
+        assert (of_window.height, of_window["_window"].null_count()) == (rows, 0)
+    paths = DeltaTable(sink.uri).file_uris()
+    query = "SELECT count(*) FROM read_parquet($paths) WHERE _window = $window"
+    found = duckdb.sql(query, params={"paths": paths, "window": window(1).key}).fetchall()
+    assert found == [(18,)]
+
+
+def test_polars_reads_a_table_of_older_files_by_way_of_pyarrow(tmp_path: Path) -> None:
+    """Files of before have no folder of their partition: their windows are null, and polars refuses
+    them beside newer ones.
     """
     unpack("delta", tmp_path)
-    table = str(tmp_path / "orders")
-    assert pl.read_delta(table)["_window"].null_count() == 36
-    assert pl.read_delta(table, use_pyarrow=True)["_window"].n_unique() == 2
+    sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    assert pl.read_delta(sink.uri)["_window"].null_count() == 36
+    assert isinstance(sink.commit(*staged_receipt(sink, 2)), Done)
+    assert pl.read_delta(sink.uri, use_pyarrow=True)["_window"].n_unique() == 3
+    with pytest.raises((pl.exceptions.SchemaFieldNotFoundError, pl.exceptions.ShapeError)):
+        pl.read_delta(sink.uri)
 
 
 def narrow(folder: Path) -> tuple[DeltaTable, AddAction]:

@@ -10,19 +10,39 @@ would.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from tests.sinks.things import ROWS, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
-from windrow.ingest.errors import SchemaChangedError, UnreachableError
+from windrow.ingest.errors import (
+    DamagedError,
+    RefusedError,
+    SchemaChangedError,
+    UnreachableError,
+)
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey
+
+OF_READERS = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "variantType",
+}
+"""Features that readers have to know, too."""
 
 
 def write(
@@ -50,7 +70,14 @@ def write(
     asked: list[dict[str, Any]] = [{"metaData": metadata}]
     if features:
         asked.append(
-            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}
+            {
+                "protocol": {
+                    "minReaderVersion": 3,
+                    "minWriterVersion": 7,
+                    "readerFeatures": [name for name in features if name in OF_READERS],
+                    "writerFeatures": features,
+                }
+            }
         )
     entry = log / f"{DeltaTable(uri).version() + 1:020d}.json"
     entry.write_text("".join(json.dumps(line) + "\n" for line in asked))
@@ -69,13 +96,41 @@ ASKED: dict[str, Callable[[str], None]] = {
     "the column amount is generated": partial(
         write, properties={}, amount={"delta.generationExpression": "_offset * 2"}
     ),
-    "the feature inCommitTimestamp": partial(
-        write, properties={}, amount={}, features=("inCommitTimestamp",)
+    "the column amount is an identity column": partial(
+        write, properties={}, amount={"delta.identity.start": 1}, features=("identityColumns",)
     ),
-    "the feature rowTracking": partial(
-        write, properties={}, amount={}, features=("domainMetadata", "rowTracking")
-    ),
+    **{
+        f"the feature {name}": partial(write, properties={}, amount={}, features=(name,))
+        for name in (
+            "allowColumnDefaults",
+            "checkpointProtection",
+            "clustering",
+            "domainMetadata",
+            "icebergCompatV1",
+            "icebergCompatV2",
+            "icebergWriterCompatV1",
+            "inCommitTimestamp",
+            "materializePartitionColumns",
+            "rowTracking",
+            "typeWidening",
+            "vacuumProtocolCheck",
+        )
+    },
 }
+
+WRITTEN = (
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "deletionVectors",
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+    "variantType",
+)
+"""Features by which a table asks for nothing yet: properties and columns do."""
 
 
 def test_deletion_vectors_of_another_client_are_told(tmp_path: Path) -> None:
@@ -167,3 +222,189 @@ def test_what_is_taken_off_again_is_in_nobodys_way(sink: DeltaBoth | DeltaKeyedB
     DeltaTable(sink.uri).alter.drop_constraint("cheap")
     sink.prepare()
     assert isinstance(sink.commit(receipt, staged), Done)
+
+
+@pytest.mark.parametrize("feature", WRITTEN)
+def test_a_feature_that_asks_for_nothing_is_in_nobodys_way(
+    sink: DeltaBoth | DeltaKeyedBoth, feature: str
+) -> None:
+    """What a feature is for, no column and no property says."""
+    write(sink.uri, {}, {}, (feature,))
+    sink.prepare()
+    if isinstance(sink, DeltaKeyedBoth) and feature in {"columnMapping", "deletionVectors"}:
+        with pytest.raises(SchemaChangedError, match=f"{feature}: its files alone don't tell"):
+            sink.commit(*staged_receipt(sink, 0))
+    else:
+        assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
+
+
+def test_what_a_nested_field_asks_for_is_told(tmp_path: Path) -> None:
+    """As of a column."""
+    rows = pa.schema([pa.field("inside", pa.struct([pa.field("n", pa.int64())]))])
+    sink = DeltaBoth(str(tmp_path / "orders"), rows)
+    sink.prepare()
+    (entry,) = (tmp_path / "orders/_delta_log").glob("0*.json")
+    entry.write_text(
+        entry.read_text().replace(
+            r"\"type\":\"long\",\"nullable\":true,\"metadata\":{}",
+            r"\"type\":\"long\",\"nullable\":true,\"metadata\":{\"delta.invariants\":\"{}\"}",
+            1,
+        )
+    )
+    with pytest.raises(SchemaChangedError, match="the column inside has an invariant"):
+        sink.prepare()
+
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def feed(uri: str, version: int) -> list[tuple[str, str]]:
+    """What a feed of changes says of a version without files of its own for them: kinds of change,
+    and the rows' ids.
+    """
+    entry = Path(uri) / "_delta_log" / f"{version:020d}.json"
+    changes = []
+    for line in map(json.loads, entry.read_text().splitlines()):
+        for action, change in (("add", "insert"), ("remove", "delete")):
+            if action in line and line[action]["dataChange"]:
+                file = pq.read_table(Path(uri) / unquote(line[action]["path"]), columns=["id"])
+                changes += [(change, one) for one in file["id"].to_pylist()]
+    return sorted(changes)
+
+
+def test_a_feed_of_changes_is_right_or_the_commit_is_refused(tmp_path: Path) -> None:
+    """Windows are inserts, a replacement of the same rows is no change, one of other rows deletes
+    and inserts; in wider columns, and in a table with a primary key, rows that no message touched
+    would be changes.
+    """
+    sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    sink.prepare()
+    DeltaTable(sink.uri).alter.set_table_properties(FEED)
+    every = [f"{p}-{o}" for p in range(2) for o in range(10)]
+    ids = [one for one in every if not one.endswith("-3")]
+    for generation, dead, changed in (
+        (0, True, [("insert", one) for one in ids]),
+        (1, True, []),
+        (
+            2,
+            False,
+            [("delete", one) for one in ids]
+            + [("insert", f"{p}-{o}") for p in range(2) for o in range(10)],
+        ),
+    ):
+        done = sink.commit(*staged_receipt(sink, 0, generation, f"a{generation}", dead=dead))
+        assert isinstance(done, Done)
+        assert done.committed.version is not None
+        assert feed(sink.uri, done.committed.version) == sorted(changed)
+    keyed = DeltaKeyedBoth(str(tmp_path / "keyed"), ROWS, PrimaryKey(("id",), buckets=3))
+    keyed.prepare()
+    receipt, staged = staged_receipt(keyed, 0)
+    DeltaTable(keyed.uri).alter.set_table_properties(FEED)
+    for ask in (partial(keyed.commit, receipt, staged), keyed.prepare):
+        with pytest.raises(SchemaChangedError, match=r"its change data feed.*enableChangeDataFeed"):
+            ask()
+
+
+def test_rows_that_somebody_deleted_come_back_as_a_change(tmp_path: Path) -> None:
+    """A replacement says the same as the receipt, and the table holds less."""
+    sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    sink.prepare()
+    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
+    DeltaTable(sink.uri).alter.set_table_properties(FEED)
+    DeltaTable(sink.uri).delete("id = '0-1'")
+    done = sink.commit(*staged_receipt(sink, 0, 1, "a2"))
+    assert isinstance(done, Done)
+    assert done.committed.version is not None
+    assert ("insert", "0-1") in feed(sink.uri, done.committed.version)
+
+
+def test_a_wider_column_is_refused_while_there_is_a_feed_of_changes(tmp_path: Path) -> None:
+    """All rows would be changes; without the feed the same rows are taken."""
+    narrow = pa.schema([ROWS.field(0), pa.field("amount", pa.int32())])
+    sink = DeltaBoth(str(tmp_path / "orders"), narrow)
+    sink.prepare()
+    DeltaTable(sink.uri).alter.set_table_properties(FEED)
+    wider = DeltaBoth(sink.uri, ROWS, evolve="widen")
+    with pytest.raises(SchemaChangedError, match="its change data feed"):
+        wider.prepare()
+    DeltaTable(sink.uri).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+    wider.prepare()
+    assert isinstance(wider.commit(*staged_receipt(wider, 0)), Done)
+
+
+def gap(log: Path) -> None:
+    """An entry in the middle is gone."""
+    (log / f"{1:020d}.json").unlink()
+
+
+def headless(log: Path) -> None:
+    """The first entry is gone."""
+    (log / f"{0:020d}.json").unlink()
+
+
+def garbled(log: Path) -> None:
+    """An entry in the middle is no JSON."""
+    (log / f"{1:020d}.json").write_text("{")
+
+
+def asks(protocol: dict[str, Any], log: Path) -> None:
+    """Another engine has changed the protocol."""
+    (log / f"{3:020d}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+
+
+def of_readers(name: str) -> dict[str, Any]:
+    """A protocol with a feature of readers."""
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    return versions | {"readerFeatures": [name], "writerFeatures": [name]}
+
+
+def unnumbered(log: Path) -> None:
+    """Column mapping is switched on, and no column has an id."""
+    first = (log / f"{0:020d}.json").read_text().splitlines()
+    (metadata,) = (json.loads(line) for line in first if "metaData" in line)
+    metadata["metaData"]["configuration"]["delta.columnMapping.mode"] = "name"
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    (log / f"{3:020d}.json").write_text(f"{json.dumps(protocol)}\n{json.dumps(metadata)}\n")
+
+
+UNREADABLE: dict[Callable[[Path], None], tuple[type[RefusedError], str]] = {
+    gap: (DamagedError, "restore them from a backup"),
+    headless: (DamagedError, "restore them from a backup"),
+    garbled: (DamagedError, "restore them from a backup"),
+    unnumbered: (SchemaChangedError, "Take that off with what switched it on"),
+    **{
+        partial(asks, protocol): (SchemaChangedError, "Take that off with what switched it on")
+        for protocol in (
+            of_readers("newest"),
+            of_readers("catalogManaged"),
+            {"minReaderVersion": 9, "minWriterVersion": 9},
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("harm", "kind", "advice"), [(harm, *told) for harm, told in UNREADABLE.items()]
+)
+def test_what_is_wrong_with_a_table_is_not_told_as_its_storage(
+    tmp_path: Path, harm: Callable[[Path], None], kind: type[RefusedError], advice: str
+) -> None:
+    """No room and no rights help; undone, the next window is taken."""
+    sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    sink.prepare()
+    for number in range(2):
+        assert isinstance(sink.commit(*staged_receipt(sink, number, dead=False)), Done)
+    shutil.copytree(sink.uri, tmp_path / "copy")
+    harm(Path(sink.uri) / "_delta_log")
+    asked: tuple[Callable[[DeltaBoth], object], ...] = (
+        lambda sink: sink.prepare(),
+        lambda sink: sink.look(window(0)),
+        lambda sink: list(sink.audit().receipts()),
+    )
+    for ask in asked:
+        with pytest.raises(kind, match=advice) as told:
+            ask(DeltaBoth(sink.uri, ROWS))
+        assert "storage" not in str(told.value)
+    shutil.rmtree(sink.uri)
+    (tmp_path / "copy").rename(sink.uri)
+    assert isinstance(sink.commit(*staged_receipt(sink, 2)), Done)
