@@ -59,7 +59,8 @@ def test_names_are_unique_and_need_no_escaping(sink: DeltaBoth, attempt: str) ->
     words = [staged_split(sink, attempt) for _ in range(2)]
     paths = [json.loads(w)["path"] for s in words for w in s.rows]
     assert len(set(paths)) == 2
-    assert all(re.fullmatch(r"data/_window=2026-01-02T00%3A00%3A00Z/[A-Za-z0-9_-]+\.parquet", p) for p in paths)
+    folder = "data/_window=2026-01-02T00%3A00%3A00Z"
+    assert all(re.fullmatch(rf"{folder}/[A-Za-z0-9_-]+\.parquet", p) for p in paths)
     assert {p.relative_to(sink.uri).as_posix() for p in staged_paths(sink.uri)} == set(paths)
 
 
