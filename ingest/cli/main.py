@@ -35,7 +35,6 @@ from windrow.ingest.cli.arguments import (
 from windrow.ingest.cli.dead_commands import dead_app
 from windrow.ingest.cli.infer_command import Bootstrap, PipelineId, infer
 from windrow.ingest.cli.output import command_output
-from windrow.ingest.cli.transactions_commands import transactions_app
 from windrow.ingest.model.source import Isolation
 
 app = typer.Typer(
@@ -55,7 +54,6 @@ broker_app = typer.Typer(
 )
 app.add_typer(broker_app, name="broker")
 app.add_typer(dead_app, name="dead")
-app.add_typer(transactions_app, name="transactions")
 spark_app = typer.Typer(cls=Commands, no_args_is_help=True, help="The Spark that windows run on.")
 app.add_typer(spark_app, name="spark")
 

@@ -318,8 +318,7 @@ def test_several_windows_are_told_how(stage: Stage) -> None:
             ["run", "--conf", "spark.ui.enabled=true", "--conf", "spark.ui.enabled=false"],
             "NAME once",
         ),
-        (["dead"], "a command of windrow dead before it, one of show, export, replay, publish"),
-        (["transactions"], "a command of windrow transactions before it, one of list, abort"),
+        (["dead"], "a command of windrow dead before it, one of show, export, replay"),
         ([], "a command of windrow before it"),
     ],
 )

@@ -397,17 +397,6 @@ def _split_key(window: str, number: int) -> bytes:
 # --------------------------------------------------------------------------------------------------
 
 
-def window_of(key: bytes) -> str | None:
-    """Returns the key of the window that a record is about, from the record's key.
-
-    None: it is about no window, or isn't windrow's record.
-    """
-    match _key(key):
-        case ("split" | "receipt", str(window), *_):
-            return window
-    return None
-
-
 def headers_of(message: ck.Message) -> list[tuple[str, bytes | None]]:
     """Returns a message's headers."""
     return cast("list[tuple[str, bytes | None]]", message.headers() or [])

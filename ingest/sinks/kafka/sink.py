@@ -66,7 +66,6 @@ from windrow.ingest.sinks.kafka.publish import PublishTarget
 from windrow.ingest.sinks.kafka.send import sending_library
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory, StagedMessageFiles
 from windrow.ingest.sinks.kafka.topics import SinkTopics
-from windrow.ingest.sinks.kafka.unfinished import KafkaTransactions
 from windrow.ingest.sinks.kafka.work import (
     WindowWork,
     judge_window,
@@ -274,15 +273,6 @@ class KafkaSink(ReceiptTable):
         from windrow.ingest.sinks.kafka.audit import KafkaAudit
 
         return KafkaAudit(self)
-
-    def transactions(self) -> KafkaTransactions:
-        if self.options.delivery != "exactly-once":
-            what = (
-                f"The table {self.identity} is written without transactions: delivery_guarantee is"
-                f" {self.options.delivery}"
-            )
-            raise SpecError(what, "spec", "There is nothing to list, and nothing to abort.")
-        return KafkaTransactions(self)
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """Removes old staged files.

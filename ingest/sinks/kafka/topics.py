@@ -216,28 +216,6 @@ class SinkTopics:
             return UnreachableError(what, "check", "Run the command again.", topic)
         return self._questions().error_for(f"the messages of {topic}", topic, error)
 
-    def stable_and_end(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Asks for the end for readers of committed messages, and for the log's end.
-
-        Both are returned per topic-partition of the target topics and the control topic.
-        The log's end is asked for first: so messages that arrive in between don't look
-        as if an open transaction hid them.
-        """
-        questions = self._questions()
-        described = self._described(questions, [*self._names, self._control_name])
-        self._refuse_missing(
-            {name: found for name, found in described.items() if name != self._control_name}
-        )
-        every = [
-            (name, partition.id)
-            for name, found in described.items()
-            if not isinstance(found, KafkaException)
-            for partition in found.partitions
-        ]
-        ends = log_ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
-        stable = log_ends(questions, every, ck.IsolationLevel.READ_COMMITTED)
-        return {tp: (stable[tp], end) for tp, end in ends.items()}
-
     def wait_until_seen(self, written: Mapping[tuple[str, int], int]) -> None:
         """Waits until readers see all that was written, but at most `SEEN_SECONDS`.
 

@@ -7,15 +7,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import confluent_kafka as ck
 import pytest
 
 from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.world import committed
-from windrow.ingest.admin import transactions
-from windrow.ingest.errors import UnreachableError
-from windrow.ingest.sinks.kafka.sink import KafkaSink
 
 __all__ = ["stage"]
 
@@ -199,61 +195,3 @@ def test_columns_that_are_not_there(out: Out) -> None:
     out.write("headers: {h: nothing}")
     said = out.stage.json("run", out.stage.spec, "--window", hour(0), code=2)
     assert "nothing" in said["error"]["message"]
-
-
-def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is listed with its window, ended by word of a person only, and the window is
-    run again; then nothing is left to end.
-    """
-    stage, spec = out.stage, out.stage.spec
-
-    def fails(*_: object) -> None:
-        raise UnreachableError("nobody answers", "commit", "Wait.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(KafkaSink, "commit", fails)
-        stage.json("run", spec, "--window", hour(0), code=3)
-    listed = stage.json("transactions", "list", spec)
-    assert (listed["held_back"], [w["window"] for w in listed["unfinished"]]) == ([], [hour(0)])
-    table, part = listed["unfinished"][0]["ids"]
-    assert (table.endswith(".table"), part.startswith("windrow.sink.things.")) == (True, True)
-    dead = left_open(out, part)
-    assert [held["window"] for held in stage.json("transactions", "list", spec)["held_back"]] == [
-        hour(0)
-    ]
-    shown = stage.json("transactions", "abort", spec, "--window", hour(0))
-    assert (shown["windows"], shown["ids"], shown["aborted"]) == ([hour(0)], [table, part], False)
-    assert "add --yes" in stage.call("transactions", "abort", spec).stdout
-    monkeypatch.setattr(transactions, "WATCH_SECONDS", 0.0)
-    done = stage.json("transactions", "abort", spec, "--yes")
-    assert (done["windows"], done["held_back"], done["aborted"]) == ([hour(0)], [], True)
-    assert "no open transaction" in stage.call("transactions", "abort", spec, "--yes").stdout
-    assert (
-        stage.json("run", spec, "--window", hour(0))["windows"][0]["committed"]["receipt"][
-            "counts"
-        ]["valid"]
-        == 4
-    )
-    assert len(list(committed(out.kafka, out.topic))) == 4
-    assert stage.json("transactions", "list", spec)["unfinished"] == []
-    del dead
-
-
-def test_only_a_kafka_sink_has_transactions(stage: Stage) -> None:
-    """Any other kind refuses the command."""
-    assert (
-        "not written in transactions"
-        in stage.json("transactions", "list", stage.spec, code=2)["error"]["message"]
-    )
-
-
-def left_open(out: Out, name: str) -> ck.Producer:
-    """Begins a transaction with a message of the window in it, which nobody ends."""
-    producer = ck.Producer(
-        {"bootstrap.servers": out.kafka, "transactional.id": name, "log_level": 0}
-    )
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(out.topic, b"{}", partition=0, headers=[("_window", hour(0).encode())])
-    assert producer.flush(30) == 0
-    return producer
