@@ -10,7 +10,6 @@ import hashlib
 import os
 import platform
 import stat
-import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -26,11 +25,13 @@ def folders(source: Path) -> Iterator[Path]:
     """Folders for the code compiled from a module, best first.
 
     The first is next to Python's own compiled modules, the second in the user's cache.
-    A folder is left out if it can't be written to, or if others could write to it.
+    A folder is left out if it can't be written to, unless the first has the code already,
+    as where another user has set up the environment; the second, if others could write to
+    it.
     """
     name = fingerprint(source)
     next_to_source = Path(cache_from_source(str(source))).parent / "compiled" / name
-    if not sys.dont_write_bytecode and _writable(next_to_source):
+    if (next_to_source / f"{source.stem}.code").is_file() or _writable(next_to_source):
         yield next_to_source
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()

@@ -9,6 +9,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     cache is beside it.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     folder = tmp_path / "package"
     folder.mkdir()
     (folder / "factor.py").write_text(FACTOR)
@@ -109,6 +109,30 @@ def test_the_second_process_loads_what_the_first_compiled(package: Path) -> None
     assert (came_from_disk(first), came_from_disk(second)) == (False, True)
     assert (first.times(2), second.times(2)) == (7, 7)
     assert len(kept(package / "__pycache__")) == 1
+
+
+def test_python_that_writes_no_bytecode_keeps_machine_code(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PYTHONDONTWRITEBYTECODE, which containers set, is about modules that take a moment
+    to compile, not a minute.
+    """
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert [came_from_disk(load(package)) for _ in range(2)] == [False, True]
+    assert kept(package)
+
+
+def test_code_is_loaded_where_another_user_has_kept_it(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment that its user may only read is not compiled a second time."""
+    load(package)
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+    assert came_from_disk(load(package))
 
 
 def test_code_is_compiled_anew_where_a_part_of_it_changed(package: Path) -> None:
@@ -295,9 +319,7 @@ SCRIPT = (
 
 def test_two_processes_may_begin_at_once(package: Path) -> None:
     """Both have it made or load it, both are right, and none of them holds numba."""
-    env = {
-        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-    } | {"PYTHONPATH": f"{package}:{ROOT}"}
+    env = os.environ | {"PYTHONPATH": f"{package}:{ROOT}"}
 
     def begun() -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -332,11 +354,9 @@ checksum(pa.record_batch({"a": ["text"]}))
 SPREADING.spread, PASS.scan
 print("numba" in sys.modules)
 """
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=ROOT,
-        env=env,
         stdout=subprocess.PIPE,
         text=True,
         timeout=300,
