@@ -14,6 +14,8 @@ from typing import TextIO
 import msgspec
 import typer
 from rich.console import Console, RenderableType
+from rich.segment import Segment
+from rich.table import Column, Table
 from rich.text import Text
 
 from windrow.ingest.errors import BugError, SpecError, WindrowError, with_spec
@@ -90,7 +92,7 @@ class Output:
             for part in text:
                 if isinstance(part, Text):
                     part.plain = with_spec(part.plain, self.spec)
-                self._stdout.print(part)
+                self._stdout.print(_uncut(self._stdout, part) if isinstance(part, Table) else part)
 
     def say(self, text: str) -> None:
         """Prints a line about the progress, never on stdout."""
@@ -143,6 +145,33 @@ class Output:
                 flush=True,
             )
         self._document = None
+
+
+def _uncut(console: Console, table: Table) -> Table:
+    """Returns a table whose words and numbers are whole.
+
+    Where its columns are too wide for the terminal, each cell has a line of its own.
+    """
+    for column in table.columns:
+        column.min_width = max(
+            console.measure(cell).minimum for cell in (column.header, *column.cells)
+        )
+    lines = Segment.split_lines(console.render(table))
+    if max(map(Segment.get_line_length, lines)) <= console.width:
+        return table
+    records = Table(
+        "",
+        Column(overflow="fold"),
+        title=table.title,
+        title_justify="left",
+        box=None,
+        show_header=False,
+    )
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        for column, cell in zip(table.columns, row, strict=True):
+            records.add_row(column.header, cell)
+        records.add_row()
+    return records
 
 
 def _console(stream: TextIO) -> Console:
@@ -204,13 +233,7 @@ def command_output(
 
 
 def _refuse_absent(spec: Path) -> None:
-    if spec.is_dir():
-        raise SpecError(
-            f"The spec {spec} is a folder",
-            "spec",
-            f"Name the file in it, such as {spec / 'defs.yaml'}.",
-        )
-    if not spec.is_file():
+    if not spec.exists():
         raise SpecError(
             f"The spec {spec} can't be read: there is no such file",
             "spec",

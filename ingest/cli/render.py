@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from windrow.ingest.admin.findings import Finding
@@ -29,18 +29,14 @@ if TYPE_CHECKING:
     from windrow.ingest.admin.dead_replay import DeadReplayResult
 
 
-def _by_window(
-    keys: Iterable[str], *columns: str, numbers: Sequence[str] = (), last: Sequence[str] = ()
-) -> Table:
+def _by_window(*columns: str, numbers: Sequence[str] = (), last: Sequence[str] = ()) -> Table:
     """Makes a table whose lines begin with a window's key.
-
-    The key is never folded, because it is copied into the next command.
 
     `numbers`: columns of numbers, after `columns`; `last`: the columns after these.
     """
-    table = Table(Column("window", min_width=max(map(len, keys), default=0)), pad_edge=False)
+    table = Table("window", pad_edge=False)
     for name in (*columns, *numbers, *last):
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        table.add_column(name, justify="right" if name in numbers else "left")
     return table
 
 
@@ -129,7 +125,6 @@ def run_table(runs: Sequence[Result]) -> Table:
     receipts = [run.committed.receipt for run in runs]
     counters = _counters(receipts)
     table = _by_window(
-        (r.window.key for r in receipts),
         "outcome",
         "offsets",
         numbers=(*counters, "seconds", "version"),
@@ -192,7 +187,6 @@ def window_table(committed: Sequence[Committed]) -> Table:
     passed_over = ("passed over",) if any(r.passed_over for r in receipts) else ()
     partial = ("partial",) if any(r.partial for r in receipts) else ()
     table = _by_window(
-        (r.window.key for r in receipts),
         "offsets",
         numbers=(*counters, *passed_over, *replays, *generation, "version"),
         last=("committed from", *partial),
@@ -288,21 +282,13 @@ def dead_letters(
             int(str(r["_offset"])),
             str(r["stage"]),
             str(r["reason"]),
-            _text(r["detail"]),
-            _text(r["schema_id"]),
-            _bytes(r["key"], payload),
-            _bytes(r["value"], payload),
+            None if r["detail"] is None else str(r["detail"]),
+            None if r["schema_id"] is None else str(r["schema_id"]),
+            r["key"] if payload and isinstance(r["key"], bytes) else None,
+            r["value"] if payload and isinstance(r["value"], bytes) else None,
         )
         for r in rows
     ]
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _bytes(value: object, wanted: bool) -> bytes | None:
-    return value if wanted and isinstance(value, bytes) else None
 
 
 def dead_table(dead: Sequence[DeadLetter], *, payload: bool) -> Table:
@@ -312,7 +298,7 @@ def dead_table(dead: Sequence[DeadLetter], *, payload: bool) -> Table:
     """
     ids = any(d.schema_id is not None for d in dead)
     more = (*(("schema",) if ids else ()), *(("key", "value") if payload else ()))
-    table = _by_window((d.window for d in dead), "message", "stage", "reason", "detail", *more)
+    table = _by_window("message", "stage", "reason", "detail", *more)
     for d in dead:
         place = f"{TopicPartition(d.topic, d.partition)}@{d.offset}"
         cells = [d.window, place, d.stage, d.reason, d.detail or ""]
@@ -325,7 +311,7 @@ def dead_table(dead: Sequence[DeadLetter], *, payload: bool) -> Table:
 def dead_replay_table(results: Sequence[DeadReplayResult]) -> Table:
     """One line per window whose dead letters were replayed."""
     numbers = ("open before", "tried", "accepted", "edited", "rows", "open now", "generation")
-    table = _by_window((m.window for m in results), numbers=numbers)
+    table = _by_window(numbers=numbers)
     for m in results:
         counts = (
             m.open,

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import io
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.cli.conftest import START, Stage, hour
+from tests.commands import with_spec
 from windrow.ingest import assemble as assembly
-from windrow.ingest.cli import render
 from windrow.ingest.cli.main import app
-from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.registry.client import client_of
 from windrow.ingest.registry.embedded import RegistryServer
-from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.task import SplitTask
 
 SECRET = "secret-payload"
@@ -126,32 +127,43 @@ def test_run_for_people(stage: Stage) -> None:
     assert "committed already" in stage.call("run", stage.spec, "--window", hour(0)).stdout
 
 
-def test_a_terminal_of_80_columns_shows_all(stage: Stage) -> None:
-    """On a narrow terminal a window's key, which the next command is told, is on one
-    line, and nothing is cut.
+def on_a_terminal(columns: int, *arguments: str) -> str:
+    """What a command writes to a terminal of so many columns, without its colours."""
+    terminal, program = pty.openpty()
+    termios.tcsetwinsize(program, (25, columns))
+    env = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    with subprocess.Popen(
+        [sys.executable, "-m", "windrow.ingest.cli.main", *arguments],
+        env=env | {"TERM": "xterm", "PYTHONPATH": str(ROOT)},
+        stdin=program,
+        stdout=program,
+        stderr=program,
+    ) as process:
+        os.close(program)
+        said = b""
+        with suppress(OSError):  # its other end is closed
+            while piece := os.read(terminal, 65536):
+                said += piece
+        os.close(terminal)
+        assert process.wait(60) == 0, said.decode()
+    return re.sub(r"\x1b\[[0-9;]*m", "", said.decode())
+
+
+@pytest.mark.slow
+def test_a_narrow_terminal_cuts_no_word(stage: Stage) -> None:
+    """Each key, name and number of a table is whole on a terminal, and no line is longer
+    than that: the key is told to the next command.
     """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.json("replay", stage.spec, "--window", hour(0))
-    pipeline = stage.assemble_to_look(load_spec(Path(stage.spec)))
-    committed = list(pipeline.sink.receipts())
-    letters = [
-        render.DeadLetter(
-            c.receipt.window.key, "shop.things", 0, 123456, "value", "unexpected", "a" * 80
-        )
-        for c in committed
-    ]
-    runs = [Result(committed=c, recovered=True) for c in committed]
-    for table in (
-        render.window_table(committed),
-        render.run_table(runs),
-        render.dead_table(letters, payload=False),
-    ):
-        said = io.StringIO()
-        Console(file=said, width=80).print(table)
-        lines = said.getvalue().splitlines()
-        assert max(map(len, lines)) <= 80
-        assert all(any(hour(n) in line for line in lines) for n in range(2))
-        assert "…" not in said.getvalue()
+    for command in (["show"], ["dead", "show"]):
+        wide = stage.call(*with_spec(command, stage.spec)).stdout
+        words = set(re.split(r"[\s┏━┳┓┃┡╇┩│└─┴┘]+", wide)) - {""}
+        assert hour(1) in words
+        for columns in (60, 80, 120):
+            narrow = on_a_terminal(columns, *with_spec(command, stage.spec))
+            assert {word for word in words if word not in narrow} == set()
+            assert max(map(len, narrow.splitlines())) <= columns
 
 
 def test_what_was_done_is_told_beside_the_error(stage: Stage) -> None:
