@@ -17,9 +17,7 @@ SAMPLE = 500
 
 Bootstrap = Annotated[
     str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="The cluster (default: 127.0.0.1:9092).", show_default=False
-    ),
+    typer.Option(metavar="HOST:PORT", help="The cluster's address.", show_default=False),
 ]
 PipelineId = Annotated[
     str | None,
@@ -121,9 +119,10 @@ def infer(
     }
     if check is not None:
         _refuse_given(beginning, "doesn't go with --check, because the spec says it")
-    elif topic is None:
+    elif topic is None or (bootstrap is None and cluster is None):
         raise typer.BadParameter(
-            "Missing argument 'TOPIC': name one, or a pipeline with --check SPEC"
+            "Missing argument: name a TOPIC and its cluster, by --bootstrap HOST:PORT or --cluster"
+            " NAME; or a pipeline with --check SPEC"
         )
     if cluster is not None:
         _refuse_given(

@@ -215,8 +215,12 @@ def command_output(
     output = Output(json=json, spec=spec)
     try:
         with redirect_stdout(sys.stderr), _interruptible():
-            if spec is not None and must_exist:
-                _refuse_absent(spec)
+            if spec is not None and must_exist and not spec.exists():
+                raise SpecError(  # noqa: TRY301
+                    f"The spec {spec} can't be read: there is no such file",
+                    "spec",
+                    "Give the path of a pipeline's YAML file.",
+                )
             yield output
     except (Interrupted, Exception) as error:  # the last place before the terminal  # noqa: BLE001
         if debug:
@@ -230,15 +234,6 @@ def command_output(
     output.finish()
     if output.exit_code:
         raise typer.Exit(output.exit_code)
-
-
-def _refuse_absent(spec: Path) -> None:
-    if not spec.exists():
-        raise SpecError(
-            f"The spec {spec} can't be read: there is no such file",
-            "spec",
-            "Give the path of a pipeline's YAML file.",
-        )
 
 
 def stop_event() -> threading.Event:

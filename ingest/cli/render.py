@@ -138,7 +138,7 @@ def run_table(runs: Sequence[Result]) -> Table:
             offsets(r.plan, several),
             *numbers,
             f"{r.seconds:.1f}",
-            _version(run.committed),
+            "" if run.committed.version is None else str(run.committed.version),
         )
     return table
 
@@ -161,21 +161,16 @@ def committed_line(run: Result) -> str:
 
 def run_notes(runs: Iterable[Result]) -> list[Text]:
     """Notes on windows that were run: losses, warnings, errors of a consumer group."""
-    return [line for run in runs for line in _notes(run)]
-
-
-def _notes(run: Result) -> list[Text]:
-    receipt = run.committed.receipt
-    lines = [
-        Text(f"{receipt.window.key}: partial: {lost}", style="yellow") for lost in receipt.partial
-    ]
-    lines += [
-        Text(f"{receipt.window.key}: {warning}", style="yellow") for warning in receipt.warnings
-    ]
-    lines += [] if run.letters is None else [published_dead_line(receipt.window, run.letters)]
-    return lines + (
-        published_lines(run.published) if run.published is not None and run.published.failed else []
-    )
+    lines = list[Text]()
+    for run in runs:
+        receipt = run.committed.receipt
+        noted = (*(f"partial: {lost}" for lost in receipt.partial), *receipt.warnings)
+        lines += [Text(f"{receipt.window.key}: {note}", style="yellow") for note in noted]
+        if run.letters is not None:
+            lines.append(published_dead_line(receipt.window, run.letters))
+        if run.published is not None and run.published.failed:
+            lines += published_lines(run.published)
+    return lines
 
 
 def window_table(committed: Sequence[Committed]) -> Table:
@@ -200,7 +195,7 @@ def window_table(committed: Sequence[Committed]) -> Table:
             *((f"{r.passed_over:,}",) if passed_over else ()),
             *((f"{r.dead_replay.messages:,}" if r.dead_replay else "0",) if replays else ()),
             *((f"{r.generation:,}",) if generation else ()),
-            _version(one),
+            "" if one.version is None else str(one.version),
             f"{r.staged_at:%Y-%m-%d %H:%M:%SZ}",
             *(("\n".join(r.partial),) if partial else ()),
         )
@@ -246,10 +241,6 @@ def offsets(plan: Plan, several: bool) -> str:
         )
         or "empty"
     )
-
-
-def _version(committed: Committed) -> str:
-    return "" if committed.version is None else str(committed.version)
 
 
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):

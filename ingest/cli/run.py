@@ -67,7 +67,7 @@ def run_named(
         )
         raise SpecError(what, "spec", "Name the windows with --window START/END.")
     windows = named_windows(spec, text)
-    asked = Request(_id(request), again=again)
+    asked = Request(request or f"command-{uuid.uuid4().hex}", again=again)
     pipeline = assemble.assemble(spec, engine)
     if windows is None:
         _commit(output, spec, _batches(output, pipeline, asked, drain=drain))
@@ -88,13 +88,11 @@ def replay_windows(
     """Replaces the named windows; the arguments are those of `run_named`."""
     spec = load_spec(path)
     windows = windows_named(spec, text)
-    asked = Request(_id(request), replace=True, accept_fewer=accept_fewer)
+    asked = Request(
+        request or f"command-{uuid.uuid4().hex}", replace=True, accept_fewer=accept_fewer
+    )
     pipeline = assemble.assemble(spec, engine)
     _commit(output, spec, _each(output, pipeline, windows, asked, keep_going=keep_going))
-
-
-def _id(request: str | None) -> str:
-    return request or f"command-{uuid.uuid4().hex}"
 
 
 def _each(

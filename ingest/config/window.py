@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema
 from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.window import Window
-from windrow.ingest.settings.document import SettingPath
+from windrow.ingest.settings.document import SettingPath, suggest
 from windrow.ingest.settings.values import (
     Count,
     CountOrNone,
@@ -43,7 +43,9 @@ _CRON_FORM = "a cron expression of five fields of digits, * , - and /, such as *
 
 def _grid(value: str) -> str:
     if value != BATCH and not is_cron(value):
-        raise ValueError(f"must be {', '.join(NAMED)}, {BATCH} or {_CRON_FORM}")
+        raise sentence(
+            f"must be the name of a grid, or {_CRON_FORM}{suggest(value, [*NAMED, BATCH])}"
+        )
     return value
 
 

@@ -190,7 +190,13 @@ DEFAULTS: Mapping[str, Value] = MappingProxyType(
 FORCED: Mapping[str, tuple[Value, str]] = MappingProxyType(
     {
         "allow.auto.create.topics": (False, "reading must not create a topic"),
-        "auto.offset.reset": ("error", "a lost start must fail, not move"),
+        "auto.offset.reset": (
+            "error",
+            (
+                "a lost start must fail, not move; source.start says where the first window begins,"
+                " and source.on_loss what becomes of messages that are gone"
+            ),
+        ),
         "check.crcs": (True, "a message that was damaged on its way must not become a row"),
         "enable.auto.commit": (False, "the sink says what was read, never a consumer group"),
         "enable.auto.offset.store": (False, "the sink says what was read, never a consumer group"),
@@ -198,7 +204,13 @@ FORCED: Mapping[str, tuple[Value, str]] = MappingProxyType(
             True,
             "the end of a split is decided on positions, for which the end of the log must be seen",
         ),
-        "group.id": ("windrow", "nothing is ever committed to a group, it only has to have a name"),
+        "group.id": (
+            "windrow",
+            (
+                "nothing is ever committed to it; source.start takes the offsets of a group, and"
+                " source.publish_group names one that is told how far windows are"
+            ),
+        ),
     }
 )
 """Values of consumers' properties that can't be changed, with the reasons."""

@@ -127,7 +127,9 @@ class Questions:
 
         began = self._began = time.monotonic()
         try:
-            with waiting_for(f"{self._bootstrap} to tell {what}"):
+            with waiting_for(
+                lambda: f"{self._bootstrap} to tell {what}: {self.client_error or 'no answer yet'}"
+            ):
                 return repeated(
                     lambda: self._ask_while_new(question, began), worth_another_try, self.patience
                 )

@@ -15,6 +15,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
+from windrow.ingest.settings.document import suggest
 from windrow.ingest.settings.values import Section, sentence
 
 
@@ -92,9 +93,7 @@ class OfItsKind:
             raise sentence("must be a mapping")
         name = value.get(self.option, self.default)
         if not isinstance(name, str) or name not in self.kinds:
-            known = " or ".join(map(repr, self.kinds))
-            wrong = InitErrorDetails(
-                type=sentence(f"must be {known}", name), loc=(self.option,), input=None
-            )
+            what = f"there is no such {self.option} here{suggest(str(name), list(self.kinds))}"
+            wrong = InitErrorDetails(type=sentence(what), loc=(self.option,), input=None)
             raise ValidationError.from_exception_data("spec", [wrong], hide_input=True)
         return self.model(value).model_validate(value)

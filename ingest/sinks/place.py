@@ -73,7 +73,14 @@ def is_busy(error: str) -> bool:
 
 def waiting_for_storage(uri: str) -> AbstractContextManager[None]:
     """Announces that an object store is waited for: its clients retry for long without a word."""
-    return waiting_for(f"the storage of {without_secrets(uri)}") if is_url(uri) else nullcontext()
+    sought = ", and for credentials: AWS_ACCESS_KEY_ID isn't set" * (
+        uri.startswith("s3:") and "AWS_ACCESS_KEY_ID" not in os.environ
+    )
+    return (
+        waiting_for(f"the storage of {without_secrets(uri)}{sought}")
+        if is_url(uri)
+        else nullcontext()
+    )
 
 
 def to_check(uri: str, why: str) -> str:

@@ -263,6 +263,10 @@ def test_exit_codes(stage: Stage, trouble: Any, code: int, kind: str) -> None:
         ("2026-01-05T00:30:00Z", "is not on the hourly grid"),
         ("2026-01-05T02:00:00Z/2026-01-05T01:00:00Z", "ends before it starts"),
         ("2026-01-04T23:00:00Z", "lies before the pipeline's start, 2026-01-05T00:00:00Z"),
+        (
+            "2026-01-05T00:00:00Z..2026-01-05T02:00:00Z",
+            "several windows as 2026-01-05T00:00:00Z/2026-01-05T02:00:00Z",
+        ),
     ],
 )
 def test_wrong_window_is_usage(stage: Stage, window: str, says: str) -> None:

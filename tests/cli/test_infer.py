@@ -165,21 +165,32 @@ def test_a_registry_that_is_not_needed(
     assert stage.call("show", document["spec"]).exit_code == 0
 
 
+def test_the_cluster_is_asked_for(stage: Stage, tmp_path: Path) -> None:
+    """Who names no cluster is told at once how to, instead of after half a minute that
+    some address doesn't answer.
+    """
+    result = stage.call("infer", "shop.things", str(tmp_path / "new"))
+    assert result.exit_code == 2
+    assert "by --bootstrap HOST:PORT or --cluster NAME" in " ".join(
+        result.output.replace("│", "").split()
+    )
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ["infer"],
-        ["infer", "a b", "new"],
-        ["infer", "shop.things", "new", "--grid", "weekly"],
-        ["infer", "shop.things", "new", "--id", ".."],
+        ["infer", "a b", "new", *AT],
+        ["infer", "shop.things", "new", "--grid", "weekly", *AT],
+        ["infer", "shop.things", "new", "--id", "..", *AT],
         ["infer", "--check", "things.yaml", "--registry", "http://127.0.0.1:1"],
         ["infer", "shop.things", "new", "--bootstrap", "nowhere"],
-        ["infer", "shop.things", "new", "--registry", "nowhere"],
+        ["infer", "shop.things", "new", "--registry", "nowhere", *AT],
         ["infer", "shop.things", "new", "--cluster", "nowhere"],
-        ["infer", "shop.things", "new", "--format", "xml"],
+        ["infer", "shop.things", "new", "--format", "xml", *AT],
         ["infer", "shop.things", "new", "--cluster", "a", "--bootstrap", "a:1"],
-        ["infer", "shop.things", "new", "--columns", "a,b"],
-        ["infer", "shop.things", "new", "--format", "csv", "--columns", "a,a"],
+        ["infer", "shop.things", "new", "--columns", "a,b", *AT],
+        ["infer", "shop.things", "new", "--format", "csv", "--columns", "a,a", *AT],
         ["infer", "shop.things", "new", "--check", "things.yaml"],
         ["infer", "--check", "things.yaml", "--id", "x"],
         ["infer", "--check", "nowhere.yaml"],
@@ -196,15 +207,16 @@ def test_wrong_words_are_usage(stage: Stage, tmp_path: Path, arguments: list[Any
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("command", [["init"], ["infer", "shop.things"]])
+@pytest.mark.parametrize("command", [["init"], ["infer", "shop.things", *AT]])
 def test_files_that_are_there_stay(stage: Stage, tmp_path: Path, command: list[str]) -> None:
     """The second time ends with 2 and leaves the first time's files as a person has
     changed them.
     """
-    stage.call(*command, str(tmp_path / "new"))
+    command = [*command[:2], str(tmp_path / "new"), *command[2:]]
+    stage.call(*command)
     schema = tmp_path / "new" / "schema.py"
     schema.write_text("mine")
-    result = stage.call(*command, str(tmp_path / "new"))
+    result = stage.call(*command)
     assert result.exit_code == 2
     assert "already" in result.stderr
     assert schema.read_text() == "mine"

@@ -202,7 +202,7 @@ colour: red
         (4, "source.bootstrap_servers", "the environment variable UNSET_TOO is not set"),
         (5, "source.topic", "must be a topic name"),
         (6, "source.topic", "is there twice, first in line 5"),
-        (7, "window.grid", "must be hourly, daily, batch or a cron expression of five fields"),
+        (7, "window.grid", "must be the name of a grid, or a cron expression of five fields"),
         (7, "window.start", "is not an instant: write it like 2026-01-02T03:00:00Z"),
         (8, "decode.schema", "is missing"),
         (9, "decode.schma", "unknown key; did you mean schema?"),
@@ -215,6 +215,35 @@ colour: red
     ]:
         assert f"  line {line}: {place}: {what}" in message
     assert message.startswith("15 mistakes in ")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("grid: hourly", "grid: houry", "window.grid: {}; did you mean hourly?"),
+        ("grid: hourly", "grid: bach", "window.grid: {}; did you mean batch?"),
+        ("grid: hourly", "grid: 1h", "window.grid: {}; known are hourly, daily, batch"),
+        (
+            "kind: delta",
+            "kind: detla",
+            "sink.kind: there is no such kind here; did you mean delta?",
+        ),
+        (
+            "decode: {",
+            "decode: {format: protobuff, ",
+            "decode.format: there is no such format here; did you mean protobuf?",
+        ),
+    ],
+)
+def test_what_was_meant_is_told(folder: Path, right: str, wrong: str, says: str) -> None:
+    """A misspelt grid, kind or format is answered with the one that is most like it."""
+    text = GOOD.replace(right, wrong)
+    assert text != GOOD
+    cron = (
+        "must be the name of a grid, or a cron expression of five fields of digits, * , - and /,"
+        " such as */15 * * * *"
+    )
+    assert says.format(cron) in refused(folder, text)
 
 
 def test_start_beside_the_grid(folder: Path) -> None:
@@ -527,7 +556,10 @@ def test_a_spec_is_read_without_the_heavy_libraries() -> None:
         ({"key": {"fields": []}}, "decode.key.fields: "),
         ({"key": {}}, "decode.key.fields: is missing"),
         ({"key": {"fields": ["a", "a"]}}, "decode.key.fields: names a twice"),
-        ({"key": {"fields": ["a"], "format": "xml"}}, "decode.key.format: must be"),
+        (
+            {"key": {"fields": ["a"], "format": "xml"}},
+            "decode.key.format: there is no such format here; known are json,",
+        ),
         ({"key": {"fields": ["a"], "delimeter": ";"}}, "decode.key.delimeter: unknown key"),
         (
             {

@@ -117,7 +117,7 @@ def test_options_of_micro_batches(tmp_path: Path, name: str) -> None:
         ),
         (
             {"grid": "5/15 * * * *", "start": START},
-            "window.grid: must be hourly, daily, batch or a cron expression of five fields",
+            "window.grid: must be the name of a grid, or a cron expression of five fields",
         ),
         (
             {"grid": "*/15 * * * *", "start": "2026-01-01T00:01:00Z"},

@@ -83,6 +83,12 @@ def test_a_forced_property_can_not_be_set(name: str) -> None:
         consumer_properties(SERVERS, {name: value})
 
 
+def test_where_a_start_is_said() -> None:
+    """Who looks for a consumer's way to start is shown windrow's."""
+    for name in ("auto.offset.reset", "group.id"):
+        assert "source.start" in problems({name: "earliest"})[0]
+
+
 @pytest.mark.parametrize("name", sorted({*DANGEROUS, *REFUSED}))
 def test_what_is_not_allowed_is_refused(name: str) -> None:
     """Everything outside the allow-list is refused, for consumers and admin clients,

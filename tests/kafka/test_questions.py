@@ -117,7 +117,17 @@ def test_who_lets_one_wait_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         assert questions().ask("its id", None, lambda: 1) == 1
         monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
         said = questions().ask("its offsets", None, lambda: heard.get(timeout=30).getMessage())
-    assert said == "Waiting for 127.0.0.1:1 to tell its offsets"
+    assert said == "Waiting for 127.0.0.1:1 to tell its offsets: no answer yet"
+
+
+def test_a_broker_that_is_down_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first words say why nothing comes, long before the question is given up."""
+    monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 1.0)
+    with waits_heard() as heard, pytest.raises(UnreachableError):
+        KafkaBroker("127.0.0.1:1", {}, patience_seconds=2.0).cluster_id()
+    said = heard.get(timeout=30).getMessage()
+    assert said.startswith("Waiting for 127.0.0.1:1 to tell the cluster's id: ")
+    assert "Connection refused" in said
 
 
 def failed(code: int, text: str = "") -> Future[str]:

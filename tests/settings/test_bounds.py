@@ -129,7 +129,10 @@ HOSTILE = {
         changed("topic: shop.orders", "topic_pattern: 'a{99999999999999999999}'"),
         "line 2: source.topic_pattern: ",
     ),
-    "cron": (changed("hourly", f"'*/{'9' * 5000} * * * *'"), "line 3: window.grid: must be hourly"),
+    "cron": (
+        changed("hourly", f"'*/{'9' * 5000} * * * *'"),
+        "line 3: window.grid: must be the name of a grid",
+    ),
     "last day": (
         changed("2026-01-01", "9999-12-31"),
         "line 3: window.start: 9999-12-31T00:00:00Z lies too far in the future",

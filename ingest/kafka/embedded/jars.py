@@ -32,10 +32,12 @@ def java_command() -> str | None:
 def java_problem() -> str | None:
     """The problem of this machine's Java and its solution, in one sentence; None if fine."""
     wanted = " or ".join(map(str, JAVA_MAJORS))
-    java = java_command()
+    java, home = java_command(), os.environ.get("JAVA_HOME")
     if java is None:
         return (
-            f"Java {wanted} is needed and there is no java in JAVA_HOME or on the path: {_INSTALL}"
+            f"Java {wanted} is needed and there is none"
+            f" {f'in JAVA_HOME, which is {home}' if home else 'on the PATH'}: {_INSTALL}, or set"
+            " JAVA_HOME"
         )
     try:
         output = subprocess.run(

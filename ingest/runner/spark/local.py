@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windrow.ingest.errors import UnreachableError
 from windrow.ingest.runner.spark.archive import archive_options
 from windrow.ingest.waiting import waiting_for
 
@@ -75,9 +77,20 @@ def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
     """Returns the process's session at any master, made if there is none.
 
     `more`: Spark properties on top of SETTINGS.
+
+    Raises:
+        UnreachableError: there is no Java.
     """
     from pyspark.sql import SparkSession  # Spark is loaded only where it is used
 
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        raise UnreachableError(
+            "Spark needs Java, and there is none"
+            f" {f'in JAVA_HOME, which is {home}' if home else 'on the PATH'}",
+            "setup",
+            "Install Java 17 or 21, or set JAVA_HOME to where it is; then run this again.",
+        )
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("windrow")
     java = {"spark.driver.extraJavaOptions": f"{JAVA} {archive_options()}"}

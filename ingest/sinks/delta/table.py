@@ -82,7 +82,8 @@ def reason(error: Exception) -> str:
     causes = [
         line.strip().removeprefix("↳").strip() for line in more if line.strip().startswith("↳")
     ]
-    return ": ".join([first, *causes])[:300] or type(error).__name__
+    told = ["no credentials were found"] if "credential" in str(causes) else [first, *causes]
+    return ": ".join(told)[:300] or type(error).__name__
 
 
 def newest_page(uri: str, table: DeltaTable) -> str:

@@ -228,9 +228,14 @@ def _number(text: str) -> int:
         raise SpecError(
             f"{text!r} is not a micro-batch",
             "plan",
-            "Write its number, or its name as in batch-000000007.",
+            f"Write its number, or its name as in batch-000000007{_several(text)}.",
         )
     return int(match[1])
+
+
+def _several(text: str) -> str:
+    """Words how several windows are named, for a text that tries to by two dots."""
+    return f"; several windows as {text.replace('..', '/')}" if ".." in text else ""
 
 
 def _instant(grid: str, text: str) -> datetime:
@@ -242,5 +247,7 @@ def _instant(grid: str, text: str) -> datetime:
         return parse_instant(text)
     except InstantError as error:
         raise SpecError(
-            f"{text!r} {error.what}", "plan", f"{error.do[0].upper()}{error.do[1:]}."
+            f"{text!r} {error.what}",
+            "plan",
+            f"{error.do[0].upper()}{error.do[1:]}{_several(text)}.",
         ) from None

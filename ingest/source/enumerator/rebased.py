@@ -87,7 +87,8 @@ def _other_cluster(
         raise SpecError(
             what,
             "plan",
-            "Give the position to go on from, such as earliest, or timestamp: and an instant.",
+            "Give the position to go on from: windrow rebase SPEC --start earliest, or --start"
+            " timestamp: and an instant, as in timestamp:2026-01-02T03:00:00Z.",
         )
     discovered = discover(broker, source.selection, None, source.on_removed)
     begun = [

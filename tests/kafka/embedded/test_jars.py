@@ -50,7 +50,16 @@ def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPa
 
 def test_no_java_at_all(bare: Path) -> None:
     """A machine without Java is told so, with the command to type."""
-    assert "apt-get install" in str(jars.java_problem())
+    assert "there is none on the PATH: apt-get install" in str(jars.java_problem())
+
+
+def test_a_java_home_without_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAVA_HOME is named where it is wrong, though there is a Java on the PATH: it isn't
+    looked for there.
+    """
+    program(bare / "bin", "java", "echo 'openjdk version \"17.0.1\"' >&2")
+    monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
+    assert f"there is none in JAVA_HOME, which is {bare / 'gone'}:" in str(jars.java_problem())
 
 
 def test_no_maven_and_no_jars(bare: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.runner.spark import archive
+from windrow.ingest.runner.spark.local import started_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,18 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (home / "bin" / "java").chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(home))
     return home
+
+
+@pytest.mark.parametrize("home", ["/nowhere", ""])
+def test_no_spark_without_java(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the place where Java was looked for, before Spark's own words of
+    programs that don't start.
+    """
+    monkeypatch.setenv("JAVA_HOME", home)
+    monkeypatch.setenv("PATH", "/nowhere")
+    where = "in JAVA_HOME, which is /nowhere" if home else "on the PATH"
+    with pytest.raises(UnreachableError, match=f"Spark needs Java, and there is none {where}"):
+        started_session("local[1]", {})
 
 
 @pytest.mark.spark

@@ -214,6 +214,10 @@ def test_causes_are_told_in_one_line() -> None:
     )
     assert reason(OSError(tree)) == "Generic LocalFileSystem error: Unable to copy: No space left"
     assert reason(ValueError("")) == "ValueError"
+    chain = (
+        "Kernel error\n  ↳ Operation not supported: no credentials found in chain. Attempted:: x"
+    )
+    assert reason(OSError(chain)) == "no credentials were found"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks import put_if_absent
+from windrow.ingest.sinks.place import waiting_for_storage
 
 pytestmark = pytest.mark.slow  # a server is started
 
@@ -220,6 +221,10 @@ def test_a_store_is_waited_for_aloud(
     with waits_heard() as heard:
         assert table.owner() is None
         assert heard.get(timeout=30).getMessage() == f"Waiting for the storage of {table.uri}"
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with waits_heard() as heard, waiting_for_storage(table.uri):
+        said = heard.get(timeout=30).getMessage()
+    assert said.endswith(", and for credentials: AWS_ACCESS_KEY_ID isn't set")
 
 
 def test_the_name_is_taken_by_itself(s3: S3Server, sink: Any) -> None:

@@ -116,7 +116,7 @@ def test_a_pipeline_runs_on_it(routed: Stage) -> None:
         (
             "{path: lake/second}",
             "{kind: routes, by: topic}",
-            "sink.tables.1.sink.kind: must be 'delta'",
+            "sink.tables.1.sink.kind: there is no such kind here; known are delta",
         ),
         ("{path: lake/second}", "{paht: lake/second}", "unknown key; did you mean path?"),
     ],

@@ -142,7 +142,7 @@ def test_why_there_is_no_rebase_is_told_with_what_to_do(
     """In the stage that found it."""
     for cluster, do in (
         (broker, "Run the windows as they are."),
-        (MemoryBroker("other"), "Give the position to go on from, such as earliest"),
+        (MemoryBroker("other"), "Give the position to go on from: windrow rebase SPEC --start"),
     ):
         with pytest.raises(SpecError) as told:
             opening(cluster, SOURCE, newest, None)
