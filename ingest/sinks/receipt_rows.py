@@ -47,8 +47,11 @@ class ReceiptRow(msgspec.Struct, frozen=True):
         if self.receipt is None or self.generation is None:
             return Unreadable(key, f"window {key} is committed, and its receipt is missing", do)
         if self.sha256 not in {None, digest(key, self.generation, self.ranges, self.receipt)}:
-            what = f"the receipt or the offsets of window {key} are not those that were committed"
-            return Unreadable(key, what, do)
+            return Unreadable(
+                key,
+                f"the receipt or the offsets of window {key} are not those that were committed",
+                do,
+            )
         return StoredReceipt(key, self.receipt, self.version)
 
     def refuse_other(self, receipt: Receipt, backup: str) -> None:
@@ -63,9 +66,11 @@ class ReceiptRow(msgspec.Struct, frozen=True):
         if None not in {self.receipt, self.sha256} or sorted(self.ranges) != sorted(
             range_texts(receipt)
         ):
-            what = f"the copy of the receipt of window {self.window_key} is not what was committed"
-            do = f"Nothing was restored. Restore {backup} from a backup."
-            raise RefusedError(what, "check", do)
+            raise RefusedError(
+                f"the copy of the receipt of window {self.window_key} is not what was committed",
+                "check",
+                f"Nothing was restored. Restore {backup} from a backup.",
+            )
 
 
 def digest(key: str, generation: int, ranges: Sequence[str], text: str) -> bytes:

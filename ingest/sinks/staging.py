@@ -107,12 +107,12 @@ def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[N
     except OSError as error:
         why = error.strerror or str(error).strip().partition("\n")[0][:300] or type(error).__name__
         what = f"a staged file below {place} can't be written: {why}"
-        first = (
+        wait = (
             "Wait, for the store has too much to do"
             if is_busy(why)
-            else ("Make room or fix the storage")
+            else "Make room or fix the storage"
         )
-        do = f"Nothing was {done}. {first}, then run the window again."
+        do = f"Nothing was {done}. {wait}, then run the window again."
         raise UnreachableError(
             what, "stage", do, split.topic, split.partition, split.start
         ) from error

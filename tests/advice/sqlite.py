@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from tests.advice.world import Advice, Step, World, again
 from tests.cli.conftest import Stage, hour
+from windrow.ingest.sinks.sqlite.store import SqliteStore
 
 FILE = "shop.sqlite"
 
@@ -22,6 +23,8 @@ FILE = "shop.sqlite"
 @dataclass
 class SqliteWorld(World):
     """With somebody else's connection to the file, and a backup of it."""
+
+    holder: sqlite3.Connection = field(init=False)
 
     def asks(self, statement: str) -> list[Any]:
         """What SQLite's own shell is told."""
@@ -91,7 +94,34 @@ def replayed(number: int) -> Step:
     return Step(f"windrow replay SPEC --window {hour(number)}")
 
 
+def locks(mode: str, begin: str) -> Callable[[SqliteWorld], None]:
+    """An application that leaves a transaction open, in a file with this journal."""
+
+    def do(world: SqliteWorld) -> None:
+        world.patches.setattr(SqliteStore, "wait_seconds", 0.1)
+        world.holder = sqlite3.connect(FILE, isolation_level=None)
+        world.holder.execute(f"PRAGMA journal_mode = {mode}").fetchall()
+        world.holder.execute(begin)
+        world.holder.execute("SELECT * FROM things").fetchall()
+
+    return do
+
+
 ROWS = [
+    *(
+        Advice(
+            f"locked: {begin}, {mode}",
+            locks(mode, begin),
+            RUN,
+            "was locked by another process for too long",
+            [
+                Step("Have that process commit, or end it", lambda w, _: w.holder.close()),
+                again(RUN),
+            ],
+            code=3,
+        )
+        for mode, begin in [("wal", "BEGIN IMMEDIATE"), ("delete", "BEGIN")]
+    ),
     *(
         Advice(name, harms(harm), VERIFY, says, [RESTORE])
         for name, harm, says in [

@@ -13,7 +13,7 @@ import pytest
 from tests.sinks.things import ROWS, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.sinks.place import Place, normalized
+from windrow.ingest.sinks.place import Place, normalized, to_check
 from windrow.ingest.sinks.receipt_files import RECEIPTS
 
 
@@ -146,3 +146,23 @@ def test_what_no_table_can_be_called(uri: str, says: str) -> None:
     """
     with pytest.raises(SpecError, match=re.escape(says)):
         assert Place(normalized(uri)).is_local
+
+
+@pytest.mark.parametrize(
+    ("why", "later"),
+    [
+        ("AWS Error SLOW_DOWN during PutObject operation: ", True),
+        ("AWS Error SERVICE_UNAVAILABLE during GetObject operation: ", True),
+        ("Error performing GET http://s3/b/t: Server returned non-2xx status code: 503 ...", True),
+        ("SlowDown", True),
+        ("503", True),
+        ("AWS Error ACCESS_DENIED during HeadObject operation", False),
+        ("Error performing GET http://s3/bucket-503/t: status code: 403 Forbidden", False),
+    ],
+)
+def test_a_store_that_refuses_for_now(why: str, later: bool) -> None:
+    """In the words of each client: it is no matter of credentials or regions, and to wait helps;
+    what isn't for now is told with what to check.
+    """
+    advice = to_check("s3://bucket/table", why)
+    assert ("run this again later" in advice, "credentials" in advice) == (later, not later)

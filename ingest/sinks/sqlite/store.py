@@ -10,7 +10,7 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,11 @@ _ERRORS = {
         "can't be read or written: is its disk full, or gone?",
         _AGAIN,
     ),
-    sqlite3.SQLITE_BUSY: (UnreachableError, "was locked by another process for too long", _AGAIN),
+    sqlite3.SQLITE_BUSY: (
+        UnreachableError,
+        "was locked by another process for too long",
+        "Nothing was committed. Have that process commit, or end it, and run this again.",
+    ),
     sqlite3.SQLITE_ERROR: (
         RefusedError,
         "was changed by somebody else, and refuses it",
@@ -194,17 +198,13 @@ class SqliteStore:
         )
         database.execute("INSERT OR REPLACE INTO windrow_tables VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
-    @contextmanager
-    def reading(self) -> Iterator[SqliteState | None]:
-        with self._state("BEGIN") as state:
-            yield state
+    def reading(self) -> AbstractContextManager[SqliteState | None]:
+        return self._state("BEGIN")
 
-    @contextmanager
-    def writing(self) -> Iterator[SqliteState | None]:
+    def writing(self) -> AbstractContextManager[SqliteState | None]:
         # readers of a file without a write-ahead log are waited for here: else an INSERT and the
         # COMMIT would wait for them
-        with self._state("BEGIN EXCLUSIVE") as state:
-            yield state
+        return self._state("BEGIN EXCLUSIVE")
 
     def stager(self, layout: Layout, window: Window) -> FilesStagerFactory:
         return FilesStagerFactory(
@@ -337,14 +337,14 @@ class SqliteState:
         if index not in has:
             lost.append(f"CREATE INDEX {index} ON {table} ({self._window})")
         if lost:
-            what = f"the table {self._store.place} has lost columns, or its index {index}"
-            do = (
+            raise RefusedError(
+                f"the table {self._store.place} has lost columns, or its index {index}",
+                "setup",
                 "If the rows are windrow's, bring back what is missing (a column that was renamed"
                 f" under its name of before): {'; '.join(lost)}. Then windrow verify SPEC --deep"
                 " names the windows whose values have to be read again. If they aren't, drop the"
-                " table, and windrow makes its own; or set sink.table to a name that isn't taken."
+                " table, and windrow makes its own; or set sink.table to a name that isn't taken.",
             )
-            raise RefusedError(what, "setup", do)
 
     def note(self, name: str) -> int | None:
         asked = (
@@ -444,10 +444,9 @@ class SqliteState:
         for r in covered(receipt.plan):
             row = table_id, r.topic_id, r.partition, r.stop, r.start, key
             execute("INSERT OR REPLACE INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
-        proof = digest(key, 0, range_texts(receipt), text)
         execute(
             "INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?, ?)",
-            [table_id, key, self.version + 1, text, proof],
+            [table_id, key, self.version + 1, text, digest(key, 0, range_texts(receipt), text)],
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
@@ -486,8 +485,10 @@ class SqliteState:
         place, table, window = self._store.staged.place, self._table, self._window
         files = self._store.staged.named(staged)
         refuse_gone(place, files, None)
-        counted = {"key": key, "table": self._store.table}
-        counts = _COUNTS.format(table=table, window=window), counted
+        counts = (
+            _COUNTS.format(table=table, window=window),
+            {"key": key, "table": self._store.table},
+        )
         before, others = self._database.execute(*counts).fetchone()
         if replaces:
             self._database.execute(f"DELETE FROM {table} WHERE {window} = ?", [key])  # noqa: S608
