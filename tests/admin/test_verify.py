@@ -93,6 +93,16 @@ def test_gap_is_information(tmp_path: Path) -> None:
     assert verified.exit_code == 0
 
 
+def test_a_gap_beside_an_unreadable_receipt_is_a_gap(tmp_path: Path) -> None:
+    """Only the gap that the unreadable window fills is none."""
+    scene = Scene.of(tmp_path, [0, 2, 4])
+    receipts = sorted((c.receipt for c in scene.sink.receipts()), key=lambda r: r.window)
+    assert [f.what for f in tiles(receipts, {window(1).key})] == [
+        f"not committed: {window(3).key} / {window(4).key}"
+    ]
+    assert len(tiles(receipts)) == 2
+
+
 def test_lost_rows(scene: Scene) -> None:
     """Rows that were deleted behind our back are found, with their window and topic-partition."""
     DeltaTable(scene.sink.uri).delete(

@@ -106,6 +106,15 @@ def test_another_cluster(stage: Stage) -> None:
     )
 
 
+def test_a_second_rebase_at_a_later_label(anew: Stage) -> None:
+    """What is made anew twice, with windows between, is rebased twice."""
+    anew.json("rebase", anew.spec, "--yes")
+    anew.json("run", anew.spec, "--window", hour(2))
+    anew.broker.recreate_topic("shop.things", 2)
+    assert anew.json("rebase", anew.spec, "--yes")["recorded"] is True
+    assert anew.json("run", anew.spec, "--window", hour(3))["windows"]
+
+
 def test_lag_and_doctor_after_a_rebase(anew: Stage) -> None:
     """What is unread is counted on the new topic."""
     anew.json("rebase", anew.spec, "--yes")

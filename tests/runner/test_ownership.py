@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,12 +18,15 @@ from windrow.ingest.admin.rebind import propose, rebind
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.admin.verify_ledger import against_ledger
-from windrow.ingest.errors import OwnerError, SpecError, UnreachableError
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.errors import OwnerError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.micro_batches import preview_next, run_batch
+from windrow.ingest.runner.ownership import refuse_lost_receipt
 from windrow.ingest.runner.pipeline import preview, run
+from windrow.ingest.source.enumerator.grid import batch_at
 
 pytestmark = pytest.mark.slow  # tables on disk
 
@@ -349,3 +353,43 @@ def test_a_rebase_asks_for_the_right_table(desk: Desk) -> None:
     )
     with pytest.raises(OwnerError):
         rebase(wrong, None)
+
+
+def test_a_batch_whose_run_died_before_its_report_is_known(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run keeps the copy of its receipt: a table that loses the batch later is seen."""
+    with monkeypatch.context() as crash:
+        crash.setenv("WINDROW_CRASH", "commit.after:raise")
+        with pytest.raises(CrashError):
+            run_batch(desk.pipeline(**BATCH), Request("r0"))
+    pipeline, batch = desk.pipeline(**BATCH), batch_at("things", 0)
+    assert pipeline.sink.look(batch) is not None
+    assert pipeline.ledger.written(batch) is None
+    desk.produce(3)
+    assert run_batch(pipeline, Request("r1")) is not None
+    assert pipeline.ledger.written(batch) is not None
+
+
+def test_a_receipt_that_is_held_back_is_not_lost() -> None:
+    """A window of a table that takes nothing back is looked at again behind what other writers
+    hold back, before it is refused as lost.
+    """
+    seen = list[object]([None, None])
+
+    def decided() -> None:
+        seen[:] = [None, "its receipt"]
+
+    sink = SimpleNamespace(
+        capabilities=SimpleNamespace(replaces=False),
+        look=lambda _: seen.pop(),
+        wait_until_decided=decided,
+        identity="kafka:orders",
+    )
+    ledger = SimpleNamespace(written=lambda _: "a copy")
+    pipeline: Any = SimpleNamespace(sink=sink, ledger=ledger)
+    refuse_lost_receipt(pipeline, hour(0))
+    sink.wait_until_decided = lambda: seen.extend([None, None])
+    seen[:] = [None]
+    with pytest.raises(RefusedError, match="its receipt is missing"):
+        refuse_lost_receipt(pipeline, hour(0))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,11 +26,12 @@ from windrow.ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
-from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.registry.client import client_of
 from windrow.ingest.registry.embedded import Fault, RegistryServer
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.pipeline import run, run_windows
+from windrow.ingest.runner.schemas import decoder_for
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
@@ -67,6 +69,42 @@ FIRST, SECOND, THIRD = (
 
 def hour(n: int) -> Window:
     return Window("things", START + timedelta(hours=n), START + timedelta(hours=n + 1))
+
+
+def test_tasks_get_as_many_schemas_as_are_small_enough() -> None:
+    """In all, not each by itself: what goes with every task is bounded, and small ones that fit
+    beside a large one go.
+    """
+    half = MOST_CHARACTERS // 2
+    sizes = {"1": half, "2": half + 1, "3": half - 10, "4": 5}
+    known = [WriterSchema(name, "AVRO", "x" * size) for name, size in sizes.items()]
+    given = list[str]()
+
+    class Prepared:
+        schemas: Sequence[WriterSchema] = ()
+
+        def asking(self, _: Any) -> Any: ...
+        def schema_ids(self, *_: Any) -> Any: ...
+        def open_reporting(self, _: Any) -> Any: ...
+
+        @property
+        def decoder(self) -> Any:
+            return self
+
+        def prepared(self, _: Sequence[str]) -> Any:
+            return self
+
+        def with_schemas(self, schemas: Sequence[WriterSchema]) -> Any:
+            given.extend(schema.id for schema in schemas)
+            return self
+
+    pipeline: Any = SimpleNamespace(
+        decoder=Prepared,
+        ledger=SimpleNamespace(schemas=lambda _: known),
+        spec=SimpleNamespace(id="things"),
+    )
+    decoder_for(pipeline, ["t"])
+    assert given == ["1", "3", "4"]
 
 
 @dataclass

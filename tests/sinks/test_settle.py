@@ -101,6 +101,27 @@ def test_what_arrived_without_its_answer_is_done(sink: Any, answer: Answer) -> N
     assert report(sink, 0).ok
 
 
+def test_a_lost_way_is_told_at_once_and_once(
+    sink: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before the first wait, not at each of them: nobody takes the silence for a hang."""
+    said_before_waits = list[int]()
+    monkeypatch.setattr("time.sleep", lambda _: said_before_waits.append(len(caplog.records)))
+
+    @contextmanager
+    def lost() -> Iterator[Any]:
+        raise LOST
+        yield
+
+    monkeypatch.setattr(sink.store, "writing", lost)
+    with pytest.raises(LostConnectionError):
+        commit(sink)
+    assert said_before_waits == [1, 1]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Waiting for the table {sink.store.place}: the way to the table is lost"
+    ]
+
+
 @pytest.mark.parametrize("answer", BOTH, ids=["unanswered", "conflict"])
 def test_what_did_not_arrive_is_put_again(sink: Any, answer: Answer) -> None:
     """As often as there are waits; then it is done."""

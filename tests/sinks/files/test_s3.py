@@ -8,10 +8,12 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from tests.heard import waits_heard
 from tests.s3.contract import OF_A_STORE
@@ -245,3 +247,17 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SpecError, match=r"windrow-ingest\[s3\]"):
         FilesBoth("s3://bucket/orders", ROWS)
     DeltaBoth("s3://bucket/orders", ROWS).refuse_unwritable()
+
+
+def test_an_endpoint_with_a_password_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What boto3 says of an endpoint that nobody answers at has its address; the error hasn't."""
+    address = "http://user:hunter22@127.0.0.1:9"
+
+    def put_object(**_: Any) -> None:
+        raise EndpointConnectionError(endpoint_url=address)
+
+    client = SimpleNamespace(put_object=put_object)
+    monkeypatch.setattr("windrow.ingest.sinks.put_if_absent.s3_client", lambda: client)
+    with pytest.raises(OSError, match="EndpointConnectionError") as refused:
+        put_if_absent.S3Puts("s3://lake/orders").put("log/1", b"")
+    assert "hunter22" not in str(refused.value)

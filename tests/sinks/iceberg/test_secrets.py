@@ -20,6 +20,7 @@ from tests.sinks.things import ROWS, plan, stage_split
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.sinks.iceberg.catalogs import reason
 from windrow.ingest.sinks.iceberg.secrets import Property
 from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory
 
@@ -229,3 +230,19 @@ def test_a_catalog_that_tasks_cannot_ask(giving: tuple[Server, str]) -> None:
     ) as refused:
         sink.stager(plan(sink, 0), 0, "a1")
     assert TOKEN not in str(refused.value)
+
+
+def test_an_error_of_a_driver_holds_no_property_but_public_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tokens, keys and the password of an address are masked in another library's text."""
+    address = "postgresql://me:hunter22@db/lake"
+    secrets = {"token": "tok-8f3a", "s3.secret-access-key": "key-77c1", "credential": "id:cred-5"}
+    for number, value in enumerate(secrets.values()):
+        monkeypatch.setenv(f"LAKE_{number}", value)
+    named = {name: InEnvironment(f"LAKE_{number}") for number, name in enumerate(secrets)}
+    at = CatalogTable.in_catalog("shop.orders", {"uri": address, **named})
+    text = reason(at, ValueError(f"{address} refused {' and '.join(secrets.values())}"))
+    assert text.startswith("ValueError: ")
+    assert "refused <token> and <s3.secret-access-key> and <credential>" in text
+    assert "hunter22" not in text

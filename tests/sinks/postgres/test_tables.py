@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -369,6 +370,7 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
         for name in settings:
             if owner("SELECT count(*) FROM pg_settings WHERE name = %s", [name]).fetchone() == (1,):
                 owner(f"ALTER ROLE CURRENT_USER SET {name} = '1h'")
+        owner("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
         with reading(sink.place.url) as connection:
             assert {value or "0" for value in connection.execute(asked).fetchone() or ()} == {"0"}
         with connected(sink.place.url) as connection:
@@ -378,6 +380,8 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
                 "10s",
                 "0",
             ]
+            # else a crash of the server would take a window that was reported as committed
+            assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
     finally:
         owner("ALTER ROLE CURRENT_USER RESET ALL")
 
@@ -570,6 +574,29 @@ def test_who_is_stopped_in_the_middle_of_a_copy_holds_nobody_up(
         [c.receipt for c in sink.receipts()],
         content="id",
     ).ok
+
+
+def test_a_copy_that_moves_is_not_stopped(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a session that has stood at the same byte for `STALLED` is ended, by whatever clock:
+    one that is seen for the first time, or has got more since, isn't.
+    """
+    ended, at = list[int](), [(7, "begun", 10)]
+    now = 1e9
+    monkeypatch.setattr(lock.time, "monotonic", lambda: now)
+
+    def execute(statement: str, values: Any = ()) -> Any:
+        if "pg_terminate_backend" in statement:
+            ended.extend(values)
+        return SimpleNamespace(fetchall=lambda: list(at))
+
+    connection: Any = SimpleNamespace(execute=execute)
+    since = lock.end_stalled(connection, sink.place, {})
+    now, at[0] = now + lock.STALLED, (7, "begun", 20)
+    since = lock.end_stalled(connection, sink.place, since)
+    assert ended == []
+    now += lock.STALLED
+    lock.end_stalled(connection, sink.place, since)
+    assert ended == [7]
 
 
 def test_what_finds_its_window_done_writes_nothing(sink: Any, owner: Any) -> None:

@@ -1,0 +1,22 @@
+"""What `windrow infer --check` makes of refused messages."""
+
+from __future__ import annotations
+
+from windrow.ingest.config.pipeline import LimitsSpec
+from windrow.ingest.infer.schema_drift import RefusalCount, refusals
+
+
+def refused(reason: str, messages: int, stage: str = "value") -> RefusalCount:
+    return RefusalCount(stage, reason, "it says why", messages, "t", 0, 7)
+
+
+def test_a_stages_share_is_that_of_all_its_reasons() -> None:
+    """Two reasons of one stage that a window may have alone, and not together, are wrong: the
+    window would be refused.
+    """
+    limits = LimitsSpec.model_validate({"max_dead_ratio": None, "value": {"max_dead_ratio": 0.3}})
+    both = [refused("syntax", 20), refused("type", 20)]
+    assert {one.level for one in refusals(both, 100, limits)} == {"wrong"}
+    assert {one.level for one in refusals(both[:1], 100, limits)} == {"info"}
+    apart = [refused("syntax", 20), refused("rule", 20, "rules")]
+    assert {one.level for one in refusals(apart, 100, limits)} == {"info"}
