@@ -579,6 +579,14 @@ def test_a_stated_type_that_no_column_has_is_a_text(stated: str) -> None:
     assert str(candidate.guess.type) in {"string", "int32"}
 
 
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_floats_of_debezium_that_are_no_numbers(name: str) -> None:
+    """They are values of a float, as the decoder takes them."""
+    rows = [{"id": n, "f": f} for n, f in enumerate([1.5, name, 2.5])]
+    found = proposed(*({**DEBEZIUM, "after": row} for row in rows)).candidates
+    assert [(c.name, str(c.guess.type)) for c in found[:2]] == [("id", "int64"), ("f", "double")]
+
+
 def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
     """As many as a message likes to state."""
     field = {
