@@ -26,7 +26,7 @@ MOST_BYTES = 16 << 20
 class Sample(msgspec.Struct, frozen=True):
     """A sample: its topics, the messages (`MESSAGES`), and the time at which the log begins.
 
-    The time is None if it is unknown.
+    The time is None if it is unknown for one of the logs.
     """
 
     topics: tuple[str, ...]
@@ -67,12 +67,9 @@ def sample_topics(
     for split in splits:
         if not read_until(reader, split, enough):
             break
-    stamps = [
-        instant
-        for tp, start, end in filled
-        if (instant := _begin_of_log(broker, tp, start, end)) is not None
-    ]
-    return Sample(tuple(discovered.topics), pa.concat_tables(batches), min(stamps, default=None))
+    begins = [_begin_of_log(broker, tp, start, end) for tp, start, end in filled]
+    begin = None if None in begins else min(filter(None, begins), default=None)
+    return Sample(tuple(discovered.topics), pa.concat_tables(batches), begin)
 
 
 def _begin_of_log(broker: Broker, tp: TopicPartition, start: int, end: int) -> datetime | None:

@@ -16,6 +16,11 @@ from windrow.ingest.model.source import OnRemoved
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.source.enumerator.cutoff import WAY_OUT, described, surely_cut_off
+from windrow.ingest.source.enumerator.look import (
+    UNSTAMPED,
+    UNSTAMPED_WAY_OUT,
+    without_timestamps,
+)
 
 
 def against_topics(
@@ -48,7 +53,7 @@ def against_topics(
     cluster = broker.cluster_id()
     findings = compare_topic(receipts, current, cluster, topics, broker.log_starts(tps), on_removed)
     return findings + (
-        _cut_off(current, topics, broker, sleep) if current.cluster_id == cluster else []
+        _logs_now(current, topics, broker, sleep) if current.cluster_id == cluster else []
     )
 
 
@@ -64,20 +69,24 @@ def _current(pipeline: str, receipts: Sequence[Receipt], ledger: Ledger) -> Boun
     return openings[-1]
 
 
-def _cut_off(
+def _logs_now(
     current: Boundary,
     topics: Mapping[str, TopicInfo],
     broker: Broker,
     sleep: Callable[[float], None],
 ) -> list[Finding]:
-    """Findings of logs that were cut off: they end below the pipeline's position."""
+    """Findings of logs that end below the pipeline's position, or have no timestamps."""
     same = {
         t.topic
         for t in current.topics
         if t.topic in topics and topics[t.topic].topic_id == t.topic_id
     }
     marks = [m for m in current.marks if m.topic in same]
+    in_time = [] if isinstance(current.label, int) else [m.tp for m in marks]
     return [
+        Finding("wrong", "topic", f"{tp}: {UNSTAMPED}", UNSTAMPED_WAY_OUT)
+        for tp in without_timestamps(broker, in_time)
+    ] + [
         Finding("wrong", "topic", f"{mark.tp}: {described(mark, end, current.label)}", WAY_OUT)
         for mark, end in surely_cut_off(broker, marks, sleep)
     ]

@@ -13,9 +13,15 @@ from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.runner.ownership import lost_in_words, lost_windows, refuse_other_table
 from windrow.ingest.runner.publish import Published, publish
+from windrow.ingest.source.enumerator.look import (
+    UNSTAMPED,
+    UNSTAMPED_WAY_OUT,
+    without_timestamps,
+)
 
 
 class Behind(msgspec.Struct):
@@ -27,6 +33,8 @@ class Behind(msgspec.Struct):
     older copy; `missing_records`: how many offsets they have. `uncommitted`: windows
     between committed ones that were refused, or never run; empty if some are missing.
     `published`: the result of `--publish`; null without it, or if nothing is committed.
+    `unstamped`: the topic-partitions that windows in time can't read, as they hold no
+    timestamps.
     """
 
     pipeline: str
@@ -36,6 +44,7 @@ class Behind(msgspec.Struct):
     missing_records: int = 0
     uncommitted: tuple[Uncommitted, ...] = ()
     published: Published | None = None
+    unstamped: tuple[TopicPartition, ...] = ()
 
 
 def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
@@ -65,6 +74,13 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         tuple(w.key for w in lost),
         offsets,
         () if lost else tuple(uncommitted(spec.window.grid, receipts)),
+        unstamped=()
+        if spec.window.is_batch
+        else tuple(
+            without_timestamps(
+                pipeline.broker, [TopicPartition(p.topic, p.partition) for p in unread.partitions]
+            )
+        ),
     )
     if publishing and group is not None and reached is not None:
         behind.published = publish(pipeline.broker, group, reached)
@@ -81,6 +97,7 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         behind,
         render.lag_table(unread),
         Text(f"{upto}."),
+        *(Text(f"{tp}: {UNSTAMPED}. {UNSTAMPED_WAY_OUT}") for tp in behind.unstamped),
         *(
             [Text(f"{missing} They have {offsets:,} offsets, which are not counted above.")]
             if missing

@@ -139,7 +139,8 @@ def infer(
     proposal = without_unusable(
         propose(asked, sample.messages, registry), table_refusal(DEFAULT, delta=True), topic
     )
-    grid, start = _windows(asked.grid, sample.begins, now)
+    untimed = sample.begins is None and sample.messages.num_rows > 0
+    grid, start = _windows(asked.grid or (BATCH if untimed else None), sample.begins, now)
     known = replace(asked, registry=None if registry is None else registry.url)
     nulls = sample.messages.column("value").null_count
 

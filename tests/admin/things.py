@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.broker import TopicInfo
+from windrow.ingest.ports.broker import OffsetAndEpoch, TopicInfo
 from windrow.ingest.source.enumerator.grid import BATCH
 
 ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)
@@ -58,6 +59,15 @@ class FakeTopic:
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self.end_of.get(tp, 10**6) for tp in tps}
+
+    def first_at_or_after(
+        self, tps: Sequence[TopicPartition], moment: datetime
+    ) -> dict[TopicPartition, OffsetAndEpoch | None]:
+        del moment
+        return dict.fromkeys(tps, OffsetAndEpoch(self.start, None))
+
+    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
+        return {tp: OffsetAndEpoch(end, None) for tp, end in self.ends(tps).items()}
 
     def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
         del marks

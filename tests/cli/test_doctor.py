@@ -16,6 +16,8 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.registry.embedded import RegistryServer
+from windrow.ingest.source.enumerator.look import UNSTAMPED, UNSTAMPED_WAY_OUT
+from windrow.ingest.testing.log import NO_TIMESTAMP
 
 
 @pytest.fixture(autouse=True)
@@ -120,6 +122,37 @@ def test_a_topic_that_joins_is_told_before_it_is_read(
     Path(stage.spec).write_text(other.replace("lake/things", "lake/past"))
     (run,) = stage.json("run", stage.spec)["windows"]
     assert run["committed"]["receipt"]["counts"]["rows"] == 5
+
+
+def test_messages_without_timestamps_are_told(stage: Stage, tmp_path: Path) -> None:
+    """Doctor fails, lag and verification say what is the matter, and the pipeline that
+    infer makes of the topic reads it.
+    """
+    stage.broker.create_topic("shop.old", partitions=2, retention_ms=None)
+    stage.write("topic: shop.old")
+    stage.json("run", stage.spec, "--window", hour(0))
+    assert stage.json("lag", stage.spec)["unstamped"] == []
+    assert stage.json("verify", stage.spec)["findings"] == []
+    for i in range(3):
+        value = b'{"id": %d}' % i
+        stage.broker.produce(TopicPartition("shop.old", 0), value, timestamp=NO_TIMESTAMP)
+    (check,) = [
+        c for c in stage.json("doctor", stage.spec, code=2)["checks"] if c["name"] == "next"
+    ]
+    assert (check["level"], check["fix"]) == ("fail", UNSTAMPED_WAY_OUT)
+    assert "one of its messages has a timestamp" in check["what"]
+    (found,) = stage.json("verify", stage.spec, code=1)["findings"]
+    assert (found["what"], found["do"]) == (f"shop.old[0]: {UNSTAMPED}", UNSTAMPED_WAY_OUT)
+    people = " ".join(stage.call("lag", stage.spec).stdout.split())
+    assert f"shop.old[0]: {UNSTAMPED}. {UNSTAMPED_WAY_OUT}" in people
+    stage.broker.produce(TopicPartition("shop.old", 1), b'{"id": 9}', timestamp=START)
+    at = ("--bootstrap", "127.0.0.1:1")
+    inferred = stage.json("infer", "shop.old", str(tmp_path / "new"), *at)
+    assert inferred["grid"] == "batch"
+    (run,) = stage.json("run", inferred["spec"], "--drain")["windows"]
+    assert run["committed"]["receipt"]["counts"]["rows"] == 4
+    assert stage.json("lag", inferred["spec"])["unstamped"] == []
+    assert stage.json("verify", inferred["spec"])["findings"] == []
 
 
 def test_cluster_down(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.contracts.logs import T0, Logs, Sent, at
+from tests.contracts.logs import T0, UNSTAMPED, Logs, Sent, at
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Broker
@@ -167,6 +167,27 @@ class BrokerContract:
         found = broker.first_at_or_after([tp], between)[tp]
         assert found is not None
         assert found.offset == 2  # 10 ms lies before an instant of 10.001 ms
+
+    def test_messages_without_a_timestamp(self, broker: Broker, logs: Logs) -> None:
+        """They answer for no instant, not for the earliest one either; what is stamped
+        behind them does.
+        """
+        tp, other = logs.partition(), logs.partition()
+        logs.send(tp, *three(UNSTAMPED, UNSTAMPED))
+        assert [first(broker, tp, at) for at in (-T0, 0)] == [None, None]
+        assert stable_end(broker, tp) == 2
+        logs.send(tp, *three(5, UNSTAMPED, 3))
+        assert [first(broker, tp, at) for at in (-T0, 4, 6)] == [2, 2, None]
+        assert seen(broker, tp, 0, 5) == [
+            (0, UNSTAMPED),
+            (1, UNSTAMPED),
+            (2, 5),
+            (3, UNSTAMPED),
+            (4, 3),
+        ]
+        logs.transaction(other, *three(5), commit=False)
+        logs.send(other, *three(UNSTAMPED))
+        assert [first(broker, other, at) for at in (-T0, 6)] == [0, 1]
 
     def test_an_instant_before_1970(self, broker: Broker, logs: Logs) -> None:
         """An instant before all that Kafka can stamp means the first message: it is not

@@ -21,6 +21,9 @@ transaction markers.
 DAY = 86_400_000
 """In milliseconds."""
 
+UNSTAMPED = -1 - T0
+"""The `timestamp` of a message that has none."""
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.contracts.logs import at
+from tests.contracts.logs import UNSTAMPED, at
 from tests.contracts.source_desk import (
     FIRST,
     HOUR,
@@ -23,7 +23,7 @@ from tests.contracts.source_desk import (
     minutes,
 )
 from windrow.ingest.admin.rebase import propose, rebase
-from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError
+from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError, SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import Earliest
 from windrow.ingest.model.window import Window
@@ -153,6 +153,56 @@ class SourceContract:
         assert (after.committed.receipt.counts.late, after.committed.receipt.passed_over) == (0, 0)
         desk.run(desk.pipeline(both), 1)
         assert desk.verdict({TopicPartition(new, 0): set(range(missing))}).ok, str(desk.verdict())
+
+    @pytest.mark.parametrize("before", ["nothing", "an empty window", "another topic"])
+    def test_a_topic_without_timestamps(self, desk: SourceDesk, before: str) -> None:
+        """Windows in time are refused, with the topic-partition and the ways out; each of
+        them reads every message: micro-batches, and timestamps from the broker.
+        """
+        other, topic = desk.logs.topic(1), desk.logs.topic(1)
+        tp, names = TopicPartition(topic, 0), [other, topic]
+        if before == "an empty window":
+            desk.run(desk.pipeline({"topic": names}), 0)
+        if before == "another topic":
+            desk.send(TopicPartition(other, 0), *minutes(0, 61))
+            desk.run(desk.pipeline({"topic": other}), 0)
+        desk.send(tp, *[UNSTAMPED] * 5)
+        with pytest.raises(SpecError, match="one of its messages has a timestamp") as refused:
+            desk.run(desk.pipeline({"topic": names}), 1)
+        assert (refused.value.topic, refused.value.partition) == (topic, 0)
+        assert "window.grid: batch" in refused.value.do
+        assert "LogAppendTime" in refused.value.do
+        desk.send(tp, *minutes(65, 125))
+        desk.run(desk.pipeline({"topic": names}), 2, 1)
+        desk.run(desk.pipeline({"topic": names}), 0)
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_micro_batches_need_no_timestamps(self, desk: SourceDesk) -> None:
+        """What windows in time refuse, they read."""
+        tp = desk.logs.partition()
+        desk.send(tp, *[UNSTAMPED] * 5)
+        desk.batch(desk.pipeline({"topic": tp.topic}, {"grid": "batch"}), "a")
+        assert desk.verdict().ok, str(desk.verdict())
+
+    @pytest.mark.parametrize("joins", [False, True])
+    def test_messages_without_timestamps_before_the_first_stamped_one(
+        self, desk: SourceDesk, joins: bool
+    ) -> None:
+        """They are in the first window, or in that in which their topic joins; behind a
+        message from before the first window they are before it too.
+        """
+        other, topic, old = (desk.logs.topic(1) for _ in range(3))
+        desk.send(TopicPartition(other, 0), *minutes(0, 61, 121))
+        if joins:
+            desk.run(desk.pipeline({"topic": other}), 0)
+        desk.send(TopicPartition(topic, 0), UNSTAMPED, UNSTAMPED, *minutes(5), UNSTAMPED)
+        desk.send(TopicPartition(topic, 0), *minutes(62, 125))
+        desk.send(TopicPartition(old, 0), UNSTAMPED, *minutes(-9), UNSTAMPED, *minutes(5, 125))
+        found = desk.run(desk.pipeline({"topic": [other, topic, old]}), 1, 0)
+        begun = found[0 if joins else 1].committed.receipt.plan
+        assert {s.topic: s.start for s in begun.splits if s.topic != other} == {topic: 0, old: 3}
+        desk.run(desk.pipeline({"topic": [other, topic, old]}), 2)
+        assert desk.verdict({TopicPartition(old, 0): {0, 1, 2}}).ok, str(desk.verdict())
 
     def test_a_pattern_finds_topics_as_they_come(self, desk: SourceDesk) -> None:
         """A topic that begins to match is read from the next window on."""

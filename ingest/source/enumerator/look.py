@@ -26,6 +26,17 @@ Timestamps of such a topic-partition are far out of order.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+UNSTAMPED = (
+    "none of its messages has a timestamp, so nothing says which hour they belong to, and windows"
+    " in time can't read it"
+)
+UNSTAMPED_WAY_OUT = (
+    "Read it in micro-batches, by window.grid: batch; a pipeline keeps its grid, so one that has"
+    " begun needs another id and table. Or let the broker stamp what is written from now on, by"
+    " message.timestamp.type=LogAppendTime; the first window that reads it takes what lies before."
+)
+
+
 class ScanBudgetError(Exception):
     """The look for one label would be a long one."""
 
@@ -81,6 +92,11 @@ class Look:
             else:
                 break
         return cuts
+
+    def is_unstamped(self, tp: TopicPartition, begin: int, end: int) -> bool:
+        """True if no visible message of [begin, end) has a timestamp."""
+        with closing(self._stamps(ScanRange(tp, begin, end, end))) as chunks:
+            return not any((chunk.timestamps >= 0).any() for chunk in chunks)
 
     def first_stamps(
         self, tp: TopicPartition, begin: int, end: int, count: int
@@ -159,6 +175,22 @@ class Look:
             close = getattr(chunks, "close", None)
             if close is not None:
                 close()
+
+
+def without_timestamps(broker: Broker, tps: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """The topic-partitions with visible messages of which none has a timestamp.
+
+    Visible messages before Kafka's own answer for the earliest instant have none.
+    """
+    hits = broker.first_at_or_after(tps, _EPOCH) if tps else {}
+    starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
+    look, found = Look(broker, lambda _: None), list[TopicPartition]()
+    for tp, hit in hits.items():
+        start, end = starts[tp], ends[tp].offset
+        if hit is None or hit.offset > start:
+            stamped = not look.is_unstamped(tp, start if hit is None else hit.offset, end)
+            found += [tp] if not stamped and len(look.first_stamps(tp, start, end, 1)) else []
+    return found
 
 
 def _patient(chunks: Iterable[Stamps]) -> Iterator[Stamps]:

@@ -12,6 +12,9 @@ message stamped 2099), Kafka's answer is far off and the look is long. Then all 
 between the lower frozen neighbour and the wanted one are resolved in the same pass, so
 that the windows of a backfill read the log once.
 
+Messages without a timestamp before the first one that has one belong to the pipeline's
+first window: its label cuts the log before them.
+
 A log start above 0 proves nothing about the messages before it. A mark is a `log_start`
 if the rest of the log can't show that the label cuts there: if a message at or after
 the label, right before the log start, would have been the cut (`cut_may_precede`).
@@ -33,14 +36,22 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from windrow.ingest.errors import OpenTransactionError
+from windrow.ingest.errors import OpenTransactionError, SpecError
 from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition
 from windrow.ingest.model.label import instant
 from windrow.ingest.model.source import AtLabel, Partitions, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.grid import before, labels_between
-from windrow.ingest.source.enumerator.look import FAR, Look, ScanBudgetError, ScanRange
+from windrow.ingest.source.enumerator.look import (
+    FAR,
+    UNSTAMPED,
+    UNSTAMPED_WAY_OUT,
+    Look,
+    ScanBudgetError,
+    ScanRange,
+    without_timestamps,
+)
 from windrow.ingest.source.enumerator.positions import (
     joining_start,
     position_marks,
@@ -136,7 +147,8 @@ def resolve(
             more.
         CutOffError: a log ends below the lower neighbour, and the source doesn't say to
             go on.
-        SpecError: a topic doesn't exist, or `start` has no answer for a new one.
+        SpecError: a topic doesn't exist, `start` has no answer for a new one, or no
+            message of a topic-partition has a timestamp.
         OpenTransactionError: the label would cut at a stable end behind which a
             transaction is open.
         UnreachableError: the cluster doesn't answer.
@@ -164,6 +176,22 @@ def resolve(
         columns = _through(broker, look)(logs, labels)
     if wait_for_open:
         _refuse_open(logs, columns, label)
+    for tp in without_timestamps(
+        broker, [log.tp for log in logs if columns[log.tp][-1].offset == log.end.offset]
+    ):
+        raise SpecError(
+            UNSTAMPED[0].upper() + UNSTAMPED[1:],
+            "plan",
+            UNSTAMPED_WAY_OUT,
+            tp.topic,
+            tp.partition,
+        )
+    if lower is None and labels[0] == first:
+        for log in logs:
+            mark = columns[log.tp][0]
+            if mark.how != "end" and look.is_unstamped(log.tp, log.log_start, mark.offset):
+                begin = min(mark.offset, log.log_start)
+                columns[log.tp][0] = msgspec.structs.replace(mark, offset=begin)
     return _boundaries(discovered, labels, columns, begins)
 
 
@@ -200,7 +228,7 @@ def _begins(
             msgspec.structs.replace(source, selection=Partitions(tuple(joining))),
             opens,
             grid,
-            first,
+            begin,
             None,
             None,
             progress,

@@ -49,7 +49,9 @@ def logs(most: int = 120) -> st.SearchStrategy[list[Event]]:
     step = st.sampled_from([20_000, 60_000, 300_000, 300_000, 300_000, 3 * HOUR])
     aside = st.sampled_from([0] * 12 + [-40_000, -6 * HOUR, -HOUR, HOUR, 3 * HOUR, 10**12, None])
     how = st.sampled_from(["plain"] * 6 + ["committed", "aborted"])
-    return st.lists(st.tuples(step, aside, how), max_size=most).map(_events)
+    events = st.lists(st.tuples(step, aside, how), max_size=most).map(_events)
+    # a log is refused if none of its visible messages has a timestamp
+    return events.filter(lambda log: not log or any(s >= 0 and how != "aborted" for s, how in log))
 
 
 def _events(steps: Sequence[tuple[int, int | None, str]]) -> list[Event]:
@@ -87,12 +89,15 @@ def write(
 
 
 def by_definition(visible: Sequence[tuple[int, int]], label: datetime) -> int | None:
-    """The settled rule word by word, as an offset."""
-    at = int(label.timestamp() * 1000)
+    """The settled rule word by word, as an offset; the first label cuts before all that
+    has no timestamp, if nothing stamped lies before.
+    """
+    at, before = int(label.timestamp() * 1000), []
     for j, (offset, stamp) in enumerate(visible):
         asked = visible[j : j + 20]
         if stamp >= at and 2 * sum(s < at for _, s in asked) <= len(asked):
-            return offset
+            return offset if label != FIRST or any(s >= 0 for s in before) else 0
+        before.append(stamp)
     return None
 
 

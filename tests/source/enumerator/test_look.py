@@ -8,9 +8,15 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from tests.source.enumerator.logs import write
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps
-from windrow.ingest.source.enumerator.look import Look, ScanBudgetError, ScanRange
+from windrow.ingest.source.enumerator.look import (
+    Look,
+    ScanBudgetError,
+    ScanRange,
+    without_timestamps,
+)
 from windrow.ingest.testing.broker import MemoryBroker
 
 TP = TopicPartition("t", 0)
@@ -272,6 +278,28 @@ def test_stamps_are_whole_numbers() -> None:
     look, _ = seen(log)
     assert look.first_stamps(TP, 0, 1, 3).tolist() == [2**62 + 1]
     assert look.first_stamps(TP, 0, 0, 3).dtype == np.int64
+
+
+def test_logs_without_timestamps_are_found() -> None:
+    """Of visible messages alone: a transaction's marker has a timestamp, and so may its
+    aborted messages; a log without a visible message is none.
+    """
+    broker = MemoryBroker()
+    broker.create_topic("t", 7)
+    logs = [
+        [(-1, "plain"), (-1, "plain")],
+        [(-1, "committed")],
+        [(-1, "plain"), (5, "aborted"), (-1, "plain")],
+        [(-1, "committed"), (5, "plain"), (-1, "plain")],
+        [(5, "plain"), (-1, "plain")],
+        [(-1, "aborted")],
+        [],
+    ]
+    tps = [TopicPartition("t", p) for p in range(len(logs))]
+    for tp, events in zip(tps, logs, strict=True):
+        write(broker, tp, events)
+    assert without_timestamps(broker, tps) == tps[:3]
+    assert without_timestamps(broker, []) == []
 
 
 def test_any_iterator_of_chunks_will_do() -> None:
