@@ -162,6 +162,14 @@ def allowed_changes(
     more = "" if fits is None else f" With sink.evolve: {fits} the table would take it."
     what = f"the schema and the table {where} differ: {'; '.join(become.differences)}"
     do = f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and table."
+    unknown = [f for f in become.table if f.nullable and f.name not in become.wanted.names]
+    if become.differences == [_missing(f, become.shape) for f in unknown]:
+        names = ", ".join(f.name for f in unknown)
+        do = (
+            f"If something else added it to the table, add it to the schema, nullable: {names}."
+            " Rows are null there where messages don't have it. If the schema lost it, put it back,"
+            " or begin a pipeline with another id and table."
+        )
     raise SchemaChangedError(what, "setup", f"{do}{more}{advice}")
 
 
@@ -179,10 +187,10 @@ def refuse_unfit_files(where: str, problems: Sequence[str]) -> None:
 
 def _refused(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) -> str:
     """Returns the reason why a new column can't be added; "" if it can."""
-    if not field.nullable:
-        return f"{field.name}: new, but not nullable ({shape(field)})"
     if reason is not None:
         return f"{field.name}: {reason}"
+    if not field.nullable:
+        return f"{field.name}: new, but not nullable ({shape(field)})"
     if evolve == "none":
         return f"{field.name}: new ({shape(field)}), and sink.evolve is none"
     return ""

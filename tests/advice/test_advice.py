@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice import files, ledger, postgres, routes, s3, sqlite
+from tests.advice import delta, files, iceberg, ledger, postgres, routes, s3, sqlite
 from tests.advice.world import Advice, World
 from tests.cli.conftest import Stage, stage
 
 __all__ = ["stage"]
 
 KINDS = {
+    "delta": delta,
     "files": files,
+    "iceberg": iceberg,
     "ledger": ledger,
     "postgres": postgres,
     "routes": routes,

@@ -82,7 +82,7 @@ def _of_file(
             what,
             "commit",
             "Something else dropped it: readers see null, also where one of that name was added"
-            " again.",
+            " again. Add it to the table again, then replay the window.",
         )
     chosen = [column for column in own.names if columns is None or names[column] in columns]
     for batch in batches_of(place, name, chosen):
