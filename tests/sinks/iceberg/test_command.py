@@ -38,7 +38,7 @@ def test_a_pipeline_runs_on_it(lake: Stage) -> None:
     doctor and sweep, by the command as it is.
     """
     assert (
-        "no table yet"
+        "no table there yet"
         in next(c for c in lake.json("doctor", lake.spec, code=0)["checks"] if c["name"] == "sink")[
             "what"
         ]
