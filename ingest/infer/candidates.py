@@ -158,7 +158,10 @@ def is_double(number: Any) -> bool:
     """Returns whether a double gives all digits of a number's literal back; NaN has none."""
     literal = Decimal(number.decode() if type(number) is bytes else str(number))
     digits = "".join(map(str, literal.as_tuple().digits)).strip("0")
-    return literal.is_nan() or (Decimal(f"{float(literal):.{max(len(digits), 1) - 1}e}") == literal)
+    return (
+        not literal.is_finite()
+        or Decimal(f"{float(literal):.{max(len(digits), 1) - 1}e}") == literal
+    )
 
 
 def example(kind: pa.DataType) -> Any:

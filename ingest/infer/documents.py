@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.ingest.formats.json.values import (
-    EXACT,
     Convert,
     LongInteger,
     Reading,
@@ -80,24 +79,20 @@ def scalars(reading: Reading, *, texts: bool) -> Scalars:
     return Scalars(tuple((kind, converter(kind, None, reading)) for kind in TYPES), texts)
 
 
-STRICT = scalars(EXACT, texts=False)
+STRICT = scalars(Reading(non_numeric=True), texts=False)
 DECIMALS = Scalars(tuple(one for one in STRICT.types if pa.types.is_decimal(one[0])))
 EXACT_OR_TEXT = replace(STRICT, texts=True)
 
 
 def document(value: bytes) -> dict[str, Any] | None:
-    """Parses a JSON object, its numbers as literals; None if the value is none."""
+    """Parses a JSON object, its numbers as literals, NaN as a float; None if the value is none."""
     try:
         parsed = json.loads(
-            value.decode(), parse_int=integer, parse_float=str.encode, parse_constant=_no_constant
+            value.decode(), parse_int=integer, parse_float=str.encode, parse_constant=float
         )
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
-
-
-def _no_constant(_: str) -> None:
-    raise ValueError
 
 
 def candidates_of(

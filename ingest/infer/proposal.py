@@ -36,6 +36,10 @@ class Setting(NamedTuple):
     comment: str = ""
 
 
+_WORDS = (b"NaN", b"Infinity")
+_NON_NUMERIC = {"allow_non_numeric_numbers": Setting(True, "NaN and infinities are floats")}
+
+
 class KeyAndValue(NamedTuple):
     """The parts of a message that say how to read it."""
 
@@ -93,10 +97,11 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
     pairs = documents_of(messages)
     documents = [parsed for _, parsed in pairs]
     columns = with_json_key(candidates_of(documents), [key for key, _ in pairs])
+    odd = any(word in message.value for message in messages for word in _WORDS if message.value)
     return Proposal(
         columns.candidates,
         f"guessed from {counted(len(documents))}",
-        {"format": Setting(format_), **columns.decode},
+        {"format": Setting(format_), **(_NON_NUMERIC if odd else {}), **columns.decode},
         columns.hints,
     )
 
