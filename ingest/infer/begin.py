@@ -50,6 +50,10 @@ PLACEHOLDER = "my-topic"
 
 DELAY = timedelta(minutes=5)
 _DELAY = "5m"
+_CUT = (
+    "of the sampled messages have timestamps finer than a microsecond, which are cut:"
+    " `finer: dead` refuses them, a column of type String keeps them"
+)
 _PLAIN = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -170,7 +174,7 @@ def infer(
         tuple(tried.refused.most_common()),
         tried.fit,
         tuple(left_out_of(proposal.candidates).items()),
-        _notes(proposal, asked),
+        (*_notes(proposal, asked), *((f"{tried.cut:,} {_CUT}",) if tried.cut else ())),
     )
 
 
@@ -241,11 +245,15 @@ def _as_spec(folder: Path, name: str, asked: PipelineRequest) -> PipelineSpec:
 
 
 class _Tried(NamedTuple):
-    """The rows of a sample, the reasons why others were refused, and if these are few."""
+    """The rows of a sample, the reasons why others were refused, and if these are few.
+
+    `cut`: how many messages have timestamps that are too fine for a column.
+    """
 
     rows: pa.Table
     refused: Counter[str]
     fit: bool
+    cut: int
 
 
 def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table) -> _Tried:
@@ -271,7 +279,7 @@ def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table
     refused = Counter(reason for one in decoded for reason in one.dead_reason.to_pylist())
     beyond = is_beyond_share(refused.total(), messages.num_rows, made.limits.max_dead_ratio)
     rows = pa.Table.from_batches([one.rows for one in decoded], columns.arrow_schema)
-    return _Tried(rows, refused, not beyond)
+    return _Tried(rows, refused, not beyond, sum(one.truncated for one in decoded))
 
 
 def _reserved() -> frozenset[str]:

@@ -97,12 +97,13 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
     pairs = documents_of(messages)
     documents = [parsed for _, parsed in pairs]
     columns = with_json_key(candidates_of(documents), [key for key, _ in pairs])
+    connect = all(one.keys() == {"schema", "payload"} for one in documents)
     odd = any(word in message.value for message in messages for word in _WORDS if message.value)
     return Proposal(
         columns.candidates,
         f"guessed from {counted(len(documents))}",
         {"format": Setting(format_), **(_NON_NUMERIC if odd else {}), **columns.decode},
-        columns.hints,
+        (*columns.hints, *((_CONNECT,) if connect else ())),
     )
 
 
@@ -119,6 +120,11 @@ def of_one_column(format_: str, messages: int) -> Proposal:
     return Proposal((candidate,), source, {"format": Setting(format_)})
 
 
+_CONNECT = (
+    "each message has its schema beside its payload, as Kafka Connect writes them: with"
+    " schemas.enable: false in the converter the payload's fields are columns (docs/formats.md says"
+    " how its dates and decimals are read)"
+)
 KEEP_KEY = (
     "the keys are no columns: `metadata: {key: _key}` keeps their bytes; see also docs/formats.md"
 )

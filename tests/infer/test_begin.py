@@ -256,6 +256,14 @@ def test_a_few_odd_values_do_not_take_the_type_away() -> None:
     assert guess_type([*many, {}]).type == pa.int64()
 
 
+def test_timestamps_that_are_cut_are_told(tmp_path: Path) -> None:
+    """How many messages have them, and how all digits are kept."""
+    at = '{{"at": "2026-01-05T03:20:00.{}Z"}}'.format
+    found = begun(tmp_path, *(at(digits).encode() for digits in ("123456", "1234567", "1")))
+    (note,) = found.notes
+    assert note.startswith("1 of the sampled messages have timestamps finer than a microsecond")
+
+
 def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
     """The start is the earliest timestamp on the grid, and one stamp from long ago
     doesn't make it begin there.

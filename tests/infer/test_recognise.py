@@ -530,6 +530,12 @@ def test_numbers_keep_their_digits(name: str) -> None:
         assert str(found.guess.type) == kind
 
 
+def test_schemas_of_connect_beside_documents_are_told() -> None:
+    """Their columns would be `schema` and `payload`: the note says how to have the payload's."""
+    found = proposed({"schema": {"type": "struct"}, "payload": {"id": 1}})
+    assert "schemas.enable: false" in found.hints[0]
+
+
 def test_floats_that_are_no_numbers() -> None:
     """Bare, as Python writes them, by the setting that takes them; as texts, which Debezium
     writes, they are values of a float, too.
