@@ -180,11 +180,14 @@ def struct_type(candidates: Iterable[Candidate]) -> pa.DataType:
 
 def left_out_of(candidates: Iterable[Candidate]) -> dict[str, str]:
     """The paths of the fields that are in no column, each with the reason."""
-    found = dict[str, str]()
-    for one in candidates:
-        found |= {f"{one.name}.{path}": why for path, why in one.guess.left_out}
-        found |= {} if one.usable else {one.name: one.guess.note}
-    return found
+    return {
+        path: why
+        for one in candidates
+        for path, why in (
+            *((f"{one.name}.{path}", why) for path, why in one.guess.left_out),
+            *(() if one.usable else ((one.name, one.guess.note),)),
+        )
+    }
 
 
 def free_name(name: str, candidates: Iterable[Candidate]) -> str:
