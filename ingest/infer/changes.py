@@ -23,7 +23,7 @@ from windrow.ingest.formats.cdc.envelope import (
 )
 from windrow.ingest.formats.json.values import Reading
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, with_passed_over
-from windrow.ingest.infer.documents import candidates_of, document, scalars
+from windrow.ingest.infer.documents import STRICT, candidates_of, document, scalars
 from windrow.ingest.infer.proposal import (
     Document,
     KeyAndValue,
@@ -272,7 +272,7 @@ def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
             (event.schema for event in reversed(events) if event.schema is not None), None
         )
         if stated is None:
-            return candidates_of(rows, scalars(Reading(non_numeric=True), texts=False))
+            return candidates_of(rows, STRICT)
         return with_passed_over(
             row_candidates(stated, envelope.written), rows, "the newest event's schema lacks it"
         )
