@@ -495,6 +495,20 @@ def test_show_nothing(stage: Stage) -> None:
     assert f"There are no dead letters of attempt nosuch in {hour(1)}." in none
 
 
+def test_show_dead_of_a_refused_replay(stage: Stage) -> None:
+    """The command that the refusal names shows what the replay refused, not what the committed
+    attempt did.
+    """
+    stage.json("run", stage.spec, "--window", hour(0))
+    schema = stage.folder / "schema.py"
+    schema.write_text(schema.read_text().replace("pl.Int64", "pl.Int64 = pa.Field(ge=100)"))
+    error = stage.json("replay", stage.spec, "--window", hour(0), code=1)["error"]["message"]
+    named = re.search(r"windrow (dead show \S+ --window \S+ --attempt \w+)", error)
+    assert named is not None, error
+    assert len(stage.json(*named[1].split())["dead"]) == 5
+    assert len(stage.json("dead", "show", stage.spec, "--window", hour(0))["dead"]) == 1
+
+
 def test_show_dead_of_a_refused_window(stage: Stage) -> None:
     """A window that was refused says what to fix; its newest attempt's dead letters
     are shown where it is named, else it is pointed to.

@@ -72,6 +72,19 @@ def test_a_replaced_generation_stays_for_those_who_read_it(sink: Any) -> None:
         assert sorted(f"{sink.uri}/{path}" for path in state.unneeded(old, since)) == sorted(listed)
 
 
+def test_a_replaced_generation_stays_behind_later_commits(sink: Any) -> None:
+    """The grace period of its files is remembered by every commit that comes after it."""
+    commit(sink, 0)
+    listed = list_files(sink.uri)
+    made, staged = staged_receipt(sink, 0, 1, "b1")
+    sink.commit_dead(made.plan, "b1", staged)
+    sink.commit(made, staged)
+    commit(sink, 1)
+    age(sink)
+    assert fresh(sink).sweep(HOUR) == []
+    assert all(Path(path).exists() for path in listed)
+
+
 def test_what_was_given_up_is_not_committed(sink: Any) -> None:
     """An attempt that wakes after its files were swept is refused, and the window can
     be run again.

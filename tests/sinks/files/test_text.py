@@ -185,3 +185,25 @@ def sink_schema(sink: FilesBoth) -> pa.Schema:
     from windrow.ingest.sinks.columns import whole_schema
 
     return whole_schema(sink.schema, sink.metadata)
+
+
+@pytest.mark.parametrize("size", [1, 7, 20, 21, 22, 1000])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_lines_at_the_ends_of_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, end: str
+) -> None:
+    """Wherever a block ends, in a line or behind one, verification reads every line."""
+    monkeypatch.setattr("windrow.ingest.sinks.files.stage._READ", size)
+    lines = [f'{{"id":"{n}","amount":{n}}}' for n in range(7)]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines) + end)
+    schema = pa.schema([("id", pa.string()), ("amount", pa.int64())])
+    batches = rows_of(Place(str(tmp_path)), "x.jsonl", schema)
+    assert [n for batch in batches for n in batch["amount"].to_pylist()] == list(range(7))
+
+
+def test_a_quoted_text_is_no_null(tmp_path: Path) -> None:
+    """In CSV an empty cell is null and a quoted one is the empty text, as verification reads it."""
+    (tmp_path / "x.csv").write_text('id,amount\n"",1\n,2\n')
+    schema = pa.schema([("id", pa.string()), ("amount", pa.int64())])
+    (batch,) = rows_of(Place(str(tmp_path)), "x.csv", schema)
+    assert batch["id"].to_pylist() == ["", None]

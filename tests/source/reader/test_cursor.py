@@ -26,6 +26,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.kafka.client import consumer_recipe
 from windrow.ingest.kafka.identity import IdentityCheck, refusal_of
 from windrow.ingest.kafka.properties import ALLOWED
+from windrow.ingest.kafka.retry import TIMES
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.settings.secrets import InEnvironment
@@ -39,7 +40,7 @@ from windrow.ingest.source.reader.fetching import (
     OnError,
     Start,
 )
-from windrow.ingest.source.reader.loglimits import LogLimits
+from windrow.ingest.source.reader.loglimits import LogLimits, believed
 from windrow.ingest.source.reader.reader import KafkaReader
 
 SPLIT = Split("t", 0, 10, 20)
@@ -492,3 +493,16 @@ def test_a_reader_asks_for_an_isolation_level(properties: dict[str, str]) -> Non
     """The client's own choice is never taken in silence."""
     with pytest.raises(ValueError, match=r"isolation\.level"):
         KafkaReader(properties, PLAN)
+
+
+def test_answers_about_a_small_end_are_some_time_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader's watermark is small for a moment: as many questions within that moment
+    prove nothing.
+    """
+    waited = list[float]()
+    monkeypatch.setattr("time.sleep", waited.append)
+    assert believed(lambda: LogLimits(0, 7), 5, 10, 0.25) == LogLimits(0, 7)
+    assert waited == [0.25] * (TIMES - 1)
+    waited.clear()
+    assert believed(lambda: LogLimits(6, 7), 5, 10, 0.25) == LogLimits(6, 7)
+    assert waited == []
