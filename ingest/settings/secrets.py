@@ -65,12 +65,12 @@ def written(value: object) -> object:
 def masked(text: str, secrets: Iterable[str], mask: str = "***") -> str:
     """Puts a mask in the place of secrets that a text repeats.
 
-    One of less than 12 characters is taken for the secret only where it stands alone: a
+    One of less than 6 characters is taken for the secret only where it stands alone: a
     password "post" is no part of "postgres".
     """
     for secret in filter(None, secrets):
         alone = rf"(?<!\w){re.escape(secret)}(?!\w)"
-        text = re.sub(alone if len(secret) < 12 else re.escape(secret), lambda _: mask, text)
+        text = re.sub(alone if len(secret) < 6 else re.escape(secret), lambda _: mask, text)
     return text
 
 
