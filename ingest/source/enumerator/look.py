@@ -184,13 +184,14 @@ def without_timestamps(broker: Broker, tps: Sequence[TopicPartition]) -> list[To
     """
     hits = broker.first_at_or_after(tps, _EPOCH) if tps else {}
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
-    look, found = Look(broker, lambda _: None), list[TopicPartition]()
-    for tp, hit in hits.items():
-        start, end = starts[tp], ends[tp].offset
-        if hit is None or hit.offset > start:
-            stamped = not look.is_unstamped(tp, start if hit is None else hit.offset, end)
-            found += [tp] if not stamped and len(look.first_stamps(tp, start, end, 1)) else []
-    return found
+    look = Look(broker, lambda _: None)
+    return [
+        tp
+        for tp, hit in hits.items()
+        if (hit is None or hit.offset > starts[tp])
+        and look.is_unstamped(tp, starts[tp] if hit is None else hit.offset, ends[tp].offset)
+        and len(look.first_stamps(tp, starts[tp], ends[tp].offset, 1))
+    ]
 
 
 def _patient(chunks: Iterable[Stamps]) -> Iterator[Stamps]:
