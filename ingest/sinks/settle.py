@@ -116,7 +116,8 @@ def settle(
                 continue
             if not tries.may_arrive(None if isinstance(error, UnreachableError) else version):
                 raise
-            return Unanswered(str(error))
+            # its advice may say that nothing was committed: the next run's look says what is true
+            return Unanswered(error.what)
         # The state is closed by now: nobody sleeps with a lock.
         if isinstance(answer, Written):
             return answer
