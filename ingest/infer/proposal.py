@@ -177,7 +177,8 @@ def without_repeated_key(proposal: Proposal, rows: pa.Table) -> Proposal:
     prefix = key.get("fields_prefix", "")
     others = {name: name.removeprefix(prefix) for name in key.get("fields", ()) if prefix}
     if not others or any(
-        other not in rows.column_names or rows[name].to_pylist() != rows[other].to_pylist()
+        other not in rows.column_names
+        or repr(rows[name].to_pylist()) != repr(rows[other].to_pylist())
         for name, other in others.items()
     ):
         return proposal
