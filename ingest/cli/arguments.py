@@ -111,8 +111,7 @@ class Commands(TyperGroup):
         name, command, rest = cast("Any", super().resolve_command(ctx, args))
         if not ctx.resilient_parsing:
             own = typer.Context(command, parent=ctx, info_name=name)
-            given = command.make_parser(own).parse_args(list(rest))[2]
-            for option in given:
+            for option in (given := command.make_parser(own).parse_args(list(rest))[2]):
                 if given.count(option) > 1 and not (option.multiple or option.is_flag):
                     own.fail(f"{option.opts[0]} may be given once. {option.help or ''}")
         return name, command, rest

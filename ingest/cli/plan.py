@@ -46,8 +46,9 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     refuse_unready(pipeline)
     plans = PlanDocument(spec.id, [])
     output.show(plans)
-    asked = [preview_next(pipeline)] if windows is None else _plans(pipeline, windows)
-    for plan in filter(None, asked):
+    for plan in filter(
+        None, [preview_next(pipeline)] if windows is None else _plans(pipeline, windows)
+    ):
         joining = joining_topics(pipeline, plan)
         plans.plans.append(render.planned(plan, _frozen(pipeline, plan.window), joining))
         output.show(
