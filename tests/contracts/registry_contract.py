@@ -103,6 +103,28 @@ class SchemaRegistryContract:
             with pytest.raises(RefusedError, match=f"schema id {id_} with more than"):
                 registry.schema(str(id_))
 
+    def test_long_schemas_count_each_by_itself(
+        self, server: RegistryServer, registry: SchemaRegistry
+    ) -> None:
+        """What one version of a subject takes leaves the next one all of its room; and what two
+        references refer to counts once.
+        """
+        third = MOST_CHARACTERS // 3
+        server.register("shared", '"' + "s" * third + '"')
+        for name in ("left", "right"):
+            server.register(name, named(name), references=refers_to("shared"))
+        ids = [
+            str(
+                server.register(
+                    "long-value",
+                    '"' + letter * third + '"',
+                    references=refers_to("left", "right"),
+                )
+            )
+            for letter in "abc"
+        ]
+        assert [schema.id for schema in registry.of_subject("long-value", 3)] == ids[::-1]
+
     def test_it_travels(self, server: RegistryServer, registry: SchemaRegistry) -> None:
         """A copy asks the same registry."""
         id_ = server.register("s", named("R"))

@@ -22,7 +22,7 @@ from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
 from windrow.ingest.formats.shared.onepass import KEPT
 from windrow.ingest.ports.decoder import Decoded
-from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.columns import Column, Columns
 
 ROOT = Path(__file__).parents[3]
 HANGS = 1_200
@@ -128,6 +128,21 @@ def test_where_the_pass_fails_the_strict_way_judges_alone(
     assert [record.getMessage() for record in caplog.records] == [
         f"A batch is decoded slowly: the fast way failed with {type(error).__name__}."
     ]
+
+
+def test_the_strict_way_counts_truncated_timestamps() -> None:
+    """As the compiled pass does: each message once, at its place."""
+    kind = pa.timestamp("us", tz="UTC")
+    columns = Columns((Column("a", kind, nullable=True), Column("b", kind, nullable=True)))
+    fine, coarse = (f'"2026-01-05T09:00:00.{part}Z"' for part in ("1234567", "123456"))
+    messages = [
+        f'{{"a": {a}, "b": {b}}}'.encode()
+        for a, b in ((fine, fine), (coarse, coarse), (coarse, fine))
+    ]
+    both = json_batch_decoder(columns)
+    alone = BatchDecoder(columns.arrow_schema, Failing(MemoryError()), both.strict)
+    for decoder in (alone, both):
+        assert decoded(decoder, messages).cut.tolist() == [0, 2]
 
 
 def test_memory_for_a_large_message_is_given_back() -> None:
