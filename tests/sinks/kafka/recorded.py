@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.kafka.produce import is_decided
 from tests.protocols.fenced import TABLE
 from tests.protocols.traces import UNDECIDED, Recorder, splits_text
 from tests.sinks.kafka.world import KafkaBoth
@@ -124,7 +125,11 @@ class _ListenedControl:
         began, patience, sink = time.monotonic(), self.real.patience, self._sink
 
         def once() -> bool:
-            return not to_end or self._is_decided() or time.monotonic() > began + patience
+            return (
+                not to_end
+                or is_decided(sink.connection.servers, sink.options.control)
+                or time.monotonic() > began + patience
+            )
 
         name = "control" if to_end else "glance"
         with sink.recorder.step(sink.who, name, once=once) as reply:
@@ -142,11 +147,6 @@ class _ListenedControl:
             else:
                 reply(attempt, "whole" if state.is_complete else UNDECIDED)
         return state
-
-    def _is_decided(self) -> bool:
-        """True if no transaction is open in the control topic."""
-        stable, end = self._sink.topics.stable_and_end()[self._sink.options.control, 0]
-        return bool(stable == end)
 
 
 class _Recorded(Recorded):
