@@ -147,8 +147,8 @@ class DeadLettersSpec(Section):
 
     topic: Annotated[TopicName, Values("a name")] = Field(
         description=(
-            "Committed windows' dead letters are written there too, each once, with Kafka Connect's"
-            " headers. It must be there."
+            "Committed windows' dead letters are written there too, each at least once, with Kafka"
+            " Connect's headers. It must be there."
         )
     )
     cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(

@@ -100,7 +100,7 @@ class Compiled:
         """Compiles in a process of its own: this one would hold numba and LLVM to its end."""
         with waiting_for(f"machine code of {self._module}, which is made once and kept"):
             done = subprocess.run(
-                [sys.executable, "-c", _MAKE, self._module],
+                [sys.executable, "-P", "-c", _MAKE, self._module],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -339,7 +339,7 @@ REFUSED: list[tuple[str, str]] = [
     ("id: out", "1 mistake in"),
     ("id: out", "sink: is missing"),
     ("[]", "is a mapping with id and sink"),
-    ("id: out\nsink: {kind: delta, path: x}", "must be 'kafka'"),
+    ("id: out\nsink: {kind: delta, path: x}", "there is no such kind here; known are kafka"),
     ("id: out\nsink: {topic: t, staging: ./s}", "sink.bootstrap_servers: is missing"),
     (
         "id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, atomic_window: false}",

@@ -41,7 +41,7 @@ from windrow.ingest.testing.reader import MemoryReader
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = Window("words", START, START + timedelta(hours=1))
 TP = TopicPartition("shop.words", 0)
-KNOWN = " or ".join(map(repr, FORMATS))
+KNOWN = ", ".join(FORMATS)
 RULES = """\
 import pandera.polars as pa
 import polars as pl
@@ -219,15 +219,21 @@ def test_the_options_are_the_formats_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("decode", "says"),
     [
-        ({"format": "xml"}, f"decode.format: must be {KNOWN}, not 'xml'"),
-        ({"format": ["json"], "schema": "a.b:C"}, f"decode.format: must be {KNOWN}"),
-        ({"format": None, "schema": "a.b:C"}, f"decode.format: must be {KNOWN}"),
+        ({"format": "xml"}, f"decode.format: there is no such format here; known are {KNOWN}"),
+        (
+            {"format": ["json"], "schema": "a.b:C"},
+            "decode.format: there is no such format here; did you mean json?",
+        ),
+        (
+            {"format": None, "schema": "a.b:C"},
+            f"decode.format: there is no such format here; known are {KNOWN}",
+        ),
         ({"format": "json"}, "decode.schema: is missing"),
         ("json", "decode: must be a mapping"),
     ],
 )
 def test_a_format_that_is_not_there(tmp_path: Path, decode: object, says: str) -> None:
-    """It is refused with the list of those that are."""
+    """It is refused with the one that is meant, or with all that there are."""
     with pytest.raises(SpecError) as refused:
         parse_spec({**attributes(tmp_path), "decode": decode}, tmp_path)
     assert says in refused.value.what

@@ -331,6 +331,15 @@ def test_two_processes_may_begin_at_once(package: Path) -> None:
     assert len(kept(package)) == 1
 
 
+def test_files_where_the_user_is_are_not_imported(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code is made by the modules of this process, whatever lies in the working folder."""
+    (tmp_path / "numbers.py").write_text("raise RuntimeError('not ours')")
+    monkeypatch.chdir(tmp_path)
+    assert load(package).times(2) == 7
+
+
 def test_code_that_cannot_be_made_is_told(package: Path) -> None:
     """The error names the module, and has the last words of the process that tried."""
     (package / "times.py").write_text(TIMES.replace("factor(x) + 1", "factor(x) + unknown"))

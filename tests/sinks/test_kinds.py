@@ -42,8 +42,11 @@ def schema_mistakes(sink: object) -> list[str]:
 
 @pytest.mark.parametrize("name", ["hudi", "Delta", "", 7, None, ["delta"]])
 def test_an_unknown_kind_is_refused_with_those_there_are(name: object) -> None:
-    """Whatever stands there that is no kind, the mistake is told at `sink.kind`, with all kinds."""
-    assert f"sink.kind: must be {' or '.join(map(repr, KINDS))}" in refused(
+    """Whatever stands there that is no kind, the mistake is told at `sink.kind`, with the kind
+    that is meant, or else with all of them.
+    """
+    said = "did you mean delta?" if "elta" in str(name) else f"known are {', '.join(KINDS)}"
+    assert f"sink.kind: there is no such kind here; {said}" in refused(
         {"kind": name, "path": "lake"}
     )
 

@@ -188,8 +188,10 @@ def without_timestamps(broker: Broker, tps: Sequence[TopicPartition]) -> list[To
     return [
         tp
         for tp, hit in hits.items()
-        if (hit is None or hit.offset > starts[tp])
-        and look.is_unstamped(tp, starts[tp] if hit is None else hit.offset, ends[tp].offset)
+        if (
+            hit is None
+            or (hit.offset > starts[tp] and look.is_unstamped(tp, hit.offset, ends[tp].offset))
+        )
         and len(look.first_stamps(tp, starts[tp], ends[tp].offset, 1))
     ]
 

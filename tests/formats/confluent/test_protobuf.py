@@ -278,7 +278,7 @@ def test_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the installation's to fix, before anything is read, and no dead letters come of it."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for ask in (lambda: DECODER.columns, DECODER.open):
-        with pytest.raises(SpecError, match=r"Install windrow\[protobuf\]"):
+        with pytest.raises(SpecError, match=r"pip install 'windrow-ingest\[protobuf\]'"):
             ask()
 
 

@@ -302,6 +302,22 @@ def test_logs_without_timestamps_are_found() -> None:
     assert without_timestamps(broker, []) == []
 
 
+def test_a_log_without_timestamps_is_not_read_to_its_end() -> None:
+    """Kafka's answer says so: only whether it has a message is looked at."""
+
+    class Counting(MemoryBroker):
+        reads = 0
+
+        def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
+            self.reads += 1
+            return super().stamps(tp, start, stop)
+
+    broker = Counting()
+    broker.create_topic("t", 1)
+    write(broker, TP, [(-1, "plain")] * 3)
+    assert (without_timestamps(broker, [TP]), broker.reads) == ([TP], 1)
+
+
 def test_any_iterator_of_chunks_will_do() -> None:
     """One that can't be closed holds nothing open."""
 
