@@ -314,7 +314,8 @@ def _copied(
         if line is None or (error.sqlstate or "")[:2] not in OF_A_ROW:
             raise
         refused = explained(place.url, error, "commit")
-        refused.topic, refused.partition, refused.offset = staged.position(file, int(line[1]))
+        with suppress(OSError, ValueError):  # the file may be gone or damaged by now
+            refused.topic, refused.partition, refused.offset = staged.position(file, int(line[1]))
         raise refused from error
 
 

@@ -37,7 +37,7 @@ from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
 from windrow.ingest.sinks.postgres import catalog, lock, server
 from windrow.ingest.sinks.postgres.encode import HEAD
 from windrow.ingest.sinks.postgres.server import begin, connected, reading
-from windrow.ingest.sinks.postgres.stage import CopyFile
+from windrow.ingest.sinks.postgres.stage import CopyFile, CopyFiles
 from windrow.ingest.testing.checker import check
 
 pytestmark = pytest.mark.slow  # starts a server
@@ -166,6 +166,30 @@ def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(
     assert sink.look(window(0)) is None
     owner("ALTER TABLE orders DROP CONSTRAINT small")
     assert isinstance(sink.commit(made, staged), Done)
+
+
+def _badly_named(path: Path) -> None:
+    """The topics are no texts any more."""
+    path.write_bytes(path.read_bytes().replace(TOPIC.topic.encode(), b"\xff" * len(TOPIC.topic)))
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, _badly_named])
+def test_a_refusal_is_told_though_its_row_is_not_found(
+    sink: Any, owner: Any, harm: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A staged file that is lost right behind its COPY costs the message's position alone."""
+    sink.prepare()
+    owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
+    sent = CopyFiles.blocks
+
+    def blocks(files: CopyFiles, file: CopyFile) -> Iterator[bytes]:
+        yield from sent(files, file)
+        harm(Path(staging_of(sink.place)) / file.path)
+
+    monkeypatch.setattr(CopyFiles, "blocks", blocks)
+    with pytest.raises(RefusedError, match='violates check constraint "small"') as refused:
+        sink.commit(*staged_receipt(sink, 0))
+    assert refused.value.place == ""
 
 
 def test_a_row_that_no_partition_takes(sink: Any, owner: Any) -> None:
