@@ -24,6 +24,7 @@ attempts.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
@@ -153,16 +154,20 @@ class RoutedSink:
     def committed(self, windows: Sequence[Window]) -> set[Window]:
         """Leaves out the windows with rows in a table that lacks them: it is an older copy.
 
-        A table that was added later lacks windows, too: their receipts name no rows in it.
+        A table that was added later lacks windows, too: those before its first one. Of these the
+        newest receipt alone is read, which names the table only if that had the window.
         """
         whole = self._other.committed(windows)
         for sink in self._tables:
-            absent = sorted(whole - sink.committed(sorted(whole)))
+            held = sink.committed(sorted(whole))
+            absent = sorted(whole - held)
+            first = bisect(absent, min(held)) if held else 0
+            if first and _rows_in(sink, self.look(absent[first - 1])) is not None:
+                first = 0
             whole -= {
-                held.receipt.window
-                for held in self._other.looks(absent)
-                if held is not None
-                and any(one.table == sink.identity and one.rows for one in held.receipt.routed)
+                one.receipt.window
+                for one in self._other.looks(absent[first:])
+                if one is not None and _rows_in(sink, one)
             }
         return whole
 
@@ -287,6 +292,12 @@ class RoutedSink:
         ):
             return
         refuse_overlap(receipt.plan, (held.receipt for held in self._other.receipts()))
+
+
+def _rows_in(sink: Sink, held: Committed | None) -> int | None:
+    """The number of a window's rows in a table; None if its receipt doesn't name the table."""
+    entries = () if held is None else held.receipt.routed
+    return {one.table: one.rows for one in entries}.get(sink.identity)
 
 
 def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Stager, Unreadable
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.sinks.routes.sink import RoutedSink
@@ -189,6 +190,53 @@ def test_a_table_that_comes_later(sink: RoutedBoth, tmp_path: Path) -> None:
     attempt(sink, 0, "b1", 1)
     assert sink.tables[1].look(window(0)).receipt.generation == 1
     whole(sink, [0, 1, 2])
+
+
+def test_a_table_that_comes_later_costs_no_receipts(
+    sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the windows before it one receipt alone is read, however many they are."""
+    alone = with_the_first(sink)
+    for number in range(5):
+        attempt(alone, number, "a1")
+    attempt(sink, 5, "a1")
+    looks, read = sink.other.looks, list[Window]()
+
+    def counted(windows: Sequence[Window]) -> Iterator[Committed | None]:
+        read.extend(windows)
+        return looks(windows)
+
+    monkeypatch.setattr(sink.other, "looks", counted)
+    asked = [window(number) for number in range(7)]
+    assert sink.committed(asked) == set(asked[:6])
+    assert read == [window(4)]
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "lost"),
+    [
+        pytest.param([5], [6, 7], {6, 7}, id="the newest"),
+        pytest.param([5], [4, 3], {3, 4}, id="a backfill, from before its first one"),
+        pytest.param([2, 6], [4, 3], {3, 4}, id="a backfill, from between"),
+        pytest.param([], [5, 6], {5, 6}, id="all"),
+    ],
+)
+def test_a_table_that_is_an_older_copy(
+    sink: RoutedBoth, before: Sequence[int], behind: Sequence[int], lost: set[int]
+) -> None:
+    """What it lacks isn't committed, whatever it lacks from before it was there."""
+    for number in (0, 1, 8):
+        attempt(with_the_first(sink), number, "a1")
+    for number in before:
+        attempt(sink, number, "a1")
+    store = sink.tables[1].store
+    copy = store.content
+    for number in behind:
+        attempt(sink, number, "a1")
+    there = {window(number) for number in (0, 1, 8, *before, *behind)}
+    assert sink.committed(sorted(there)) == there
+    store.content = copy
+    assert sink.committed(sorted(there)) == there - {window(number) for number in lost}
 
 
 def test_a_table_that_no_route_names_any_more(sink: RoutedBoth) -> None:
