@@ -14,8 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import FileScanTask
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestWriterV2,
+)
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import IdentityTransform
 
@@ -27,7 +32,15 @@ from tests.sinks.iceberg.world import (
     staged_paths,
     state_of,
 )
-from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
+from tests.sinks.things import (
+    PER_WINDOW,
+    ROWS,
+    plan,
+    receipt,
+    staged_dead_replay,
+    staged_receipt,
+    window,
+)
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import (
     DamagedError,
@@ -60,9 +73,9 @@ def sink(tmp_path: Path) -> Any:
 
 
 def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
-    receipt, staged = staged_receipt(sink, number, generation, attempt)
-    sink.commit_dead(receipt.plan, attempt, staged)
-    return sink.commit(receipt, staged)
+    made, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(made.plan, attempt, staged)
+    return sink.commit(made, staged)
 
 
 def table(sink: Any) -> Any:
@@ -176,6 +189,17 @@ def test_windows_that_others_deleted_were_not_rolled_back(sink: Any) -> None:
     assert len(ids(fresh)) == 18
 
 
+def test_a_newest_window_without_rows_was_not_rolled_back(sink: Any) -> None:
+    """It stays committed, though no snapshot of windrow's is left, and no row shows it."""
+    empty = receipt(plan(sink, 2, (2 * PER_WINDOW, 2 * PER_WINDOW)), [], 0, "a1")
+    assert isinstance(sink.commit(empty, []), Done)
+    rewrite(sink)
+    expire_all(sink)
+    fresh = sink_at(sink.at.warehouse)
+    assert [c.receipt.window for c in fresh.receipts()] == [window(n) for n in (0, 1, 2)]
+    assert isinstance(fresh.commit(empty, []), AlreadyDone)
+
+
 def test_a_size_is_told_without_reading_rows(sink: Any) -> None:
     """Rows and bytes by the newest snapshot's own word, also before the first one and
     behind others' commits.
@@ -235,9 +259,9 @@ def test_rows_that_others_append_are_told(sink: Any) -> None:
     rows = about.scan().to_arrow().slice(0, 1)
     at = rows.schema.get_field_index("_window")
     about.append(rows.set_column(at, rows.schema.field(at), pa.array([window(5).key])))
-    receipt, staged = staged_receipt(sink, 5)
+    made, staged = staged_receipt(sink, 5)
     with pytest.raises(RefusedError, match="no commit of windrow brought"):
-        sink.commit(receipt, staged)
+        sink.commit(made, staged)
     with pytest.raises(RefusedError, match=window(5).key):
         list(sink.receipts())
     assert sink.audit().windows() == {window(n).key for n in (0, 1, 5)}
@@ -253,33 +277,47 @@ def test_rows_that_others_deleted_are_missed(sink: Any) -> None:
     assert whole(sink, 0)
 
 
+class _Deletes(ManifestWriterV2):
+    """A manifest of deletes, which PyIceberg only reads."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+
 def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
     """A file of deletes beside the data, as merge-on-read leaves it: what is left is
-    read, all of it or some columns.
+    read, all of it or some columns, and no size is told that counts the others.
     """
-    state = state_of(sink)
-    task, *_ = state.tasks(window(0).key)
-    place = f"{state.table.metadata.location}/deletes.parquet"
+    task, *_ = state_of(sink).tasks(window(0).key)
+    place = folder_of(sink) / "deletes.parquet"
     positions = pa.table(
         {"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())}
     )
-    pq.write_table(positions, place.removeprefix("file://"))
+    pq.write_table(positions, place)
     deletes = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
-        file_path=place,
+        file_path=f"file://{place}",
         file_format=FileFormat.PARQUET,
         partition=task.file.partition,
         record_count=2,
-        file_size_in_bytes=1,
+        file_size_in_bytes=place.stat().st_size,
         spec_id=0,
     )
-    marked = FileScanTask(task.file, delete_files={deletes})
-    assert sum(batch.num_rows for batch in rows_of(state.table, [marked])) == 7
+    with table(sink).transaction() as change, change.update_snapshot().fast_append() as added:
+        about = change.table_metadata
+        added.new_manifest_writer = lambda spec: _Deletes(
+            spec, about.schema(), added.new_manifest_output(), added.snapshot_id, "deflate"
+        )
+        added.append_data_file(deletes)
+    assert [h.rows for h in sink.audit().rows_held(window(0))] == [7, 9]
+    assert len(ids(sink)) == 34
+    state = state_of(sink)
     assert {
         name
-        for batch in rows_of(state.table, [marked], ["id", "_offset"])
+        for batch in rows_of(state.table, state.tasks(window(0).key), ["id", "_offset"])
         for name in batch.schema.names
     } == {"id", "_offset"}
+    assert sink.size() is None
 
 
 def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
@@ -405,7 +443,7 @@ def test_what_was_given_up_is_refused_before_it_is_gone(
     """1 A sweep gives files up and dies.  2 A run commits them: refused, though they
     are there, also after expiry.  3 The next sweep.
     """
-    receipt, staged = staged_receipt(sink, 2, attempt="late")
+    made, staged = staged_receipt(sink, 2, attempt="late")
     aged(sink)
     with monkeypatch.context() as patch:
         patch.setattr(IcebergPlace, "remove", _dying)
@@ -415,7 +453,7 @@ def test_what_was_given_up_is_refused_before_it_is_gone(
     rewrite(sink)
     expire_all(sink)
     with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow sweep"):
-        sink.commit(receipt, staged)
+        sink.commit(made, staged)
     assert any("late" in path for path in sink.sweep(GRACE))
 
 
@@ -446,9 +484,9 @@ def test_a_foreign_commit_in_between_is_looked_at(
     """Whatever others do to the table between look and write makes ours fail and look
     again; theirs and ours are there.
     """
-    receipt, staged = staged_receipt(sink, 2)
+    made, staged = staged_receipt(sink, 2)
     tries = overtaken_by(sink, between)
-    assert isinstance(sink.commit(receipt, staged), Done)
+    assert isinstance(sink.commit(made, staged), Done)
     assert len(tries) == 2
     assert len(ids(sink)) == left
 
@@ -459,9 +497,9 @@ def test_a_table_that_was_made_anew_in_between_is_another_one(tmp_path: Path) ->
     """
     sink = sink_at(str(tmp_path))
     sink.prepare()
-    receipt, staged = staged_receipt(sink, 0)
+    made, staged = staged_receipt(sink, 0)
     tries = overtaken_by(sink, make_anew)
-    assert isinstance(sink.commit(receipt, staged), Done)
+    assert isinstance(sink.commit(made, staged), Done)
     assert len(tries) == 2
 
 
