@@ -10,7 +10,7 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,7 @@ CREATE TABLE IF NOT EXISTS windrow_tables (
     version INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS windrow_receipts (
-    id TEXT, window TEXT, version INTEGER NOT NULL, receipt TEXT NOT NULL, sha256 BLOB,
-    PRIMARY KEY (id, window)
+    id TEXT, window TEXT, version INTEGER NOT NULL, receipt TEXT NOT NULL, PRIMARY KEY (id, window)
 );
 CREATE TABLE IF NOT EXISTS windrow_offsets (
     id TEXT, topic_id TEXT, partition INTEGER, stop INTEGER, start INTEGER NOT NULL,
@@ -65,9 +64,14 @@ CREATE TABLE IF NOT EXISTS windrow_offsets (
 );
 CREATE TABLE IF NOT EXISTS windrow_notes (
     id TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (id, name)
-);
-CREATE INDEX IF NOT EXISTS windrow_offsets_of ON windrow_offsets (id, window)
+)
 """
+_ADDED = (
+    "ALTER TABLE windrow_receipts ADD COLUMN sha256 BLOB",
+    "CREATE INDEX windrow_offsets_of ON windrow_offsets (id, window)",
+)
+"""What those tables of an older windrow lack, both or none. Its receipts have no digest."""
+
 _FIND = """
 SELECT form, id, owner, window_column, columns, version FROM windrow_tables WHERE name = ?
 """
@@ -173,13 +177,15 @@ class SqliteStore:
             if state is not None:
                 return
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        with self._transaction("BEGIN EXCLUSIVE", make=True) as database:
+        with self._transaction("BEGIN EXCLUSIVE", "rwc") as database:
             if self._found(database) is None:
                 self._make(database, columns, owner)
                 database.execute("COMMIT")
 
     def _make(self, database: sqlite3.Connection, columns: pa.Schema, owner: TableOwner) -> None:
-        _make_own(database)
+        for statement in _OWN.split(";"):
+            database.execute(statement)
+        _complete(database)
         # a table of this name may have been dropped
         for own in ("receipts", "offsets", "notes"):
             of_it = "id IN (SELECT id FROM windrow_tables WHERE name = ?)"
@@ -198,26 +204,33 @@ class SqliteStore:
         )
         database.execute("INSERT OR REPLACE INTO windrow_tables VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
-    def reading(self) -> AbstractContextManager[SqliteState | None]:
-        return self._state("BEGIN")
+    @contextmanager
+    def reading(self) -> Iterator[SqliteState | None]:
+        if not Path(self.path).exists():
+            yield None
+            return
+        with self._transaction("BEGIN") as database:
+            yield self._found(database)
 
-    def writing(self) -> AbstractContextManager[SqliteState | None]:
+    @contextmanager
+    def writing(self) -> Iterator[SqliteState | None]:
+        # the file of somebody else stays as it is
+        with self.reading() as state:
+            pass
+        if state is None:
+            yield None
+            return
         # readers of a file without a write-ahead log are waited for here: else an INSERT and the
         # COMMIT would wait for them
-        return self._state("BEGIN EXCLUSIVE")
+        with self._transaction("BEGIN EXCLUSIVE") as database:
+            found = self._found(database)
+            _complete(database)
+            yield found
 
     def stager(self, layout: Layout, window: Window) -> FilesStagerFactory:
         return FilesStagerFactory(
             self.staged.uri, layout, window.key, FileFormat("parquet", "snappy"), texts=True
         )
-
-    @contextmanager
-    def _state(self, begin: str) -> Iterator[SqliteState | None]:
-        if not Path(self.path).exists():
-            yield None
-            return
-        with self._transaction(begin) as database:
-            yield self._found(database)
 
     def _found(self, database: sqlite3.Connection) -> SqliteState | None:
         """Opens the table; None if there is none.
@@ -265,9 +278,14 @@ class SqliteStore:
         return found
 
     @contextmanager
-    def _transaction(self, begin: str, *, make: bool = False) -> Iterator[sqlite3.Connection]:
-        """Opens a transaction, which is rolled back unless it is committed."""
-        uri = f"{Path(self.path).as_uri()}?mode={'rwc' if make else 'rw'}"
+    def _transaction(self, begin: str, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+        """Opens a transaction, which is rolled back unless it is committed.
+
+        Args:
+            begin: the statement that begins it.
+            mode: `rwc` makes the file.
+        """
+        uri = f"{Path(self.path).as_uri()}?mode={mode}"
         try:
             # DuckDB, which counts rows, reads a scan by another thread than the one that began it
             opened = sqlite3.connect(
@@ -277,10 +295,11 @@ class SqliteStore:
                 with waiting_for(
                     lambda: f"the lock of {self.path}, {lock_holder(self.path, f'{self.path}-shm')}"
                 ):
-                    # In this mode readers and a commit don't wait for each other. SQLite refuses it
-                    # while somebody uses the file in the mode before.
-                    with suppress(sqlite3.OperationalError):
-                        database.execute("PRAGMA journal_mode = WAL")
+                    if begin != "BEGIN":
+                        # In this mode readers and a commit don't wait for each other. SQLite
+                        # refuses it while somebody uses the file in the mode before.
+                        with suppress(sqlite3.OperationalError):
+                            database.execute("PRAGMA journal_mode = WAL")
                     database.execute(f"PRAGMA busy_timeout = {self.wait_seconds * 1000:.0f}")
                     # a commit survives a loss of power
                     database.execute("PRAGMA synchronous = EXTRA")
@@ -436,14 +455,19 @@ class SqliteState:
             return Unanswered(str(error), error.sqlite_errorcode == sqlite3.SQLITE_FULL)
         return Written(version)
 
-    def _put_receipt(self, receipt: Receipt, text: str) -> None:
-        """Puts a window's receipt and its ranges in the place of those before."""
+    def _put_receipt(self, receipt: Receipt, text: str, insert: str = "INSERT") -> None:
+        """Puts a window's receipt and its ranges in the place of those before.
+
+        Args:
+            receipt: of the window.
+            text: the receipt as it is kept.
+            insert: the statement for ranges, which says what becomes of another window's.
+        """
         execute, table_id, key = self._database.execute, self._table_id, receipt.window.key
-        _make_own(self._database)
         execute("DELETE FROM windrow_offsets WHERE id = ? AND window = ?", [table_id, key])
         for r in covered(receipt.plan):
             row = table_id, r.topic_id, r.partition, r.stop, r.start, key
-            execute("INSERT OR REPLACE INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
+            execute(f"{insert} INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
         execute(
             "INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?, ?)",
             [table_id, key, self.version + 1, text, digest(key, 0, range_texts(receipt), text)],
@@ -458,7 +482,8 @@ class SqliteState:
         )
         if not proven.rowcount:
             next(self._receipt_rows([window.key])).refuse_other(receipt, "the file")
-        self._put_receipt(receipt, text)
+        # its ranges may be under another key, too
+        self._put_receipt(receipt, text, "INSERT OR REPLACE")
         if not dry_run:
             self._database.execute("COMMIT")
 
@@ -511,12 +536,12 @@ class SqliteState:
         yield from self._database.execute(question, [self._table_id, *values])
 
 
-def _make_own(database: sqlite3.Connection) -> None:
-    """Makes windrow's own tables, or what those of an older windrow lack."""
-    for statement in _OWN.split(";"):
-        database.execute(statement)
-    with suppress(sqlite3.OperationalError):  # it is there
-        database.execute("ALTER TABLE windrow_receipts ADD COLUMN sha256 BLOB")
+def _complete(database: sqlite3.Connection) -> None:
+    """Adds to windrow's own tables what those of an older windrow lack."""
+    asked = "SELECT 1 FROM pragma_table_info('windrow_receipts') WHERE name = 'sha256'"
+    if database.execute(asked).fetchone() is None:
+        for statement in _ADDED:
+            database.execute(statement)
 
 
 def _among(column: str, keys: Collection[str] | None) -> tuple[str, dict[str, str]]:

@@ -188,11 +188,44 @@ def test_a_dropped_table_is_made_anew(sink: Any, user: sqlite3.Connection) -> No
     "made", ["CREATE TABLE orders (id)", "CREATE VIEW orders AS SELECT 1 AS id"]
 )
 def test_somebody_elses_table_is_refused(path: str, made: str) -> None:
-    """It is never written to."""
+    """It is never written to, nor is its file."""
     with closing(sqlite3.connect(path)) as database:
         database.execute(made)
-    with pytest.raises(SpecError, match="holds a table or view orders that windrow didn't make"):
-        SqliteBoth(path, ROWS).prepare()
+    before = Path(path).read_bytes()
+    other = SqliteBoth(path, ROWS)
+    for ask in (other.prepare, lambda: other.commit(*staged_receipt(other, 0, dead=False))):
+        with pytest.raises(SpecError, match="holds a table or view orders that windrow didn't"):
+            ask()
+    assert Path(path).read_bytes() == before
+
+
+def test_who_only_looks_changes_no_file(path: str) -> None:
+    """Of an application that has no table of windrow's yet, or of a table's copy without its
+    write-ahead log; nor does a commit to a table that isn't there.
+    """
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE customers (id)")
+    before, sink = Path(path).read_bytes(), SqliteBoth(path, ROWS)
+    with pytest.raises(RefusedError):
+        sink.commit(*staged_receipt(sink, 0, dead=False))
+    assert (sink.look(window(0)), sink.owner(), list(sink.receipts())) == (None, None, [])
+    assert Path(path).read_bytes() == before
+    sink.prepare()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = DELETE").fetchall()
+    before = Path(path).read_bytes()
+    assert (sink.look(window(0)), list(sink.audit().receipts())) == (None, [])
+    assert Path(path).read_bytes() == before
+
+
+def test_a_receipt_takes_no_offsets_of_another_window(sink: Any) -> None:
+    """Whatever the look before it has found."""
+    sink.commit(*staged_receipt(sink, 0))
+    same = plan(sink, 1, (0, 10))
+    made = receipt(same, stage(sink, same, 0, "a1"), 0, "a1")
+    with pytest.raises(RefusedError, match="refuses it: UNIQUE"), sink.store.writing() as state:
+        state.put(TableChange(receipt=made))
+    assert isinstance(sink.commit(*staged_receipt(sink, 0)), AlreadyDone)
 
 
 @pytest.mark.parametrize(
