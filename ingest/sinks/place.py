@@ -58,16 +58,16 @@ _CHECK_S3 = (
 
 
 _BUSY = re.compile(
-    r"(status code: |^)(429|5\d\d)\b|slow_?down|service_?unavailable|internal_?(error|failure)",
-    re.IGNORECASE,
+    r"AWS Error (SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE"
+    r"|UNKNOWN \(HTTP status (429|5\d\d)\)) during "
+    r"|status code: (429|5\d\d)\b"
+    r"|^(429|5\d\d|SlowDown|ServiceUnavailable|InternalError|InternalFailure)$"
 )
+"""The codes of Arrow's client, deltalake's and boto3, none of which can be the name of a file."""
 
 
 def is_busy(error: str) -> bool:
-    """Returns whether an error's text says that a store has too much to do, or fails for now.
-
-    In the words of Arrow's client, deltalake's and boto3.
-    """
+    """Returns whether an error's text says that a store has too much to do, or fails for now."""
     return _BUSY.search(error) is not None
 
 
@@ -370,7 +370,7 @@ class Place:
             raise self._senseless(without_secrets(self.uri), error) from error
         except OSError as error:
             what = f"{without_secrets(self.uri)} can't be reached: {self._reason(error)}"
-            raise UnreachableError(what, "setup", to_check(self.uri, what)) from error
+            raise UnreachableError(what, "setup", to_check(self.uri, str(error))) from error
         return found, root
 
     @property

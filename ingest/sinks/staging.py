@@ -109,7 +109,7 @@ def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[N
         what = f"a staged file below {place} can't be written: {why}"
         wait = (
             "Wait, for the store has too much to do"
-            if is_busy(why)
+            if is_busy(str(error))
             else "Make room or fix the storage"
         )
         do = f"Nothing was {done}. {wait}, then run the window again."

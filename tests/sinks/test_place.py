@@ -13,8 +13,11 @@ import pytest
 from tests.sinks.things import ROWS, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.sinks.place import Place, normalized, to_check
 from windrow.ingest.sinks.receipt_files import RECEIPTS
+from windrow.ingest.sinks.staging import writable
 
 
 class _Down:
@@ -156,8 +159,21 @@ def test_what_no_table_can_be_called(uri: str, says: str) -> None:
         ("Error performing GET http://s3/b/t: Server returned non-2xx status code: 503 ...", True),
         ("SlowDown", True),
         ("503", True),
-        ("AWS Error ACCESS_DENIED during HeadObject operation", False),
+        (
+            "AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: ",
+            True,
+        ),
+        (
+            "key 'internal_errors/t' in bucket 'b': AWS Error ACCESS_DENIED during Head",
+            False,
+        ),
+        (
+            "AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: ",
+            False,
+        ),
         ("Error performing GET http://s3/bucket-503/t: status code: 403 Forbidden", False),
+        ("Error performing GET http://s3/b/slowdown/t: status code: 403 Forbidden", False),
+        ("503 folders", False),
     ],
 )
 def test_a_store_that_refuses_for_now(why: str, later: bool) -> None:
@@ -166,3 +182,16 @@ def test_a_store_that_refuses_for_now(why: str, later: bool) -> None:
     """
     advice = to_check("s3://bucket/table", why)
     assert ("run this again later" in advice, "credentials" in advice) == (later, not later)
+
+
+def test_a_code_behind_a_long_name_counts() -> None:
+    """What is said to do doesn't hang on how much of the client's text is shown."""
+    name = "x" * 400
+    arrows = f"key '{name}' in bucket 'b': AWS Error SLOW_DOWN during PutObject operation: "
+    with (
+        pytest.raises(UnreachableError, match="Wait, for the store has too much to do"),
+        writable("s3://b/t", Split("shop.orders", 0, 0, 1)),
+    ):
+        raise OSError(arrows)
+    deltas = f"S3 error\n ↳ Error performing GET http://s3/{name} - status code\n ↳ 503 Slow"
+    assert "run this again later" in to_check("s3://b/t", reason(OSError(deltas)))

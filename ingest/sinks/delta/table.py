@@ -70,20 +70,20 @@ def load(uri: str) -> DeltaTable | None:
         if any(words in why for words in _OF_THE_LOG):
             do = f"Entries of {uri}/{LOG} are gone or damaged: restore them from a backup."
             raise DamagedError(what, "setup", do) from error
-        raise UnreachableError(what, "setup", to_check(uri, what)) from error
+        raise UnreachableError(what, "setup", to_check(uri, why)) from error
 
 
 def reason(error: Exception) -> str:
     """First line of an error and its causes, without a trace.
 
-    deltalake writes the causes as a tree.
+    deltalake writes the causes as a tree; the last ones have the code, behind long names.
     """
     first, *more = _COLOUR.sub("", str(error)).strip().splitlines() or [""]
     causes = [
         line.strip().removeprefix("↳").strip() for line in more if line.strip().startswith("↳")
     ]
     told = ["no credentials were found"] if "credential" in str(causes) else [first, *causes]
-    return ": ".join(told)[:300] or type(error).__name__
+    return ": ".join(told)[:1000] or type(error).__name__
 
 
 def newest_page(uri: str, table: DeltaTable) -> str:
