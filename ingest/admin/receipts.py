@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from windrow.ingest.admin.findings import Finding, exit_code, failure
 from windrow.ingest.admin.verify_contents import compare_values
 from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.errors import DamagedError, RefusedError
-from windrow.ingest.model.receipt import Committed
+from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import OWNER, ListAudit, Sink, Unreadable, WrittenReceipt
 from windrow.ingest.runner.context import Pipeline
@@ -35,14 +35,14 @@ def read_receipts(pipeline: Pipeline) -> list[Committed]:
 class Restored(msgspec.Struct, frozen=True):
     """The keys of windows whose receipts were restored, and findings about the others.
 
-    With `dry_run`, the keys of those that could be restored. `listed`: the keys of all windows of
-    tables whose list of windows was lost, and is made anew.
+    With `dry_run`, the keys of those that could be restored. `listed`: of each table whose list of
+    windows was lost, and is made anew, the keys of all of its windows.
     """
 
     windows: tuple[str, ...]
     failed: tuple[Finding, ...]
     dry_run: bool
-    listed: tuple[str, ...] = ()
+    listed: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def exit_code(self) -> int:
@@ -55,19 +55,36 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
 
     A readable receipt is never changed, and only the exact committed text is written. If
     the sink can't replace a window, a window that is missing in the table has lost its
-    receipt, too. A table that has lost the list of its windows gets it back first.
+    receipt, too. A table that has lost the list of its windows gets it back first; of several
+    tables either all of them or none.
+
+    Raises:
+        DamagedError: a table has rows that no receipt explains; nothing was written.
+        RefusedError: somebody committed to such a table meanwhile.
+        OutcomeUnknownError: nobody knows whether the commit of a list arrived.
     """
-    windows = {r.window.key: r.window for r in ledger.recorded(pipeline_id)}
     audit = sink.audit()
-    listed = tuple(_relisted(audit.lists, pipeline_id, ledger, dry_run=dry_run))
+    # before anything that the receipts are chosen by
+    lists = [(one, version) for one in audit.lists if (version := one.lost_at) is not None]
+    recorded = ledger.recorded(pipeline_id)
+    windows = {r.window.key: r.window for r in recorded}
+    # the ledger's copies are of the table with the receipts
+    chosen = [
+        (table, version, _committed(table, ledger, recorded if table is audit.lists[-1] else ()))
+        for table, version in lists
+    ]
+    listed = {table.place: tuple(found) for table, _, found in chosen}
     if listed and dry_run:
         return Restored((), (), dry_run, listed)
+    for table, version, found in chosen:
+        table.relist(version, found.values())
     lost, readable = dict[str, Unreadable](), set[str]()
     for one in audit.receipts():
         if isinstance(one, Unreadable):
             lost[one.key] = one
         else:
             readable.add(one.receipt.window.key)
+    unreadable = set(lost)
     if not sink.capabilities.replaces:
         for key in sorted(windows.keys() - lost.keys() - readable):
             lost[key] = Unreadable(key, f"the window {RECEIPT_MISSING}", "")
@@ -88,26 +105,13 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
     if done and not dry_run:
         # a receipt that was under another window's key is back under its own
         still = {one.key for one in audit.receipts() if isinstance(one, Unreadable)}
-        failed = [finding for finding in failed if finding.window in still]
+        failed = [one for one in failed if one.window not in unreadable - still]
     return Restored(tuple(done), tuple(failed), dry_run, listed)
 
 
-def _relisted(
-    tables: Sequence[ListAudit], pipeline_id: str, ledger: Ledger, *, dry_run: bool
-) -> Iterator[str]:
-    """Makes lost lists of windows anew; yields the keys of the windows in them."""
-    for table in tables:
-        if table.is_lost:
-            # the ledger's copies are of the table with the receipts
-            copied = ledger.recorded(pipeline_id) if table is tables[-1] else ()
-            texts = [(receipt, ledger.written(receipt.window)) for receipt in copied]
-            chosen = _committed(table, [(r, text) for r, text in texts if text is not None])
-            if not dry_run:
-                table.relist(chosen.values())
-            yield from chosen
-
-
-def _committed(table: ListAudit, copies: Sequence[WrittenReceipt]) -> Mapping[str, WrittenReceipt]:
+def _committed(
+    table: ListAudit, ledger: Ledger, recorded: Sequence[Receipt]
+) -> Mapping[str, WrittenReceipt]:
     """The receipts of all windows that a table holds, by their keys, without its list.
 
     A receipt file may be of an attempt that never committed, and a copy of the ledger older than
@@ -118,8 +122,10 @@ def _committed(table: ListAudit, copies: Sequence[WrittenReceipt]) -> Mapping[st
     Raises:
         DamagedError: there are rows that no receipt explains.
     """
-    copied = {r.window.key: (r, text) for r, text in copies}
-    every = sorted((*copies, *table.kept()), key=lambda one: -one[0].generation)
+    copied = {
+        r.window.key: (r, text) for r in recorded if (text := ledger.written(r.window)) is not None
+    }
+    every = sorted((*copied.values(), *table.kept()), key=lambda one: -one[0].generation)
     if table.keyed is not None:
         for choice in ({r.window.key: (r, text) for r, text in reversed(every)}, copied):
             receipts = [receipt for receipt, _ in choice.values()]
@@ -127,13 +133,16 @@ def _committed(table: ListAudit, copies: Sequence[WrittenReceipt]) -> Mapping[st
                 return choice
     else:
         held, found = table.windows(), dict[str, WrittenReceipt]()
+        known = held | copied.keys()
         for receipt, text in every:
             key = receipt.window.key
-            known = key in found or key not in held | copied.keys()
-            if not known and not compare_values(receipt, table):
+            if key in known and key not in found and not compare_values(receipt, table):
                 found[key] = receipt, text
         found = {key: one for key, one in copied.items() if key in held} | found
         if held <= found.keys():
             return found
-    what = "the table has lost which windows it holds, and its rows are those of no receipts"
+    what = (
+        f"the table {table.place} has lost which windows it holds, and its rows are those of no"
+        " receipts"
+    )
     raise DamagedError(what, "check", f"Nothing was written. {_BACKUP}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 from rich.text import Text
@@ -55,12 +56,13 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
 
     spec = load_spec(path)
     pipeline = assemble.assemble_to_look(spec)
-    noted = pipeline.dead_letters.restore(dry_run=not yes)
     restored = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
-    count = render.counted(len(restored.windows), "receipt")
-    if restored.listed or noted:
-        count = "the list of windows"
-    if not (restored.windows or restored.listed or noted):
+    # behind the table of rows: where that is refused, nothing was written
+    noted = pipeline.dead_letters.restore(dry_run=not yes)
+    receipts = [render.counted(len(restored.windows), "receipt")] if restored.windows else []
+    lists = ["the list of windows"] if restored.listed or noted else []
+    count = " and ".join(receipts + lists)
+    if not count:
         end = (
             "Nothing was restored."
             if restored.failed
@@ -73,7 +75,7 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     lines = [
         Text(f"{key}: the ledger's copy is the text that was committed") for key in restored.windows
     ]
-    listed = (*restored.listed, *(["dead letters"] if noted else []))
+    listed = [*chain(*restored.listed.values()), *(["dead letters"] if noted else [])]
     lines += [Text(f"{key}: in the table, and back in its list") for key in listed]
     output.show(restored, *lines, *map(render.finding_line, restored.failed), Text(end))
     output.exit_code = restored.exit_code

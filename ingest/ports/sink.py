@@ -252,16 +252,25 @@ class ListAudit(Audit, Protocol):
     """Further questions, to a table that may list its windows in files of their own."""
 
     @property
-    def is_lost(self) -> bool:
-        """True if a file of that list is missing or damaged."""
+    def place(self) -> str:
+        """The table's name for people."""
+
+    @property
+    def lost_at(self) -> int | None:
+        """The table's version, if a file of that list is missing or damaged; else None."""
 
     def kept(self) -> Iterator[WrittenReceipt]:
         """All receipts in the table's files, whether or not a commit names them."""
 
-    def relist(self, receipts: Collection[WrittenReceipt]) -> None:
-        """Makes a lost list anew, of these receipts, by one commit.
+    def relist(self, version: int, receipts: Collection[WrittenReceipt]) -> None:
+        """Makes a lost list anew, of these receipts, by one commit; one that is whole stays.
+
+        Args:
+            version: `lost_at`, before the receipts were chosen.
+            receipts: of all windows that the table holds.
 
         Raises:
+            RefusedError: somebody committed since, and the list is still lost.
             OutcomeUnknownError: nobody knows whether the commit arrived.
         """
 

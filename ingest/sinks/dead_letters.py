@@ -67,11 +67,11 @@ class DeadLetterTable:
         with self.store.reading() as state:
             if not isinstance(state, PagedState) or not state.is_lost:
                 return False
-            names = [DEFAULT["window"], "pipeline", "attempt"]
+            version, names = state.version, [DEFAULT["window"], "pipeline", "attempt"]
             read = (batch.select(names).to_pylist() for batch in state.scan(None, names))
             attempts = {tuple(row.values()) for rows in read for row in rows}
         if not dry_run:
-            relist(self.store, (), {_name("dead", *of): 0 for of in attempts})
+            relist(self.store, version, (), {_name("dead", *of): 0 for of in attempts})
         return True
 
     def is_published(self, window: Window, attempt: str) -> bool:

@@ -166,7 +166,7 @@ class PageFiles:
     def write(self, folder: Place, pages: Pages, new: Page) -> str:
         """Writes the page of a commit, before the commit that names it; returns its name.
 
-        All pages that it names exist then: one that was lost is written again.
+        All pages that it names exist then: one that was lost or cut short is written again.
         """
         page, behind = pages.with_page(new)
         content = msgspec.json.encode(page)
@@ -175,8 +175,9 @@ class PageFiles:
         stay = pages.pages[len(pages.pages) - len(behind) :]
         there = folder.seen(map(path_of, behind))
         for name, older in zip(behind, stay, strict=True):
-            if there[path_of(name)] is None:  # lost since this process read it
-                folder.put(path_of(name), msgspec.json.encode(older))
+            content, found = msgspec.json.encode(older), there[path_of(name)]
+            if found is None or found.size != len(content):  # since this process read it
+                folder.put(path_of(name), content)
         self._newest = Pages([head, *behind], [page, *stay])
         return head
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
@@ -54,7 +54,6 @@ from windrow.ingest.sinks.table_store import (
     TableState,
     TableStore,
     Unanswered,
-    Written,
 )
 
 T = TypeVar("T")
@@ -137,27 +136,47 @@ def judge(place: str, state: ReceiptState, receipt: Receipt) -> Committed | None
 
 
 def relist(
-    store: TableStore, receipts: Collection[WrittenReceipt], notes: Mapping[str, int]
+    store: TableStore,
+    version: int,
+    receipts: Collection[WrittenReceipt],
+    notes: Mapping[str, int],
 ) -> None:
-    """Makes a lost list of windows and notes anew, by a commit.
+    """Makes a lost list of windows and notes anew, by a commit on the state they were chosen of.
 
     What was staged until now is given up, as a sweep may have said before.
 
+    Args:
+        store: of a table with pages.
+        version: of that state. A commit since then isn't among the receipts and notes.
+        receipts: of all windows.
+        notes: all notes.
+
     Raises:
+        RefusedError: somebody committed since, and the list is still lost.
         OutcomeUnknownError: nobody knows whether the commit arrived.
     """
-    with store.writing() as state:
-        if not isinstance(state, PagedState) or not state.is_lost:
-            return  # another process was first
+
+    def is_whole(state: TableState) -> Literal[True] | None:
+        if not cast("PagedState", state).is_lost:
+            return True  # another process was first
+        if state.version == version:
+            return None
+        what = f"somebody committed to the table {store.place} while its list was made anew"
+        do = "Nothing was written to it. Stop what writes to it, and run this again."
+        raise RefusedError(what, "check", do)
+
+    def on(state: TableState) -> TableChange:
         lines = {
-            r.window.key: PageLine(r.generation, digest(text.encode()), state.version)
+            r.window.key: PageLine(r.generation, digest(text.encode()), version)
             for r, text in receipts
         }
         held = [offsets for r, _ in receipts for offsets in covered(r.plan)]
-        state.pages = Pages([""], [page_of(lines, notes, held)])
-        answer = state.put(TableChange(notes={SWEPT: youngest(store)}))
-    if not isinstance(answer, Written):
-        raise OutcomeUnknownError.of(f"to {store.place}", answer.why)
+        cast("PagedState", state).pages = Pages([""], [page_of(lines, notes, held)])
+        return TableChange(notes={SWEPT: youngest(store)})
+
+    done = settle(store, is_whole, on)
+    if isinstance(done, Unanswered):
+        raise OutcomeUnknownError.of(f"to {store.place}", done.why, "Run this again")
 
 
 # ------------------------------------------------------------------------------------ the table
@@ -409,15 +428,16 @@ class TableAudit:
 
     def __init__(self, table: WindowTable) -> None:
         self._store, self.metadata, self.lists = table.store, table.metadata, (self,)
+        self.place = self._store.place
 
     @property
     def keyed(self) -> KeyedTableAudit | None:
         return KeyedTableAudit(self._store) if self._store.primary_key is not None else None
 
     @property
-    def is_lost(self) -> bool:
+    def lost_at(self) -> int | None:
         with self._store.reading() as state:
-            return isinstance(state, PagedState) and state.is_lost
+            return state.version if isinstance(state, PagedState) and state.is_lost else None
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
         with self._store.reading() as state:
@@ -431,8 +451,8 @@ class TableAudit:
                 if isinstance(found, Committed):
                     yield found.receipt, text
 
-    def relist(self, receipts: Collection[WrittenReceipt]) -> None:
-        relist(self._store, receipts, {})
+    def relist(self, version: int, receipts: Collection[WrittenReceipt]) -> None:
+        relist(self._store, version, receipts, {})
 
     def windows(self) -> set[str]:
         with self._store.reading() as state:

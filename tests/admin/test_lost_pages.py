@@ -4,8 +4,10 @@ and none that the rows contradict.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,10 @@ from deltalake import DeltaTable
 from tests.admin.things import Scene
 from tests.sinks.iceberg.world import TABLE, IcebergBoth
 from tests.sinks.routes.things import of_two_kinds
-from tests.sinks.things import ROWS, staged_receipt, window
+from tests.sinks.things import ROWS, plan_of, stage, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.admin.receipts import restore
-from windrow.ingest.errors import DamagedError
+from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Checksums, Merged
 from windrow.ingest.schema.primary_key import PrimaryKey
@@ -28,6 +30,8 @@ from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.pages import PAGES
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.receipt_files import RECEIPTS, write
+from windrow.ingest.sinks.table_store import TableStore
+from windrow.ingest.sinks.window_table import TableAudit, relist
 
 KINDS: dict[str, Callable[[str], Any]] = {
     "delta": lambda place: DeltaBoth(place, ROWS),
@@ -77,7 +81,8 @@ def test_lost_pages_come_back(scene: Scene) -> None:
     keys = {window(number).key for number in range(3)}
     for dry_run in (True, False):
         done = restore("orders", again(scene), scene.ledger, dry_run=dry_run)
-        assert (set(done.listed), done.failed, done.exit_code) == (keys, (), 0)
+        (listed,) = done.listed.values()
+        assert (set(listed), done.failed, done.exit_code) == (keys, (), 0)
     assert again(scene).look(window(1)).receipt.generation == 1
     assert scene.verify(deep=True).findings == ()
     scene.commit(3)
@@ -88,7 +93,8 @@ def test_receipts_alone_bring_them_back(scene: Scene) -> None:
     """Where the ledger has no copies: of each window the receipt that the rows are of."""
     lose(scene, PAGES)
     scene.lose_ledger()
-    assert len(restore("orders", again(scene), scene.ledger, dry_run=False).listed) == 3
+    (listed,) = restore("orders", again(scene), scene.ledger, dry_run=False).listed.values()
+    assert len(listed) == 3
     assert [c.receipt.generation for c in again(scene).receipts()] == [0, 1, 0]
 
 
@@ -132,7 +138,8 @@ def test_rows_that_somebody_changed_are_told_afterwards(tmp_path: Path) -> None:
     pq.write_table(pq.read_table(first).slice(1), first)
     lose(scene, PAGES)
     scene.sink = DeltaBoth(scene.sink.uri, ROWS)
-    assert len(restore("orders", scene.sink, scene.ledger, dry_run=False).listed) == 3
+    (listed,) = restore("orders", scene.sink, scene.ledger, dry_run=False).listed.values()
+    assert len(listed) == 3
     assert {f.level for f in scene.verify(deep=True).findings} == {"wrong"}
 
 
@@ -150,13 +157,119 @@ def test_lost_pages_of_dead_letters_come_back(scene: Scene) -> None:
     assert scene.verify(deep=True).findings == ()
 
 
-def test_a_run_that_has_read_a_page_writes_it_again(scene: Scene) -> None:
-    """So no commit is made on a table whose list of windows nobody else can read."""
-    for number in range(3, 7):
-        scene.commit(number)
+def missing(page: Path) -> None:
+    page.unlink()
+
+
+def cut_short(page: Path) -> None:
+    page.write_bytes(page.read_bytes()[:-1])
+
+
+def changed(page: Path) -> None:
+    page.write_bytes(page.read_bytes().replace(b'"windows"', b'"wlndows"'))
+
+
+def newest(scene: Scene, *, dead: bool = False) -> Path:
+    """The page that was written last."""
+    return max(below(scene, PAGES, dead=dead).iterdir(), key=lambda page: page.stat().st_mtime_ns)
+
+
+@pytest.mark.parametrize("harm", [missing, cut_short, changed])
+def test_a_run_that_commits_meanwhile_loses_nothing(
+    scene: Scene, harm: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the page before, and commits while the receipts are chosen: it writes the page
+    again, or else the list isn't made of what was there before.
+    """
+    harm(newest(scene))
+    run, command, relist = scene.sink, again(scene), TableAudit.relist
+    scene.sink = run
+
+    def behind_the_run(audit: TableAudit, *chosen: Any) -> None:
+        scene.commit(3)
+        relist(audit, *chosen)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableAudit, "relist", behind_the_run)
+        if harm is changed:
+            what = r"somebody committed to .*orders.* Nothing was written to it\. .*run this again"
+            with pytest.raises(RefusedError, match=what):
+                restore("orders", command, scene.ledger, dry_run=False)
+        else:
+            restore("orders", command, scene.ledger, dry_run=False)
+    assert restore("orders", again(scene), scene.ledger, dry_run=False).failed == ()
+    assert [c.receipt.generation for c in again(scene).receipts()] == [0, 1, 0, 0]
+    scene.commit(4)
+    assert scene.verify(deep=True).findings == ()
+
+
+def test_a_lost_race_is_not_a_commit_that_nobody_knows_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run commits behind the last look: its window stays, and the error says what happened."""
+    scene = Scene.of(tmp_path, [0, 1, 2])
+    scene.commit(1, generation=1)  # so the newest page is larger than that of one commit
+    changed(newest(scene))
+    command = DeltaBoth(scene.sink.uri, ROWS)
+
+    def behind_the_run(_: TableStore) -> int:
+        scene.commit(3)
+        return 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr("windrow.ingest.sinks.window_table.youngest", behind_the_run)
+        with pytest.raises(RefusedError, match="somebody committed to"):
+            restore("orders", command, scene.ledger, dry_run=False)
+    scene.sink = DeltaBoth(scene.sink.uri, ROWS)
+    restore("orders", scene.sink, scene.ledger, dry_run=False)
+    assert len(list(scene.sink.receipts())) == 4
+
+
+def test_dead_letters_that_are_committed_meanwhile_are_noted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their list isn't made of what was there before either."""
+    changed(newest(scene, dead=True))
+    run, command = scene.sink, again(scene)
+    scene.sink = run
+
+    def behind_the_run(*chosen: Any) -> None:
+        scene.commit(3)
+        relist(*chosen)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("windrow.ingest.sinks.dead_letters.relist", behind_the_run)
+        with pytest.raises(RefusedError, match="somebody committed to"):
+            command.dead_letters.restore(dry_run=False)
+    assert again(scene).dead_letters.restore(dry_run=False)
+    assert again(scene).dead_letters.count(window(3), "a0") == 2
+
+
+def test_a_list_without_windows_comes_back(tmp_path: Path) -> None:
+    """A table that was only swept has one, too: it is shown first, as any other."""
+    scene = Scene.of(tmp_path, [])
+    stage(scene.sink, plan_of(scene.sink, window(0), (0, 10)), 0, "a0")
+    for path in below(scene, "data").rglob("*.parquet"):
+        os.utime(path, (0, 0))
+    assert scene.sink.sweep(timedelta(days=1))
     lose(scene, PAGES)
-    scene.commit(7)
-    assert len(list(again(scene).receipts())) == 8
+    for dry_run in (True, False):
+        scene.sink = DeltaBoth(scene.sink.uri, ROWS)
+        done = restore("orders", scene.sink, scene.ledger, dry_run=dry_run)
+        assert (list(done.listed.values()), done.failed) == ([()], ())
+    scene.commit(0)
+
+
+def test_of_several_tables_all_lists_come_back_or_none(tmp_path: Path) -> None:
+    """The table whose rows no receipt explains is named, and nothing was written."""
+    sink = of_two_kinds(tmp_path / "lake", ROWS, DEFAULT)
+    scene = Scene.of(tmp_path, [0, 1, 2], sink=sink)
+    for folder in ("first/" + PAGES, "orders/" + PAGES, "orders/" + RECEIPTS):
+        shutil.rmtree(tmp_path / "lake" / folder)
+    scene.lose_ledger()
+    with pytest.raises(DamagedError, match=r"the table .*/orders has lost .* Nothing was written"):
+        restore("orders", sink.again(), scene.ledger, dry_run=False)
+    assert not (tmp_path / "lake" / "first" / PAGES).exists()
 
 
 def test_each_table_of_routes_gets_its_own_back(tmp_path: Path) -> None:
@@ -166,6 +279,7 @@ def test_each_table_of_routes_gets_its_own_back(tmp_path: Path) -> None:
     for name in ("first", "orders"):
         shutil.rmtree(tmp_path / "lake" / name / PAGES)
     scene.sink = sink.again()
-    assert len(restore("orders", scene.sink, scene.ledger, dry_run=False).listed) == 6
+    listed = restore("orders", scene.sink, scene.ledger, dry_run=False).listed.values()
+    assert [len(keys) for keys in listed] == [3, 3]
     scene.sink = sink.again()
     assert scene.verify(deep=True).findings == ()

@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from tests.admin.things import Scene
-from tests.sinks.things import window
+from tests.sinks.things import plan_of, window
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.ports.sink import Capabilities
 
 
 @pytest.fixture
@@ -90,6 +91,23 @@ def test_a_ledger_without_a_copy_restores_nothing(scene: Scene) -> None:
         (window(1).key, True)
     ]
     assert done.exit_code == 1
+
+
+def test_a_window_that_cannot_come_back_is_told_beside_one_that_does(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where windows can't be replaced, one that the table lacks has lost its receipt, too."""
+    monkeypatch.setattr(type(scene.sink.store), "capabilities", Capabilities(replaces=False))
+    made = scene.ledger.recorded("orders")[2]
+    other = plan_of(scene.sink, window(7), (70, 80))
+    scene.ledger.record(msgspec.structs.replace(made, plan=other, digest=other.digest))
+    files(scene)[0].unlink()
+    done = restore("orders", scene.sink, scene.ledger, dry_run=False)
+    assert (done.windows, [f.window for f in done.failed], done.exit_code) == (
+        (window(0).key,),
+        [window(7).key],
+        1,
+    )
 
 
 def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:

@@ -94,7 +94,7 @@ def test_lost_receipts(stage: Stage) -> None:
         "windows": [hour(0)],
         "failed": [],
         "dry_run": False,
-        "listed": [],
+        "listed": {},
     }
     assert first.read_bytes() == content
     assert stage.json("verify", stage.spec)["findings"] == []
@@ -130,11 +130,12 @@ def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
 
 
 def test_lost_pages(stage: Stage) -> None:
-    """Every command names the one that brings the list of windows back; then the next window is
-    run, and all verifies.
+    """Every command names the one that brings the list of windows back, and lost receipts with it;
+    then the next window is run, and all verifies.
     """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     shutil.rmtree(stage.folder / "lake/things/_windrow/pages")
+    next((stage.folder / "lake/things/_windrow/receipts").iterdir()).unlink()
     for command in (("show",), ("lag",), ("run", "--window", hour(2))):
         error = stage.json(command[0], stage.spec, *command[1:], code=1)["error"]
         assert f"windrow verify {stage.spec} --restore-receipts" in error["message"]
@@ -143,7 +144,21 @@ def test_lost_pages(stage: Stage) -> None:
     shown = stage.call("verify", stage.spec, "--restore-receipts")
     assert f"{hour(1)}: in the table, and back in its list" in shown.stdout
     assert "Nothing was written; add --yes to restore the list of windows." in shown.stdout
-    done = stage.json("verify", stage.spec, "--restore-receipts", "--yes")
-    assert (done["listed"], done["failed"]) == ([hour(0), hour(1)], [])
+    (listed,) = stage.json("verify", stage.spec, "--restore-receipts")["listed"].values()
+    assert listed == [hour(0), hour(1)]
+    done = stage.call("verify", stage.spec, "--restore-receipts", "--yes").stdout
+    assert "Restored: 1 receipt and the list of windows." in done
     assert stage.json("run", stage.spec, "--window", hour(2))["windows"][0]["recovered"] is False
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
+
+
+def test_lost_pages_whose_rows_nobody_explains(stage: Stage) -> None:
+    """Nothing was written, as the error says; neither to the table of dead letters."""
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    for lost in ("things/_windrow", "things_dead/_windrow/pages"):
+        shutil.rmtree(stage.folder / "lake" / lost)
+    (stage.folder / ".windrow" / "state.db").unlink()
+    error = stage.json("verify", stage.spec, "--restore-receipts", "--yes", code=1)["error"]
+    assert "lake/things has lost which windows it holds" in error["message"]
+    assert "Nothing was written." in error["message"]
+    assert not (stage.folder / "lake/things_dead/_windrow/pages").exists()
