@@ -166,9 +166,10 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         replay = config.replay_of()
         batches = 0
         warn_of_processes(context)
-        with errors_reported(context, spec, replay or "A micro-batch", refused):
+        with errors_reported(context, spec, replay or "A micro-batch"):
             pipeline = pipeline_of(spec, context.resources, clock)
-            topics = last_observed(context, spec)
+        topics = last_observed(context, spec)
+        with errors_reported(context, spec, replay or "A micro-batch", refused):
             for result in config.results(context, pipeline):
                 show(context, pipeline, result, topics)
                 batches += 1

@@ -9,6 +9,7 @@ window between committed ones that was refused, or never run.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +23,7 @@ from windrow.assets.metadata import Value
 from windrow.assets.names import table_key
 from windrow.assets.partitions import key_of
 from windrow.assets.reporting import NEWEST
-from windrow.ingest.admin.lag import left_out, uncommitted_in_words
+from windrow.ingest.admin.lag import Uncommitted, left_out, uncommitted_in_words
 from windrow.ingest.admin.retention_margin import retention_margin
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
@@ -51,10 +52,9 @@ def _check(spec: PipelineSpec, clock: Clock, name: str) -> dg.AssetChecksDefinit
         required_resource_keys=keys_of(spec),
     )
     def check(context: dg.AssetCheckExecutionContext) -> Any:
+        opened = cache(lambda: pipeline_of(spec, context.resources, clock))
         yield dg.Output(None)
-        yield _evaluation(
-            spec, name, lambda: pipeline_of(spec, context.resources, clock), context.instance
-        )
+        yield _evaluation(spec, name, opened, lambda: left_out(opened(), NEWEST), context.instance)
 
     return check
 
@@ -65,13 +65,20 @@ def log_checks(context: dg.AssetExecutionContext, pipeline: Pipeline) -> None:
     Dagster leaves out the steps behind a failed one, and shows checks that a run left out
     as failed. One that can't be made stays left out.
     """
+    left = cache(lambda: left_out(pipeline, NEWEST))
     for name in _names(pipeline.spec):
         with suppress(WindowFailedError), failing(name):
-            context.log_event(_evaluation(pipeline.spec, name, lambda: pipeline, context.instance))
+            context.log_event(
+                _evaluation(pipeline.spec, name, lambda: pipeline, left, context.instance)
+            )
 
 
 def _evaluation(
-    spec: PipelineSpec, name: str, opened: Callable[[], Pipeline], instance: dg.DagsterInstance
+    spec: PipelineSpec,
+    name: str,
+    opened: Callable[[], Pipeline],
+    left_between: Callable[[], Sequence[Uncommitted]],
+    instance: dg.DagsterInstance,
 ) -> dg.AssetCheckEvaluation:
     """Evaluates a check.
 
@@ -91,7 +98,7 @@ def _evaluation(
         with failing(f"The receipts of {spec.id}") if fails else nullcontext():
             pipeline = opened()
             passed, why, found = _CHECKS[name][1](pipeline, instance)
-            left = left_out(pipeline, NEWEST) if name != "retention_margin" else []
+            left = left_between() if name != "retention_margin" else []
     except WindrowError as error:
         passed, why, left = False, f"The check was not made: {error}", []
         found = {"unchecked": str(error)}
@@ -148,9 +155,14 @@ class ShownReceipt(msgspec.Struct, frozen=True):
 def _receipts(pipeline: Pipeline, instance: dg.DagsterInstance) -> Verdict:
     """Compares the copies of Dagster and the ledger with the table's receipts."""
     spec, copies = pipeline.spec, pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
-    newest, lost = _newest(pipeline.sink, [copy.window for copy in copies])
+    recorded = [copy.window for copy in copies]
+    newest, committed = _newest(pipeline.sink, recorded), pipeline.sink.committed(recorded)
     wrong = [
-        *(f"{window.key}: the ledger knows it as committed, the table lacks it" for window in lost),
+        *(
+            f"{window.key}: the ledger knows it as committed, the table lacks it"
+            for window in recorded
+            if window not in committed
+        ),
         *_differences("Dagster", newest, _shown(instance, spec, newest)),
         *_differences("the ledger", newest, _by_window(copies)),
         *gaps(newest),
@@ -159,18 +171,16 @@ def _receipts(pipeline: Pipeline, instance: dg.DagsterInstance) -> Verdict:
     return not wrong, _why(wrong, len(newest)), shown
 
 
-def _newest(sink: Sink, recorded: Sequence[Window]) -> tuple[list[Receipt], list[Window]]:
-    """The table's receipts of the newest windows, in window order, and the lost windows.
+def _newest(sink: Sink, recorded: Sequence[Window]) -> list[Receipt]:
+    """The table's receipts of the newest windows, in window order.
 
     `recorded`: the newest windows in the ledger. If there are fewer than `NEWEST`, the
     ledger may be new, and all receipts of the table are read.
     """
     if len(recorded) == NEWEST:
-        looked = list(zip(recorded, sink.looks(recorded), strict=True))
-        newest = [found.receipt for _, found in looked if found is not None]
-        return newest, [window for window, found in looked if found is None]
+        return [found.receipt for found in sink.looks(recorded) if found is not None]
     receipts = (committed.receipt for committed in sink.receipts())
-    return sorted(receipts, key=lambda receipt: receipt.window)[-NEWEST:], []
+    return sorted(receipts, key=lambda receipt: receipt.window)[-NEWEST:]
 
 
 def _why(wrong: Sequence[str], windows: int) -> str:

@@ -7,7 +7,7 @@ Windows before that one which aren't committed are counted apart (`uncommitted`)
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -17,7 +17,7 @@ import msgspec
 
 from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.label import Label, instant
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import AtLabel, AtTime, Latest, Source
 from windrow.ingest.model.window import Window
@@ -83,32 +83,52 @@ class Uncommitted(msgspec.Struct, frozen=True):
         return f"{instant(self.start)}/{instant(self.end)}"
 
 
-def left_out(pipeline: Pipeline, newest: int | None = None) -> list[Uncommitted]:
-    """The windows that were left out between committed ones, or between the newest of these.
+def left_out(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
+    """The windows that were left out between the newest committed ones.
 
     The ledger may lack the copy of a receipt, for a run may have died between the two. So
     the table is asked for those that the ledger lacks.
     """
     spec, grid, sink = pipeline.spec, pipeline.spec.window.grid, pipeline.sink
     copies = pipeline.ledger.recorded(spec.id, newest)
+    left = uncommitted(grid, unbroken(copies))
     lacking = [
         Window(spec.id, *pair)
-        for left in uncommitted(grid, copies)
-        for pair in pairwise([left.start, *labels_between(grid, left.start, left.end)])
+        for one in left
+        for pair in pairwise([one.start, *labels_between(grid, one.start, one.end)])
     ]
-    if not lacking:
-        return []
-    there = filter(None, sink.looks(sorted(sink.committed(lacking))))
-    receipts = [*copies, *(committed.receipt for committed in there)]
-    return uncommitted(grid, sorted(receipts, key=lambda receipt: receipt.window))
+    there = sorted(sink.committed(lacking)) if lacking else []
+    if not there:
+        return left
+    found = (committed.receipt for committed in filter(None, sink.looks(there)))
+    return uncommitted(grid, unbroken([*copies, *found]))
 
 
-def uncommitted(grid: str, receipts: Sequence[Receipt]) -> list[Uncommitted]:
+def unbroken(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
+    """The first and the last receipt of each series of windows without a gap, in order. Pure.
+
+    It keeps no receipt between the two: there may be many, and they come in any order.
+    """
+    firsts, lasts = dict[Label, Receipt](), dict[Label, Receipt]()
+    for receipt in receipts:
+        if lasts.pop(receipt.window.start, None) is None:
+            firsts[receipt.window.start] = receipt
+        if firsts.pop(receipt.window.end, None) is None:
+            lasts[receipt.window.end] = receipt
+    return list(
+        zip(
+            *(sorted(some.values(), key=lambda one: one.window) for some in (firsts, lasts)),
+            strict=True,
+        )
+    )
+
+
+def uncommitted(grid: str, series: Iterable[tuple[Receipt, Receipt]]) -> list[Uncommitted]:
     """The windows in time that were left out between committed ones. Pure.
 
     Micro-batches have none: one that isn't committed is in the way of all later ones.
 
-    `receipts`: those of the committed windows, in window order.
+    `series`: those of the committed windows (`unbroken`).
     """
     return [
         Uncommitted(
@@ -122,7 +142,7 @@ def uncommitted(grid: str, receipts: Sequence[Receipt]) -> list[Uncommitted]:
             if same_source(one.plan.stop, other.plan.start)
             else 0,
         )
-        for one, other in pairwise(receipts)
+        for (_, one), (other, _) in pairwise(series)
         if isinstance(stop := one.window.end, datetime)
         and isinstance(start := other.window.start, datetime)
         and stop < start

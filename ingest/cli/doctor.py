@@ -16,8 +16,7 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from windrow.ingest import assemble
-from windrow.ingest.admin.lag import left_out, uncommitted_in_words
-from windrow.ingest.admin.receipts import read_receipts
+from windrow.ingest.admin.lag import unbroken, uncommitted, uncommitted_in_words
 from windrow.ingest.admin.retention_margin import next_window, retention_margin
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.render import counted
@@ -347,12 +346,12 @@ def _windows(pipeline: Pipeline) -> Check:
     committed ones may have been refused, or never run. A receipt that is lost or
     damaged fails the check.
     """
-    read_receipts(pipeline)
+    series = unbroken(committed.receipt for committed in pipeline.sink.receipts())
     if pipeline.spec.window.is_batch:
         refuse_restored(pipeline)
     elif lost := lost_windows(pipeline):
         return Check("windows", "warn", lost_in_words(pipeline, lost).rstrip("."))
-    elif left := left_out(pipeline):
+    elif left := uncommitted(pipeline.spec.window.grid, series):
         return Check("windows", "warn", uncommitted_in_words(left).rstrip("."))
     return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 

@@ -8,7 +8,14 @@ import msgspec
 from rich.text import Text
 
 from windrow.ingest import assemble
-from windrow.ingest.admin.lag import Lag, Uncommitted, lag, uncommitted, uncommitted_in_words
+from windrow.ingest.admin.lag import (
+    Lag,
+    Uncommitted,
+    lag,
+    unbroken,
+    uncommitted,
+    uncommitted_in_words,
+)
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
@@ -58,8 +65,8 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         what = f"Pipeline {spec.id} names no consumer group to publish to"
         raise SpecError(what, "spec", "Set source.publish_group in the spec.")
     pipeline = assemble.assemble_to_look(spec)
-    receipts = sorted((c.receipt for c in pipeline.sink.receipts()), key=lambda r: r.window)
-    newest = receipts[-1] if receipts else None
+    series = unbroken(committed.receipt for committed in pipeline.sink.receipts())
+    newest = series[-1][1] if series else None
     if newest is None:
         refuse_other_table(pipeline)
     reached = None if newest is None else next_start_after(pipeline.ledger, newest)
@@ -73,7 +80,7 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         unread,
         tuple(w.key for w in lost),
         offsets,
-        () if lost else tuple(uncommitted(spec.window.grid, receipts)),
+        () if lost else tuple(uncommitted(spec.window.grid, series)),
         unstamped=()
         if spec.window.is_batch
         else tuple(

@@ -26,8 +26,8 @@ BUG = BugError.exit_code
 INTERRUPTED = 130
 """The exit code after Ctrl-C (128 + SIGINT), as shells have it."""
 
-WIDE = 200
-"""Columns of a table in a file or a pipe."""
+WIDE = 100_000
+"""The most columns of a table in a file or a pipe: more than any has, so that none is cut."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -92,7 +92,12 @@ class Output:
             for part in text:
                 if isinstance(part, Text):
                     part.plain = with_spec(part.plain, self.spec)
-                self._stdout.print(_uncut(self._stdout, part) if isinstance(part, Table) else part)
+                # a file cuts nothing, and to measure a table takes as long as to print it
+                self._stdout.print(
+                    _uncut(self._stdout, part)
+                    if isinstance(part, Table) and self._stdout.is_terminal
+                    else part
+                )
 
     def say(self, text: str) -> None:
         """Prints a line about the progress, never on stdout."""

@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text
 
 from windrow.ingest import assemble
-from windrow.ingest.admin.lag import Uncommitted, uncommitted, uncommitted_in_words
+from windrow.ingest.admin.lag import Uncommitted, unbroken, uncommitted, uncommitted_in_words
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
@@ -40,7 +40,7 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
         refuse_other_table(assemble.assemble_to_look(spec))
     shown = committed[-limit:]
     older = len(committed) - len(shown)
-    between = uncommitted(spec.window.grid, [c.receipt for c in shown])
+    between = uncommitted(spec.window.grid, unbroken(c.receipt for c in shown))
     left = [
         *([f"{older} older ones are not shown (--limit)"] if older else []),
         *([uncommitted_in_words(between)] if between else []),

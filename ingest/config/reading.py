@@ -122,8 +122,12 @@ def written_out(document: Document) -> list[Mistake]:
     return [
         Mistake(
             path,
-            "is a URL with a password written out: write it as a template, {{ env.NAME }}, or leave"
-            " it out and set PGPASSWORD or a password file"
+            "is a URL with a password written out: write it as a template, {{ env.NAME }}"
+            + (
+                ", or leave it out and set PGPASSWORD or a password file"
+                if str(value).startswith("postgres")
+                else ""
+            )
             if path[-1] in _URLS
             else f"is written out, and it is a secret: write {FORMS}, which each process reads for"
             " itself, or a template",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from windrow.ingest.admin.lag import Lag, PartitionLag, lag
+from tests.sinks.things import ROWS, plan, receipt, window
+from windrow.ingest.admin.lag import Lag, PartitionLag, lag, unbroken
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import (
     AtTime,
     Earliest,
@@ -26,6 +31,7 @@ from windrow.ingest.ports.broker import Stamps
 from windrow.ingest.runner.publish import Published, publish
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.log import NO_TIMESTAMP
+from windrow.ingest.testing.sink import MemorySink
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 ORDERS = Source(Topics(("orders",)))
@@ -321,3 +327,32 @@ def test_publishing_never_raises() -> None:
     assert publish(broker, "watchers", cut(broker, 0)) == Published(
         "watchers", 0, 1, ("DataLossError: torn (plan). Look. (orders[0])",)
     )
+
+
+@given(st.permutations(range(12)), st.sets(st.integers(0, 11)))
+def test_series_of_windows_in_any_order(order: Sequence[int], absent: set[int]) -> None:
+    """Whatever order receipts are read in, each series of windows has its first and its
+    last one, and the series are in order.
+    """
+    sink = MemorySink("orders", ROWS)
+    there = [n for n in order if n not in absent]
+    found = unbroken(receipt(plan(sink, n), [], 0, "a") for n in there)
+    assert [(first.window, last.window) for first, last in found] == [
+        (window(first), window(last))
+        for first in range(12)
+        for last in range(first, 12)
+        if {first - 1, last + 1} & set(there) == set() and set(range(first, last + 1)) <= set(there)
+    ]
+
+
+def test_a_long_series_is_read_in_little_memory() -> None:
+    """Of the receipts of a series only those at its ends are kept, as they come."""
+    sink = MemorySink("orders", ROWS)
+    made = [receipt(plan(sink, n), [], 0, "a") for n in range(3)]
+    before = sys.getrefcount(made[1])
+
+    def read() -> Iterator[Receipt]:
+        yield from made
+        assert sys.getrefcount(made[1]) <= before + 1, "it is held"
+
+    assert unbroken(read()) == [(made[0], made[2])]

@@ -11,6 +11,7 @@ import pytest
 from tests.assets.ticks import ask
 from tests.assets.world import TOPIC, World, hour
 from windrow.assets.schedule import BATCH_REFUSED, REFUSED_TAG, STILL_GOING
+from windrow.ingest.errors import RefusedError
 
 SIX_AT_ONCE = {"grid": "batch", "every": "*/2 * * * *", "max_records": 6}
 
@@ -146,6 +147,21 @@ def test_a_refused_batch_waits_for_a_person(world: World) -> None:
     assert world.batches().success
     assert world.verdict().ok
     assert isinstance(tick(world, hour(1, 2)), dg.RunRequest)
+
+
+def test_a_refusal_before_the_first_batch_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is refused before there is a pipeline says why, and is no bug."""
+
+    def refused(*_: object) -> object:
+        raise RefusedError("A record of the ledger is damaged", "setup", "Restore it.")
+
+    monkeypatch.setattr("windrow.assets.batches.pipeline_of", refused)
+    [failed] = world.batches().get_step_failure_events()
+    said = failed.step_failure_data.error_display_string
+    assert "A record of the ledger is damaged" in said
+    assert "NameError" not in said
 
 
 def test_a_refused_replay_is_in_nobodys_way(world: World) -> None:

@@ -166,6 +166,15 @@ def test_a_narrow_terminal_cuts_no_word(stage: Stage) -> None:
             assert max(map(len, narrow.splitlines())) <= columns
 
 
+def test_a_table_in_a_file_is_a_line_a_row(stage: Stage) -> None:
+    """However wide it is: nothing is cut, and each message is on one line."""
+    for text in (b"a" * 99, b"b" * 99):
+        at = START + timedelta(hours=1)
+        stage.broker.produce(TopicPartition("shop.things", 0), text, key=text, timestamp=at)
+    lines = stage.call("peek", stage.spec).stdout.splitlines()
+    assert [[line.count(c * 9) for line in lines if c * 9 in line] for c in "ab"] == [[22], [22]]
+
+
 def test_what_was_done_is_told_beside_the_error(stage: Stage) -> None:
     """Where a later window can't be run, the earlier ones are in the result, in both
     forms, and the exit code is the error's.

@@ -13,8 +13,10 @@ from tests.cli.conftest import START, Stage, hour
 from windrow.ingest.cli import doctor
 from windrow.ingest.cli.doctor import Check, attempt, exit_code, java, pins, sink_check
 from windrow.ingest.errors import UnreachableError
+from windrow.ingest.ledger.sql import SqlLedger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.source.enumerator.look import UNSTAMPED, UNSTAMPED_WAY_OUT
 from windrow.ingest.testing.log import NO_TIMESTAMP
@@ -477,6 +479,23 @@ def test_where_to_look_is_said_or_not(stage: Stage, words: list[str]) -> None:
     """
     assert stage.call("doctor", stage.spec, *words).exit_code == 2
     assert stage.call("doctor", *words).exit_code == 2
+
+
+def test_the_ledger_is_read_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger's copies of all receipts are read once, also where a window was left out:
+    the table's receipts, which are read anyway, say which.
+    """
+    for n in (0, 3):
+        stage.json("run", stage.spec, "--window", hour(n))
+    recorded, asked = SqlLedger.recorded, list[int | None]()
+
+    def noted(ledger: SqlLedger, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
+        asked.append(newest)
+        return recorded(ledger, pipeline_id, newest)
+
+    monkeypatch.setattr(SqlLedger, "recorded", noted)
+    assert levels(stage.json("doctor", stage.spec))["windows"] == "warn"
+    assert asked.count(None) == 1
 
 
 def test_a_lost_receipt(stage: Stage) -> None:

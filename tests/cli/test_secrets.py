@@ -214,10 +214,11 @@ def test_a_password_that_is_written_out(stage: Stage, source: str, place: str) -
 @pytest.mark.parametrize(
     ("place", "value", "says"),
     [
-        ("state", f"postgresql://me:{CANARY}@h/db", "a URL with a password"),
+        ("state", f"postgresql://me:{CANARY}@h/db", "or leave it out and set PGPASSWORD"),
         ("state", f"postgresql://h/db?sslmode=require&password={CANARY}", "a URL with a password"),
         ("sink.url", f"postgresql://me:{CANARY}@h/db", "a URL with a password"),
         ("sink.catalog.uri", f"postgresql://me:{CANARY}@h/db", "a URL with a password"),
+        ("sink.catalog.uri", f"https://me:{CANARY}@h/c", "{{ env.NAME }}\n"),
         ("sink.catalog.credential", CANARY, "a secret: write {env: NAME} or {file: PATH}"),
         ("sink.catalog.token", CANARY, "a secret: write {env: NAME} or {file: PATH}"),
     ],
