@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from itertools import count
 from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.formats.json.values import LongInteger
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import map_type
 from windrow.ingest.schema.metadata_fields import names_beyond_spark
@@ -146,17 +145,19 @@ def passed_over(kind: pa.DataType, value: Any, path: str = "") -> Iterator[str]:
     elif isinstance(value, list) and pa.types.is_list(kind):
         for item in value:
             yield from passed_over(kind.value_type, item, path)
-    elif (
-        pa.types.is_float64(kind)
-        and type(value) in (int, bytes, LongInteger)
-        and not is_double(value)
-    ):
+    elif pa.types.is_float64(kind) and not is_double(value):
         yield path
 
 
-def is_double(number: Any) -> bool:
-    """Returns whether a double gives all digits of a number's literal back; NaN has none."""
-    literal = Decimal(number.decode() if type(number) is bytes else str(number))
+def is_double(value: Any) -> bool:
+    """Returns whether a double gives all digits of a number's literal back, or of one in a text.
+
+    What is no number has none, nor has NaN.
+    """
+    try:
+        literal = Decimal(value.decode() if type(value) is bytes else str(value))
+    except InvalidOperation:
+        return True
     digits = "".join(map(str, literal.as_tuple().digits)).strip("0")
     return (
         not literal.is_finite()

@@ -22,7 +22,7 @@ from windrow.ingest.formats.cdc.envelope import (
     Envelope,
 )
 from windrow.ingest.formats.json.values import Reading
-from windrow.ingest.infer.candidates import Candidate, TypeGuess, with_passed_over
+from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, with_passed_over
 from windrow.ingest.infer.documents import STRICT, candidates_of, document, scalars
 from windrow.ingest.infer.proposal import (
     Document,
@@ -182,11 +182,12 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
         if key
         else (_NO_KEY,)
     )
-    if not key and envelope.kind not in {candidate.name.casefold() for candidate in candidates}:
-        decode["envelope"] = Setting({envelope.kind: envelope.kind}, "the kind of the change")
+    if not key:
+        kind = free_name(envelope.kind, candidates)
+        decode["envelope"] = Setting({kind: envelope.kind}, "the kind of the change")
         candidates.append(
             Candidate(
-                envelope.kind,
+                kind,
                 TypeGuess(pa.string(), f"one of {', '.join(word for word, _ in envelope.words)}"),
                 nullable=False,
             )

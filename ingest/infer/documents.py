@@ -169,9 +169,11 @@ def scalar_type(values: Sequence[Any], tried: Scalars) -> TypeGuess:
     """Guesses the type of plain values, or of texts."""
     best, most = None, 0
     whole = all(type(value) in (int, LongInteger) for value in values)
+    # `coerce: lenient`, which another field may need, takes the numbers in them
+    texts = [value for value in values if tried.texts and type(value) is str]
     for kind, convert in tried.types:
         taken = [value for value in values if takes(convert, value)]
-        if pa.types.is_floating(kind) and (whole or not all(map(is_double, taken))):
+        if pa.types.is_floating(kind) and (whole or not all(map(is_double, taken + texts))):
             continue  # it would change digits
         if len(taken) == len(values):
             return TypeGuess(kind)

@@ -176,10 +176,14 @@ def without_repeated_key(proposal: Proposal, rows: pa.Table) -> Proposal:
     key = proposal.decode["key"].value if "key" in proposal.decode and rows.num_rows else {}
     prefix = key.get("fields_prefix", "")
     others = {name: name.removeprefix(prefix) for name in key.get("fields", ()) if prefix}
-    if not others or any(
-        other not in rows.column_names
-        or repr(rows[name].to_pylist()) != repr(rows[other].to_pylist())
-        for name, other in others.items()
+    if (
+        not others
+        or any(
+            other not in rows.column_names
+            or repr(rows[name].to_pylist()) != repr(rows[other].to_pylist())
+            for name, other in others.items()
+        )
+        or any(one.name in others and one.guess.left_out for one in proposal.candidates)
     ):
         return proposal
     same = f"the keys are the same as the value's {', '.join(map(ascii, others.values()))}"

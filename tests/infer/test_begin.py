@@ -218,6 +218,20 @@ def test_a_key_that_says_the_same_is_left_out(
     assert ("the keys are the same as the value's 'id'" in found.notes) == (id_ == 5)
 
 
+def test_a_key_that_says_more_inside_stays(tmp_path: Path) -> None:
+    """What its columns have no place for counts as well: without them nobody would tell it."""
+    broker = broker_with()
+    broker.produce(
+        TopicPartition("shop.orders", 0),
+        b'{"id": {"a": 1}, "v": 2}',
+        key=b'{"id": {"a": 1, "A": 2}}',
+        timestamp=FIRST,
+    )
+    found = inferred(tmp_path, broker)
+    assert list(columns_of(tmp_path)) == ["key_id", "id", "v"]
+    assert [path for path, _ in found.left_out] == ["key_id.A"]
+
+
 def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:
     """The error says which field it is, and nothing of the environment."""
     name = "{{ env.HOME }}"

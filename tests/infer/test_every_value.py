@@ -231,6 +231,7 @@ PLAIN = {
     "long": [Literal(text) for text in WHOLE],
     "double": [Literal(text) for text in ("0.5", "-1.25e3", "3", "2.5e300")],
     "digits": [Literal(text) for text in DIGITS],
+    "loose": [Literal("0.5"), Literal("1e300"), "0.123456789012345678"],
     "text": list(TEXTS),
     "stamp": list(STAMPS),
     "day": list(DAYS),
@@ -293,6 +294,32 @@ def test_of_documents(seed: int) -> None:
     late = {path for path in done.lost(values) if path.startswith("stock.")}
     assert not late or done.found.sampled < 40
     assert None not in done.rows or done.found.sampled < len(values) or len(values) > 100
+
+
+KINDS = ({"x": 1}, {"x": "a"})
+DIGITS_IN_A_TEXT = "0.1234567890123456789"
+
+
+@pytest.mark.parametrize(
+    ("sampled", "later"),
+    [
+        ([{"t": 0.5}] * 2, {"t": DIGITS_IN_A_TEXT}),
+        ([{"o": [{"f": 0.5}]}] * 2, {"o": [{"f": "9007199254740993"}]}),
+        ([{"t": 1e300}] * 199 + [{"t": DIGITS_IN_A_TEXT}], {}),
+        ([{"t": 1e300}] * 199 + [{"t": "9" * 400}, {"t": "no"}], {}),
+        ([{"t": [{"f": 1e300}]}] * 199 + [{"t": [{"f": "9007199254740993"}]}], {}),
+    ],
+)
+def test_digits_in_texts(sampled: list[dict[str, Any]], later: dict[str, Any]) -> None:
+    """Where another field needs `coerce: lenient`, a number in a text is one for a Float64 too:
+    none is proposed that would change its digits, and the check tells of later ones.
+    """
+    documents = [one | KINDS[at % 2] for at, one in enumerate([later, *sampled])]
+    pairs = [(None, json.dumps(one).encode()) for one in documents]
+    done = run(pairs, len(sampled) if later else len(pairs))
+    assert done.settings.decode.coerce == "lenient"
+    assert done.lost(documents, checked=bool(later)) == set()
+    assert bool(done.lost(documents)) == bool(later)
 
 
 @settings(max_examples=examples(40))
