@@ -76,7 +76,7 @@ class Inferred(Begun, frozen=True):
     """The written files of an inferred pipeline, and how well the sample fits them.
 
     Of `sampled` messages `fitting` would become rows; the others would be `refused`, by
-    reason, and are too many for the spec's limits if it isn't `fit`. `told_by`: the
+    reason; they are all, or too many for the spec's limits, if it isn't `fit`. `told_by`: the
     origin of format and columns; `left_out`: the fields that are in no column, each with
     the reason; `notes`: hints for the user.
     """
@@ -279,7 +279,8 @@ def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table
     refused = Counter(reason for one in decoded for reason in one.dead_reason.to_pylist())
     beyond = is_beyond_share(refused.total(), messages.num_rows, made.limits.max_dead_ratio)
     rows = pa.Table.from_batches([one.rows for one in decoded], columns.arrow_schema)
-    return _Tried(rows, refused, not beyond, sum(one.truncated for one in decoded))
+    fit = not beyond and refused.total() < max(messages.num_rows, 1)
+    return _Tried(rows, refused, fit, sum(one.truncated for one in decoded))
 
 
 def _reserved() -> frozenset[str]:

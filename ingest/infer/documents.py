@@ -208,6 +208,8 @@ def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> 
     if len(fields) > MOST_FIELDS or len(fields) >= max(FEWEST_KEYS, 2 * max(map(len, values))):
         every = [value for found in fields.values() for value in found]
         guess = guess_type(every, tried, depth)
+        if len(fields) > MOST_FIELDS and guess.type is None:
+            return guess
         if len(fields) > MOST_FIELDS or (guess.type and not guess.lenient and _are_alike(every)):
             entries = list_of(struct_of((("key", TypeGuess(pa.string())), ("value", guess))))
             note = f"{len(fields)} different keys were sampled"

@@ -202,7 +202,7 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
 
     Raises:
         SpecError: the primary key has such a field, no field can be a column, or there
-            are too many.
+            are too many; or one of CSV can't, whose fields are told by their order.
     """
     key = proposal.decode["key"].value["fields"] if "key" in proposal.decode else []
     named = {*key, *proposal.primary_key}
@@ -216,6 +216,10 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
         )
     )
     left_out = {each.name: each.guess.note for each in candidates if not each.usable}
+    if proposal.format == "csv" and left_out:
+        name, why = next(iter(left_out.items()))
+        what = f"{name!a} in --columns can't be a column: {why}"
+        raise SpecError(what, "spec", "Nothing was written. Give each field a name of its own.")
     wrong = next((name for name in proposal.primary_key if name in left_out), None)
     if wrong is not None:
         what = f"The field {wrong!a} of the rows' primary key can't be a column: {left_out[wrong]}"

@@ -212,28 +212,30 @@ def unknown_fields(
     section: FormatSection, columns: Columns, messages: pa.Table, unusable: Refuses
 ) -> Iterator[Finding]:
     """Findings of fields in JSON documents without a column, and of columns without a field."""
-    documents = documents_in(section.format, messages)
-    if documents:
-        of_envelope = section.envelope if isinstance(section, ChangeSection) else ()
-        of_value = Columns(
-            tuple(
-                column
-                for column in section.part.of(columns).columns
-                if column.name not in of_envelope
+    of_envelope = section.envelope if isinstance(section, ChangeSection) else ()
+    of_value = Columns(
+        tuple(
+            column for column in section.part.of(columns).columns if column.name not in of_envelope
+        )
+    )
+    parts = [("documents", documents_in(section.format, messages, "value"), of_value)]
+    if section.key is not None:
+        documents = documents_in(section.key.format, messages, "key")
+        parts.append(("keys", documents, section.key.part.of(columns)))
+    for what, documents, of_part in parts:
+        if documents:
+            yield from compared(
+                f"{len(documents):,} sampled {what}",
+                "messages",
+                candidates_of(documents),
+                of_part,
+                {},
+                unusable,
+                documents,
             )
-        )
-        yield from compared(
-            f"{len(documents):,} sampled documents",
-            "messages",
-            candidates_of(documents),
-            of_value,
-            {},
-            unusable,
-            documents,
-        )
 
 
-def documents_in(format_: str, messages: pa.Table) -> list[Document]:
+def documents_in(format_: str, messages: pa.Table, part: Part) -> list[Document]:
     """The JSON objects whose fields become columns; none if the format isn't JSON."""
     if format_ in ENVELOPES:
         values = messages.column("value").to_pylist()
@@ -241,7 +243,9 @@ def documents_in(format_: str, messages: pa.Table) -> list[Document]:
         return [row for event in events for row in rows_of(ENVELOPES[format_], event)]
     if format_ not in {"json", "json-schema-confluent"}:
         return []
-    values = messages.column("value").to_pylist() if format_ == "json" else behind_frames(messages)
+    values = (
+        messages.column(part).to_pylist() if format_ == "json" else behind_frames(messages, part)
+    )
     return [
         found for value in values if value is not None and (found := document(value)) is not None
     ]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -323,6 +324,21 @@ def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
     found = begun(tmp_path, *[b'{"id": 1}'] * 5, b"poison", None)
     assert (found.sampled, found.fitting, found.refused) == (7, 6, (("not_json", 1),))
     assert load_spec(tmp_path / "defs.yaml").decode.on_null == "drop"
+
+
+def test_a_sample_of_which_nothing_fits_is_unfit(tmp_path: Path) -> None:
+    """However few messages it has: what follows would read none."""
+    found = begun(tmp_path, b'{"a": 1, "a": 2}')
+    assert (found.fitting, found.fit) == (0, False)
+
+
+@pytest.mark.parametrize("name", ["a b", "_topic", "{{ x }}"])
+def test_no_field_of_a_line_is_left_out(tmp_path: Path, name: str) -> None:
+    """Fields are told by their order: without one of them no line fits."""
+    asked = replace(ASKED, format="csv", columns=("id", name, "c"))
+    with pytest.raises(SpecError, match="in --columns can't be a column"):
+        begun(tmp_path / "new", b"1,2,3", asked=asked)
+    assert not (tmp_path / "new").exists()
 
 
 def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -322,6 +322,15 @@ def test_digits_in_texts(sampled: list[dict[str, Any]], later: dict[str, Any]) -
     assert bool(done.lost(documents)) == bool(later)
 
 
+@pytest.mark.parametrize("value", [{"v": 1}, {"id": 3, "v": 1}])
+def test_later_keys(value: dict[str, Any]) -> None:
+    """What keys have besides what was sampled is told by the check, by the key's own names."""
+    text = json.dumps(value).encode()
+    done = run([(b'{"id": 2, "region": "eu"}', text), (b'{"id": 1}', text)], 1)
+    assert done.settings.decode.key is not None
+    assert done.checked == {"region"}
+
+
 @settings(max_examples=examples(40))
 @given(st.integers(0, 1 << 64))
 def test_of_lines(seed: int) -> None:

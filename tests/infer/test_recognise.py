@@ -676,6 +676,7 @@ def test_what_a_schema_states_inside_others() -> None:
             [{"u1": {"n": 1}}, {"u2": {"n": 2, "x": "y"}}, {"u3": {"n": 3}}, {}],
             "list<item: struct<key: string, value: struct<n: int64, x: string>>>",
         ),
+        ([{f"k{n}": {}} for n in range(250)], "None"),
         ([{"b": 1}, {"c": 1}], "struct<b: int64, c: int64>"),
         ([{"b": 1, "c": 1}, {"d": 1}], "struct<b: int64, c: int64, d: int64>"),
         (
