@@ -149,7 +149,7 @@ def allowed_changes(
         where: the table's place.
         evolve: what may become of its columns.
         evolution_by: works out what becomes of them by a setting of `sink.evolve`.
-        advice: what else a user may do about a difference.
+        advice: what a user may do about a difference that isn't the schema's doing.
 
     Raises:
         SchemaChangedError: names every difference that no commit may resolve.
@@ -161,7 +161,9 @@ def allowed_changes(
     fits = next((other for other in others if not evolution_by(other).differences), None)
     more = "" if fits is None else f" With sink.evolve: {fits} the table would take it."
     what = f"the schema and the table {where} differ: {'; '.join(become.differences)}"
-    do = f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and table."
+    do = advice or (
+        f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and table."
+    )
     unknown = [f for f in become.table if f.nullable and f.name not in become.wanted.names]
     if become.differences == [_missing(f, become.shape) for f in unknown]:
         names = ", ".join(f.name for f in unknown)
@@ -170,7 +172,7 @@ def allowed_changes(
             " Rows are null there where messages don't have it. If the schema lost it, put it back,"
             " or begin a pipeline with another id and table."
         )
-    raise SchemaChangedError(what, "setup", f"{do}{more}{advice}")
+    raise SchemaChangedError(what, "setup", f"{do}{more}")
 
 
 def refuse_unfit_files(where: str, problems: Sequence[str]) -> None:
@@ -228,8 +230,9 @@ def _missing(field: pa.Field, shape: Shape) -> str:
 
 def _differs(there: pa.Field, here: pa.Field, shape: Shape) -> str:
     inside = inner_difference(there, here)
+    strict = ", where it must be nullable" if there.nullable and not here.nullable else ""
     return (
         f"{there.name}: at {inside}"
         if inside
-        else f"{there.name}: {shape(there)} in the table, {shape(here)} in the schema"
+        else f"{there.name}: {shape(there)} in the table, {shape(here)} in the schema{strict}"
     )

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
-from pyiceberg.types import StringType
+from pyiceberg.types import LongType, StringType
 
 from tests.advice.delta import knows
-from tests.advice.world import NEXT, Advice, Step, World
+from tests.advice.world import NEXT, Advice, Step, World, again
 from tests.cli.conftest import Stage
 
 
@@ -60,6 +60,38 @@ def renamed(before: str, after: str) -> Callable[[IcebergWorld], None]:
     return do
 
 
+def dropped(world: IcebergWorld) -> None:
+    """Another client drops a column that no row may lack."""
+    with world.table.update_schema() as update:
+        update.delete_column("id")
+
+
+def added_again(world: IcebergWorld, _: re.Match[str]) -> None:
+    """It adds the column again, under another field id."""
+    with world.table.update_schema() as update:
+        update.add_column("id", LongType())
+
+
+def may_lack(world: World, found: re.Match[str]) -> None:
+    """The model's column may be null from now on."""
+    schema = world.stage.folder / "schema.py"
+    line = f"{found[1]}: pl.Int64"
+    schema.write_text(schema.read_text().replace(line, f"{line} = pa.Field(nullable=True)"))
+
+
+def finds(world: World, found: re.Match[str]) -> None:
+    """The command finds something."""
+    assert world.types(found[0]) == 1, world.said
+
+
+def replays(world: World, _: re.Match[str]) -> None:
+    """Each window is replayed that verify names."""
+    named = re.findall(r"windrow replay \S+ --window \S+?(?=[.,;)]? )", f"{world.said} ")
+    assert named, world.said
+    for command in dict.fromkeys(named):
+        assert world.types(command) == 0, world.said
+
+
 ROWS = [
     Advice(
         "a page is gone",
@@ -76,10 +108,23 @@ ROWS = [
         [Step(r"add it to the schema, nullable: (\w+)", knows)],
     ),
     Advice(
+        "another client has dropped a column",
+        dropped,
+        f"windrow run SPEC --window {NEXT}",
+        "id: another program dropped this column",
+        [
+            Step(r"add it to the table again", added_again),
+            Step(r"(\w+): another program .* nullable there and in the schema", may_lack),
+            again(f"windrow run SPEC --window {NEXT}"),
+            Step(r"windrow verify \S+ --deep", finds),
+            Step(r"windrow replay \S+ --window", replays),
+        ],
+    ),
+    Advice(
         "another client has renamed a column",
         renamed("id", "other"),
         f"windrow run SPEC --window {NEXT}",
-        "it is called other now",
+        "id: another program renamed this column to other",
         [Step(r"rename it back", renamed("other", "id"))],
     ),
 ]

@@ -200,7 +200,7 @@ def taken_away(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
         if f.name not in ids.values()
     }
     return {
-        name: f"is called {ids[number]} now" if number in ids else "was dropped"
+        name: f"renamed this column to {ids[number]}" if number in ids else "dropped this column"
         for name, number in gone.items()
     }
 
@@ -224,7 +224,7 @@ def evolution_of(
         if f.name.casefold() in names
     }
     refused |= {
-        name: f"something else changed the table, where it {what}"
+        name: f"another program {what}"
         for name, what in taken_away(table, earlier).items()
     }
     return evolution(_known(table), wanted, evolve, _shape, refused)
