@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -126,12 +127,17 @@ class SparkOptions(NamedTuple):
     token_file: Path | None
 
 
+_LOCAL = re.compile(r"local(\[([1-9]\d*|\*)(\s*,\s*[1-9]\d*)?\]|-cluster\[.*\])?$")
+
+
 def spark_options(
     master: str | None, conf: list[str] | None, connect: str | None, token_file: Path | None
 ) -> SparkOptions:
     """Collects a command's Spark options; refuses those that would have no effect."""
     if token_file is not None and connect is None:
         raise typer.BadParameter("--token-file goes with --connect")
+    if master is not None and master.startswith("local") and not _LOCAL.match(master):
+        raise typer.BadParameter(f"--master {master}: this machine is local, local[4] or local[*]")
     if connect is not None and (master is not None or conf):
         raise typer.BadParameter(
             "--connect excludes --master and --conf: give them to the server, windrow spark run"

@@ -29,7 +29,6 @@ from windrow.ingest.cli.arguments import (
     Spec,
     TokenFile,
     WindowText,
-    properties,
     spark_options,
 )
 from windrow.ingest.cli.dead_commands import dead_app
@@ -515,7 +514,7 @@ def spark_run(
     The clients' token may also be in the environment, as
     SPARK_CONNECT_AUTHENTICATE_TOKEN.
     """
-    settings = properties(conf)
+    settings = spark_options(master, conf, None, None).properties
     with command_output(json=json, debug=debug) as output:
         from windrow.ingest.cli.spark import run_spark
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import (
@@ -197,12 +197,21 @@ class StartSpec(Section):
 WORDS: Mapping[str, Initializer] = {"label": AtLabel(), "earliest": Earliest(), "latest": Latest()}
 
 
+def _word(value: object) -> object:
+    """Refuses a word that is no position, and says that there are sections, too."""
+    if value in list(WORDS):
+        return value
+    raise sentence(
+        f"must be 'label', 'earliest' or 'latest', or a section with {', '.join(_FORMS)}", value
+    )
+
+
 def _start_form(value: object) -> str:
     return "~position" if isinstance(value, Mapping | StartSpec) else "~word"
 
 
 Start = Annotated[
-    Annotated[Literal["label", "earliest", "latest"], Tag("~word")]
+    Annotated[Literal["label", "earliest", "latest"], BeforeValidator(_word), Tag("~word")]
     | Annotated[StartSpec, Tag("~position")],
     Discriminator(_start_form),
 ]

@@ -86,7 +86,7 @@ def _candidates_in_time(
 ) -> list[Boundary]:
     labels = sorted(label for label in missing if isinstance(label, datetime))
     if len(labels) < len(missing):
-        raise _not_begun(pipeline, next(label for label in missing if isinstance(label, int)))
+        raise _not_begun(pipeline, max(n for n in missing if isinstance(n, int)) - 1)
     grid = in_time(pipeline.spec.window)
     deadline = labels[-1] + grid.delay + grid.max_wait
     began = pipeline.now()
@@ -199,7 +199,7 @@ def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
 def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Boundary:
     """Returns a boundary as it would be frozen now. Freezes nothing."""
     if isinstance(label, int):
-        raise _not_begun(pipeline, label)
+        raise _not_begun(pipeline, label if lower is None else label - 1)
     below, above = pipeline.ledger.neighbours(pipeline.spec.id, label)
     candidate = next(
         b for b in _candidates(pipeline, [label], ignore, wait_for_open=False) if b.label == label
@@ -208,10 +208,7 @@ def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Bounda
 
 
 def _not_begun(pipeline: Pipeline, number: int) -> SpecError:
-    what = (
-        f"{label_text(number)} of {pipeline.spec.id} was not cut yet, so the micro-batches before"
-        " and after it can't be run by name"
-    )
+    what = f"{label_text(number)} of {pipeline.spec.id} was not cut yet, so it can't be run by name"
     return SpecError(
         what, "plan", "windrow run SPEC, without a window, cuts and runs the next one."
     )

@@ -269,8 +269,9 @@ def test_exit_codes(stage: Stage, trouble: Any, code: int, kind: str) -> None:
     ("window", "says"),
     [
         ("yesterday", "is not an instant"),
+        ("2026-01-05T02:00:00Z/2026-01-05T02:00:00Z", "its end isn't later than its start"),
         ("2026-01-05T00:30:00Z", "is not on the hourly grid"),
-        ("2026-01-05T02:00:00Z/2026-01-05T01:00:00Z", "ends before it starts"),
+        ("2026-01-05T02:00:00Z/2026-01-05T01:00:00Z", "has no window in it"),
         ("2026-01-04T23:00:00Z", "lies before the pipeline's start, 2026-01-05T00:00:00Z"),
         (
             "2026-01-05T00:00:00Z..2026-01-05T02:00:00Z",
@@ -343,12 +344,16 @@ def test_several_windows_are_told_how(stage: Stage) -> None:
             ["run", "--conf", "spark.ui.enabled=true", "--conf", "spark.ui.enabled=false"],
             "NAME once",
         ),
+        (["run", "--master", "local[x]"], "this machine is local, local[4]"),
+        (["replay", "--window", "7", "--master", "local[2"], "this machine is local, local[4]"),
         (["dead"], "a command of windrow dead before it, one of show, export, replay"),
         ([], "a command of windrow before it"),
     ],
 )
 def test_usage_says_what_to_write(stage: Stage, arguments: list[str], says: str) -> None:
-    """A Spark property that is set twice, and a spec where a command belongs, are told."""
+    """A Spark property that is set twice, a master that is none, and a spec where a command
+    belongs, are told.
+    """
     result = CliRunner().invoke(app, [*arguments, Path(stage.spec).name], prog_name="windrow")
     assert result.exit_code == 2
     assert says in " ".join(result.output.replace("│", "").split())

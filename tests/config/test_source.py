@@ -173,7 +173,13 @@ def test_where_it_begins_unless_told(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("start", "said"),
     [
-        ("somewhere", "source.start: must be 'label', 'earliest' or 'latest', not 'somewhere'"),
+        (
+            "somewhere",
+            (
+                "source.start: must be 'label', 'earliest' or 'latest', or a section with"
+                " timestamp, committed, offsets, not 'somewhere'"
+            ),
+        ),
         ("[earliest]", "source.start: must be 'label', 'earliest' or 'latest'"),
         ("{}", "source.start: says no position"),
         (

@@ -167,7 +167,9 @@ class SourceContract:
             desk.send(TopicPartition(other, 0), *minutes(0, 61))
             desk.run(desk.pipeline({"topic": other}), 0)
         desk.send(tp, *[UNSTAMPED] * 5)
-        with pytest.raises(SpecError, match="one of its messages has a timestamp") as refused:
+        with pytest.raises(
+            SpecError, match=rf"^{topic}\[0\]: none of its messages has a timestamp"
+        ) as refused:
             desk.run(desk.pipeline({"topic": names}), 1)
         assert (refused.value.topic, refused.value.partition) == (topic, 0)
         assert "window.grid: batch" in refused.value.do

@@ -33,23 +33,23 @@ def java_problem() -> str | None:
     """The problem of this machine's Java and its solution, in one sentence; None if fine."""
     wanted = " or ".join(map(str, JAVA_MAJORS))
     java, home = java_command(), os.environ.get("JAVA_HOME")
+    do = "correct JAVA_HOME, or unset it" if home else f"{_INSTALL}, or set JAVA_HOME"
     if java is None:
         return (
             f"Java {wanted} is needed and there is none"
-            f" {f'in JAVA_HOME, which is {home}' if home else 'on the PATH'}: {_INSTALL}, or set"
-            " JAVA_HOME"
+            f" {f'in JAVA_HOME, which is {home}' if home else 'on the PATH'}: {do}"
         )
     try:
         output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, check=False, timeout=60
         ).stderr
     except (OSError, subprocess.TimeoutExpired) as why:
-        return f"Java {wanted} is needed and {java} does not run ({type(why).__name__}): {_INSTALL}"
+        return f"Java {wanted} is needed and {java} does not run ({type(why).__name__}): {do}"
     major = re.search(r'version "(?:1\.)?(\d+)', output)
     if major is None or int(major[1]) not in JAVA_MAJORS:
         return (
             f"Java {wanted} is needed and {java} is"
-            f" {major[1] if major else 'of an unknown version'}: {_INSTALL}, or set JAVA_HOME"
+            f" {major[1] if major else 'of an unknown version'}: {do}"
         )
     return None
 

@@ -89,7 +89,9 @@ def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
             "Spark needs Java, and there is none"
             f" {f'in JAVA_HOME, which is {home}' if home else 'on the PATH'}",
             "setup",
-            "Install Java 17 or 21, or set JAVA_HOME to where it is; then run this again.",
+            "Correct JAVA_HOME, or unset it if Java 17 or 21 is on the PATH; then run this again."
+            if home
+            else "Install Java 17 or 21, or set JAVA_HOME to where it is; then run this again.",
         )
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("windrow")

@@ -39,8 +39,8 @@ _OF_THE_LOG = ("found gap", "No table metadata or protocol", "Json error")
 """Words of deltalake's errors that are not the storage's."""
 
 _FEATURES = (
-    "Something else gave the table what windrow can't read. Take that off with what switched it on,"
-    " or begin a pipeline with another id and table."
+    "Something else gave the table what windrow can't read. Take that off with what switched it on"
+    " (Spark: ALTER TABLE ... DROP FEATURE), or begin a pipeline with another id and table."
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -311,8 +311,8 @@ def refuse_append_only(uri: str, table: DeltaTable, writing: Writing) -> None:
         raise SchemaChangedError(
             what,
             "commit",
-            "Nothing was committed. Unset delta.appendOnly in the table, then run the window"
-            " again.",
+            "Nothing was committed. Unset delta.appendOnly in the table, then run it again; a"
+            " replay by windrow replay SPEC --window W.",
         )
 
 

@@ -63,7 +63,8 @@ def refuse_unsupported(uri: str, table: DeltaTable, *, rewrites: bool) -> None:
             f" {'; '.join(asked)}"
         )
         do = (
-            "Nothing was committed. Take that off the table, or begin a pipeline with another id"
+            "Nothing was committed. Take that off the table (Spark: ALTER TABLE ... DROP"
+            " CONSTRAINT, UNSET TBLPROPERTIES or DROP FEATURE), or begin a pipeline with another id"
             " and table; rules belong in the schema."
         )
         raise SchemaChangedError(what, "setup", do)

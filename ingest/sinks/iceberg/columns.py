@@ -224,8 +224,7 @@ def evolution_of(
         if f.name.casefold() in names
     }
     refused |= {
-        name: f"another program {what}"
-        for name, what in taken_away(table, earlier).items()
+        name: f"another program {what}" for name, what in taken_away(table, earlier).items()
     }
     return evolution(_known(table), wanted, evolve, _shape, refused)
 

@@ -93,9 +93,9 @@ def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve)
     gone, advice = taken_away(table.schema(), table.metadata.schemas), ""
     if any(name in gone for name in columns.names):
         advice = (
-            "A column that was renamed: rename it back. One that was dropped: add it to the table again,"
-            " nullable there and in the schema, and run it again. Older rows have lost its values:"
-            " windrow verify SPEC --deep names the windows to replay."
+            "A column that was renamed: rename it back. One that was dropped: add it to the table"
+            " again, nullable there and in the schema, and run it again. Older rows have lost its"
+            " values: windrow verify SPEC --deep names the windows to replay."
         )
     return allowed_changes(where, evolve, lambda by: evolution_for(table, columns, by), advice)
 

@@ -36,6 +36,7 @@ _FIELD = re.compile(r"\*(/\d{1,4})?|\d{1,4}(-\d{1,4}(/\d{1,4})?)?(,\d{1,4}(-\d{1
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _KEY = re.compile(r"(\d{4}-\d\d-\d\d)(?:-(\d\d:\d\d))?")
 _BATCH = re.compile(r"(?:batch-)?(\d{1,9})")
+_ONE = re.compile(r"\d{4}-\d\d-\d\d.*")
 
 
 def cron(grid: str) -> str:
@@ -207,7 +208,7 @@ def is_closed(window: Window, delay: timedelta, now: datetime) -> bool:
 
 def _reversed(text: str) -> SpecError:
     return SpecError(
-        f"{text} ends before it starts",
+        f"{text} has no window in it: its end isn't later than its start",
         "plan",
         "Give start/end with the later one second; the end is not part of it.",
     )
@@ -228,14 +229,19 @@ def _number(text: str) -> int:
         raise SpecError(
             f"{text!r} is not a micro-batch",
             "plan",
-            f"Write its number, or its name as in batch-000000007{_several(text)}.",
+            f"Write its number, or its name as in batch-000000007{_several(text, _BATCH)}.",
         )
     return int(match[1])
 
 
-def _several(text: str) -> str:
-    """Words how several windows are named, for a text that tries to by two dots."""
-    return f"; several windows as {text.replace('..', '/')}" if ".." in text else ""
+def _several(text: str, one: re.Pattern[str]) -> str:
+    """Words how several windows are named, for two names of `one` with two dots between them."""
+    ends = text.split("..")
+    return (
+        f"; several windows as {'/'.join(ends)}"
+        if len(ends) == 2 and all(map(one.fullmatch, ends))
+        else ""
+    )
 
 
 def _instant(grid: str, text: str) -> datetime:
@@ -249,5 +255,5 @@ def _instant(grid: str, text: str) -> datetime:
         raise SpecError(
             f"{text!r} {error.what}",
             "plan",
-            f"{error.do[0].upper()}{error.do[1:]}{_several(text)}.",
+            f"{error.do[0].upper()}{error.do[1:]}{_several(text, _ONE)}.",
         ) from None

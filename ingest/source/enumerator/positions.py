@@ -177,7 +177,7 @@ def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition]) -> Posit
             )
     answers = {tp: witnessed(given[tp], ends[tp]) if tp in given else None for tp in tps}
     return _filled(
-        broker, _Wanted(answers, "others", start.others, lambda _: "No offset is given for it")
+        broker, _Wanted(answers, "others", start.others, "No offset is given for {}".format)
     )
 
 
@@ -206,8 +206,8 @@ def _filled(broker: Broker, wanted: _Wanted) -> Positions:
     without = [tp for tp, answer in wanted.answers.items() if answer is None]
     if without and wanted.reset == "fail":
         do = (
-            f"Set {wanted.option} in source.start to earliest or latest, or write ?earliest or"
-            " ?latest behind a command's position; or begin elsewhere."
+            "Write ?earliest or ?latest behind a position on the command line; of a spec's set"
+            f" source.start.{wanted.option} to earliest or latest. Or begin elsewhere."
         )
         raise SpecError(
             wanted.nothing(without[0]), "plan", do, without[0].topic, without[0].partition

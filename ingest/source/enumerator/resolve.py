@@ -180,7 +180,7 @@ def resolve(
         broker, [log.tp for log in logs if columns[log.tp][-1].offset == log.end.offset]
     ):
         raise SpecError(
-            UNSTAMPED[0].upper() + UNSTAMPED[1:],
+            f"{tp}: {UNSTAMPED}",
             "plan",
             UNSTAMPED_WAY_OUT,
             tp.topic,

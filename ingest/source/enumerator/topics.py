@@ -152,7 +152,7 @@ def _gone(topic: str, lower: Boundary) -> DataLossError:
         ", ..." if len(marks) > _NAMED_MAX else ""
     )
     return DataLossError(
-        "The topic is not in the cluster any more. What it held after boundary"
+        f"Topic {topic} is not in the cluster any more. What it held after boundary"
         f" {label_text(lower.label)} is unread: of partition {unread or 'all'}",
         "plan",
         "Set source.on_removed: drop to go on without it; if it was recreated since, windrow rebase"
@@ -205,8 +205,9 @@ def _unknown(broker: Broker, missing: Sequence[str]) -> SpecError:
     near = [close for name in missing for close in difflib.get_close_matches(name, names, n=2)]
     meant = f"Is {' or '.join(dict.fromkeys(near))} meant? " if near else ""
     do = (
-        f"{meant}Fix source.topic or bootstrap_servers, or create the topic (windrow doesn't create"
-        " topics, whatever the broker's auto.create.topics.enable says)."
+        f"{meant}Fix the topic's name or the cluster's address (in a spec source.topic and"
+        " bootstrap_servers, on the command line TOPIC and --bootstrap), or create the topic"
+        " (windrow doesn't create topics, whatever the broker's auto.create.topics.enable says)."
     )
     return SpecError(
         f"There is no topic {', '.join(missing)}, or the client may not see it",

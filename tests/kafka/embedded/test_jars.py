@@ -45,7 +45,7 @@ def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPa
     program(bare / "bin", "java", "echo 'openjdk version \"17.0.1\"' >&2")
     program(bare / "home" / "bin", "java", "echo 'openjdk version \"11.0.1\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(bare / "home"))
-    assert "is 11" in str(jars.java_problem())
+    assert "is 11: correct JAVA_HOME, or unset it" in str(jars.java_problem())
 
 
 def test_no_java_at_all(bare: Path) -> None:
@@ -59,7 +59,9 @@ def test_a_java_home_without_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -
     """
     program(bare / "bin", "java", "echo 'openjdk version \"17.0.1\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
-    assert f"there is none in JAVA_HOME, which is {bare / 'gone'}:" in str(jars.java_problem())
+    problem = str(jars.java_problem())
+    assert f"there is none in JAVA_HOME, which is {bare / 'gone'}: correct JAVA_HOME" in problem
+    assert "apt-get" not in problem
 
 
 def test_no_maven_and_no_jars(bare: Path) -> None:

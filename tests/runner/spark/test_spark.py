@@ -120,7 +120,7 @@ def test_without_java_spark_cannot_be_reached(tmp_path: Path) -> None:
     )
     assert ended.returncode == 3, ended.stderr
     assert f"there is none in JAVA_HOME, which is {tmp_path}" in ended.stdout
-    assert "Install Java 17 or 21, or set JAVA_HOME" in ended.stdout
+    assert "Correct JAVA_HOME, or unset it" in ended.stdout
 
 
 def test_spark_says_nothing_of_itself() -> None:

@@ -413,6 +413,7 @@ def test_a_commit_that_an_append_only_table_does_not_let_go(table: Evolving, num
     with pytest.raises(RefusedError, match="is append-only") as refused:
         sink.commit(*staged)
     assert "Nothing was committed" in refused.value.do
+    assert "windrow replay SPEC --window W" in refused.value.do
     assert table.wrong() == []
 
 

@@ -178,7 +178,7 @@ def test_batches_are_named_by_number_or_key(text: str, numbers: list[int]) -> No
     ("text", "says"),
     [
         ("2026-01-02T03:00:00Z", "not a micro-batch"),
-        ("7/7", "ends before"),
+        ("7/7", "7/7 has no window in it"),
         ("-1", "not a micro"),
         ("7/", "not a"),
     ],
@@ -253,7 +253,7 @@ def test_an_instant_beside_the_grid_names_the_nearest() -> None:
     [
         ("yesterday", "not an instant"),
         ("2026-01-02T03:00:00", "no time zone"),
-        ("2026-01-02T03:00:00Z/2026-01-02T03:00:00Z", "ends before it starts"),
+        ("2026-01-02T03:00:00Z/2026-01-02T03:00:00Z", "end isn't later than its start"),
         ("2026-01-02T03:00:00Z/", "not an instant"),
         ("1969-12-31T23:00:00Z", "before 1970"),
     ],
@@ -409,14 +409,20 @@ def told(grid: str, text: str) -> WindrowError:
         (
             "hourly",
             "2026-01-02T03:00:00Z/2026-01-02T02:00:00Z",
-            "2026-01-02T03:00:00Z/2026-01-02T02:00:00Z ends before",
+            "2026-01-02T03:00:00Z/2026-01-02T02:00:00Z has no window in it",
             "Give start/end",
         ),
         (
             BATCH,
             "7/6",
-            "7/6 ends before it starts",
+            "7/6 has no window in it: its end isn't later than its start",
             "Give start/end with the later one second; the end is not part of it.",
+        ),
+        (
+            "hourly",
+            "3..7",
+            "'3..7' is not an instant",
+            "Write it like 2026-01-02T03:00:00Z.",
         ),
         (
             BATCH,

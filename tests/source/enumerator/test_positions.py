@@ -103,7 +103,7 @@ def test_given_offsets(broker: MemoryBroker) -> None:
             SpecError,
             r"Group g has committed offset 2, and the log holds 3 to 10 .*t\[0\]\).*reset",
         ),
-        (Given(((A, 5),)), SpecError, r"No offset is given .*t\[1\]\).*others"),
+        (Given(((A, 5),)), SpecError, r"No offset is given for t\[1\] .*t\[1\]\).*others"),
         (
             Given(((A, 2),), "latest"),
             DataLossError,
@@ -166,8 +166,9 @@ def no_answer(option: str) -> str:
     """What to do where a position has no answer: in a spec, and in a command, whose
     position is no setting.
     """
-    command = "or write ?earliest or ?latest behind a command's position"
-    return f"Set {option} in source.start to earliest or latest, {command}; or begin elsewhere."
+    command = "Write ?earliest or ?latest behind a position on the command line"
+    spec = f"of a spec's set source.start.{option} to earliest or latest"
+    return f"{command}; {spec}. Or begin elsewhere."
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,12 @@ def test_each_way_to_select(
 @pytest.mark.parametrize(
     ("selection", "words"),
     [
-        (Topics(("b", "c")), r"no topic c, or .* \(plan, c\)\. Fix source\.topic"),
-        (Topics(("d", "b", "c")), r"no topic c, d, or .* \(plan, c\)\. Fix source\.topic"),
+        (Topics(("b", "c")), r"no topic c, or .* \(plan, c\)\. Fix the topic's name"),
+        (Topics(("d", "b", "c")), r"no topic c, d, or .* \(plan, c\)\. Fix the topic's name"),
         (Pattern("a"), r"no topics matching a \(plan\)\. Check source\.topic_pattern"),
         (
             Partitions((TopicPartition("c", 0),)),
-            r"no topic c, or .* \(plan, c\)\. Fix source\.topic",
+            r"no topic c, or .* \(plan, c\)\. Fix the topic's name",
         ),
         (
             Partitions((TopicPartition("a-x", 2),)),
@@ -224,7 +224,8 @@ def test_a_misspelt_topic_gets_near_names(broker: MemoryBroker) -> None:
     assert "bank.paymets" not in broker.names()
     with pytest.raises(SpecError) as told:
         found(broker, Topics(("entirely-other",)))
-    assert told.value.do.startswith("Fix source.topic ")
+    assert told.value.do.startswith("Fix the topic's name or the cluster's address (")
+    assert "TOPIC and --bootstrap" in told.value.do
 
 
 def test_at_most_two_near_names_are_told_for_each(broker: MemoryBroker) -> None:
