@@ -298,12 +298,15 @@ def _replaced(stop: Boundary, start: Boundary) -> Finding:
     )
 
 
-def _foreign(known: Collection[str], filled: Collection[str]) -> list[Finding]:
+def _foreign(known: Collection[str], filled: Collection[str | None]) -> list[Finding]:
     do = "Another program wrote to the table. Only rows of committed windows are windrow's."
-    strange = sorted(set(filled) - set(known))
+    lost = "Delete them before a window is replayed: if they were windrow's, it writes them again."
+    what = "the table holds rows of"
     return [
-        Finding("wrong", "table", "the table holds rows of a window without a receipt", do, key)
-        for key in strange
+        Finding("wrong", "table", f"{what} no window, for that column is null", lost)
+        if key is None
+        else Finding("wrong", "table", f"{what} a window without a receipt", do, key)
+        for key in sorted(set(filled) - set(known), key=str)
     ]
 
 

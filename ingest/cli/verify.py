@@ -66,7 +66,8 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
         end = (
             "Nothing was restored."
             if restored.failed
-            else "Nothing to restore: every committed window has its receipt."
+            else "Nothing to restore: every window that the table holds has its receipt, and"
+            f" windrow lag {path} names those that it lacks."
         )
     else:
         end = (

@@ -19,8 +19,9 @@ from windrow.ingest.source.enumerator.grid import batch_at
 
 _DO_MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
 _DO_MISSING = (
-    "Is its disk mounted? If the table was moved, let the sink of the spec name where it is now. If"
-    " it was removed for good: windrow rebind SPEC shows what going on without it means."
+    "Is its disk mounted? If the table was renamed in a database, rename it back (ALTER TABLE). If"
+    " it was moved, let the sink of the spec name where it is now. If it was removed for good:"
+    " windrow rebind SPEC shows what going on without it means."
 )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.world import Advice, Step, World
+from tests.advice.world import COMMITTED, Advice, Step, World
 from tests.cli.conftest import Stage, hour
 
 LOG = Path("lake/things/_windrow/log/0000000000")
@@ -110,6 +110,31 @@ ROWS = [
         RUN,
         "can't be used: it is gone",
         [Step("Restore that file from a backup", FilesWorld.restores)],
+    ),
+    *(
+        Advice(
+            f"lost log, before {command.split()[1]}",
+            lambda _: shutil.rmtree("lake/things/_windrow"),
+            command,
+            r"the log of .* \(_windrow/log\) is gone, and files of rows are left",
+            [Step("Restore the folder _windrow from a backup", FilesWorld.restores)],
+        )
+        for command in (RUN, "windrow verify SPEC --restore-receipts", "windrow rebind SPEC --yes")
+    ),
+    Advice(
+        "table removed for good, but for its rows",
+        lambda _: shutil.rmtree("lake/things/_windrow"),
+        RUN,
+        "If the table was removed for good",
+        [
+            Step("remove data as well", lambda *_: shutil.rmtree("lake/things/data")),
+            Step("run this again", lambda w, _: w.types(RUN)),
+            Step("windrow rebind SPEC"),
+            Step(
+                "They can be run again",
+                lambda w, _: w.types(f"windrow run SPEC --window {COMMITTED}"),
+            ),
+        ],
     ),
     Advice(
         "lost receipt",

@@ -79,6 +79,28 @@ ROWS: list[Advice] = [
         ],
     ),
     Advice(
+        "dropped window column",
+        harms("ALTER TABLE things DROP COLUMN _window"),
+        VERIFY,
+        "was not made by windrow, and holds rows",
+        [
+            asked(r"ALTER TABLE \S+ ADD COLUMN IF NOT EXISTS \S+ text"),
+            asked(r"COMMENT ON COLUMN \S+ IS '[^']*'"),
+            typed("windrow verify SPEC --deep", DEEP),
+            asked(
+                "no window, .* Delete them before a window is replayed",
+                "DELETE FROM things WHERE _window IS NULL",
+            ),
+            typed(
+                f"windrow replay SPEC --window {hour(0)}", f"windrow replay SPEC --window {hour(0)}"
+            ),
+            typed(
+                f"windrow replay SPEC --window {hour(1)}", f"windrow replay SPEC --window {hour(1)}"
+            ),
+        ],
+        code=2,
+    ),
+    Advice(
         "column of others that must have a value",
         harms(
             "ALTER TABLE things ADD COLUMN mine text NOT NULL DEFAULT ''",

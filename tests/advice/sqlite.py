@@ -107,6 +107,19 @@ def locks(mode: str, begin: str) -> Callable[[SqliteWorld], None]:
     return do
 
 
+def names(world: SqliteWorld, before: str, after: str) -> None:
+    """The table's name in the spec is another one."""
+    spec = Path(world.stage.spec)
+    spec.write_text(spec.read_text().replace(f"table: {before}", f"table: {after}"))
+
+
+def renamed(world: SqliteWorld) -> None:
+    """A table gets another name, which the spec follows."""
+    harms("ALTER TABLE things RENAME TO thangs")(world)
+    names(world, "things", "thangs")
+
+
+BACK = Step("rename it back", lambda w, _: w.asks("ALTER TABLE thangs RENAME TO things"))
 ROWS = [
     *(
         Advice(
@@ -209,6 +222,39 @@ ROWS = [
         for command in (RUN, VERIFY, "windrow doctor SPEC")
     ),
     Advice(
+        "dropped window column",
+        harms("DROP INDEX", "ALTER TABLE things DROP COLUMN _window"),
+        RUN,
+        "has lost columns, or its index",
+        [
+            sql("ALTER TABLE \\S+ ADD COLUMN \\S+ TEXT"),
+            sql(r"DELETE FROM \S+ WHERE \S+ IS NULL"),
+            sql(r"CREATE INDEX \w+ ON \S+ \(\S+\)"),
+            DEEP,
+            replayed(0),
+            replayed(1),
+        ],
+    ),
+    Advice(
+        "rows whose window is null",
+        harms(
+            "DROP INDEX",
+            "ALTER TABLE things DROP COLUMN _window",
+            "ALTER TABLE things ADD COLUMN _window TEXT",
+            "CREATE INDEX ON things (_window)",
+        ),
+        VERIFY,
+        "rows of no window",
+        [
+            Step(
+                "Delete them before a window is replayed",
+                lambda w, _: w.asks("DELETE FROM things WHERE _window IS NULL"),
+            ),
+            replayed(0),
+            replayed(1),
+        ],
+    ),
+    Advice(
         "renamed column",
         harms("ALTER TABLE things RENAME COLUMN id TO number"),
         VERIFY,
@@ -218,6 +264,37 @@ ROWS = [
                 "under its name of before",
                 lambda w, _: w.asks("ALTER TABLE things RENAME COLUMN number TO id"),
             )
+        ],
+    ),
+    Advice(
+        "renamed table",
+        harms("ALTER TABLE things RENAME TO thangs"),
+        RUN,
+        "isn't there, and the ledger knows 2 committed windows",
+        [BACK],
+    ),
+    Advice(
+        "renamed table, and sink.table with it",
+        renamed,
+        "windrow rebind SPEC --yes",
+        "thangs that windrow didn't make",
+        [
+            BACK,
+            Step("also in sink.table", lambda w, _: names(w, "thangs", "things")),
+        ],
+        code=2,
+    ),
+    Advice(
+        "a trigger that refuses",
+        harms(
+            """CREATE TRIGGER no BEFORE INSERT ON things BEGIN
+            SELECT RAISE(ABORT, 'no more'); END"""
+        ),
+        RUN.replace(hour(2), hour(3)),
+        "has a constraint or a trigger that refuses it",
+        [
+            Step("Change that", lambda w, _: w.asks("DROP TRIGGER no")),
+            again(RUN.replace(hour(2), hour(3))),
         ],
     ),
     Advice(

@@ -170,7 +170,7 @@ class FilesStore:
         """Reads the log from the last look on; None if the table doesn't exist.
 
         Raises:
-            DamagedError: a manifest is missing or damaged.
+            DamagedError: a manifest is missing or damaged, or the whole log is gone.
             SpecError: another version of windrow wrote the table.
         """
         seen = self._look()
@@ -198,6 +198,13 @@ class FilesStore:
                 " place."
             )
             raise SpecError(what, "setup", do) from error
+        if log is None and self.files.folders(DATA):
+            what = f"the log of {self.place} ({FILES_LOG}) is gone, and files of rows are left"
+            do = (
+                "Restore the folder _windrow from a backup. If the table was removed for good,"
+                f" remove {DATA} as well, then run this again."
+            )
+            raise DamagedError(what, "setup", do)
         self._seen = None if log is None else (log, ranges)
         return self._seen
 

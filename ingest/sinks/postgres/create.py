@@ -361,7 +361,9 @@ def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
         do = (
             f"If windrow wrote its rows, the comment on {column}, by which it is known, was"
             f" changed: COMMENT ON COLUMN {column} IS '{bound_comment(known[0], known[2])}'; puts"
-            f" it back. {do}"
+            f" it back. If it was dropped, ALTER TABLE {place.name.quoted} ADD COLUMN IF NOT EXISTS"
+            f" {quoted(known[1])} text; goes before, and windrow verify SPEC --deep says what comes"
+            f" after. {do}"
         )
     raise SpecError(f"the table {place} was not made by windrow, and holds rows", "setup", do)
 

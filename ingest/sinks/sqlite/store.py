@@ -130,7 +130,11 @@ _ERRORS = {
         "was changed by somebody else, and refuses it",
         "Undo that, or restore the file from a backup; then run it again: it looks first.",
     ),
-    sqlite3.SQLITE_CONSTRAINT: (RefusedError, "refuses it", _AGAIN),
+    sqlite3.SQLITE_CONSTRAINT: (
+        RefusedError,
+        "has a constraint or a trigger that refuses it",
+        "Nothing was committed. Change that, or the rules of the schema; then run it again.",
+    ),
 }
 
 
@@ -258,7 +262,8 @@ class SqliteStore:
                 f"{self.path} holds a table or view {self.table} that windrow didn't make, or"
                 " windrow_tables has lost its row",
                 "setup",
-                "Set sink.table to a name that isn't taken; or restore the file from a backup.",
+                "If the table was renamed, rename it back (ALTER TABLE), also in sink.table. Else"
+                " set sink.table to a name that isn't taken; or restore the file from a backup.",
             )
         if row[0] != _FORM:
             raise SpecError(
@@ -353,6 +358,8 @@ class SqliteState:
             for field in self._columns
             if field.name.lower() not in has
         ]
+        if self._window[1:-1].lower() not in has:
+            lost.append(f"DELETE FROM {table} WHERE {self._window} IS NULL")  # noqa: S608
         if index not in has:
             lost.append(f"CREATE INDEX {index} ON {table} ({self._window})")
         if lost:
@@ -361,8 +368,10 @@ class SqliteState:
                 "setup",
                 "If the rows are windrow's, bring back what is missing (a column that was renamed"
                 f" under its name of before): {'; '.join(lost)}. Then windrow verify SPEC --deep"
-                " names the windows whose values have to be read again. If they aren't, drop the"
-                " table, and windrow makes its own; or set sink.table to a name that isn't taken.",
+                " names the windows that have to be read again; if their messages aren't in Kafka"
+                " any more, restore the file from a backup instead. If the rows aren't windrow's,"
+                " drop the table, and windrow makes its own; or set sink.table to a name that isn't"
+                " taken.",
             )
 
     def note(self, name: str) -> int | None:
