@@ -117,7 +117,7 @@ ROWS = [
             lambda _: shutil.rmtree("lake/things/_windrow"),
             command,
             r"the log of .* \(_windrow/log\) is gone, and files of rows are left",
-            [Step("Restore the folder _windrow from a backup", FilesWorld.restores)],
+            [Step("restore the folder _windrow from a backup", FilesWorld.restores)],
         )
         for command in (RUN, "windrow verify SPEC --restore-receipts", "windrow rebind SPEC --yes")
     ),
@@ -125,9 +125,9 @@ ROWS = [
         "table removed for good, but for its rows",
         lambda _: shutil.rmtree("lake/things/_windrow"),
         RUN,
-        "If the table was removed for good",
+        "moved, or removed for good",
         [
-            Step("remove data as well", lambda *_: shutil.rmtree("lake/things/data")),
+            Step("remove data here as well", lambda *_: shutil.rmtree("lake/things/data")),
             Step("run this again", lambda w, _: w.types(RUN)),
             Step("windrow rebind SPEC"),
             Step(

@@ -201,8 +201,9 @@ class FilesStore:
         if log is None and self.files.folders(DATA):
             what = f"the log of {self.place} ({FILES_LOG}) is gone, and files of rows are left"
             do = (
-                "Restore the folder _windrow from a backup. If the table was removed for good,"
-                f" remove {DATA} as well, then run this again."
+                "Is its disk mounted? If so, restore the folder _windrow from a backup. If the"
+                f" table was moved, or removed for good, remove {DATA} here as well, then run this"
+                " again."
             )
             raise DamagedError(what, "setup", do)
         self._seen = None if log is None else (log, ranges)

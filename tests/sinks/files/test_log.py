@@ -211,7 +211,7 @@ def test_a_table_made_anew_is_another_one(sink: Any, tmp_path: Path) -> None:
     assert sink.look(window(4)) == again.look(window(4))
     Path(sink.uri).rename(tmp_path / "away too")
     made, staged = staged_receipt(sink, 5)
-    with pytest.raises(RefusedError, match="isn't there any more"):
+    with pytest.raises(DamagedError, match="is gone, and files of rows are left"):
         sink.commit(made, staged)
 
 
