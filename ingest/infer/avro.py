@@ -191,20 +191,19 @@ def _widest(
     """The type of one of several types that takes the values of all."""
     if len(guesses) == 1:
         return guesses[0]
+    # the first guess of each type: a union may have thousands of branches, and few types
+    each = {guess.type: guess for guess in reversed(guesses) if guess.type is not None}
     fitting = [
         guess
         for guess in guesses
-        if guess.type is not None
+        if each.get(guess.type) is guess
         and all(fits(schema, branch, guess.type, None) for schema, branch in branches)
     ]
     if not fitting:
         return TypeGuess(None, "no type takes all types of the union")
     widest = max(fitting, key=lambda guess: _width(guess.type))
     more = dict.fromkeys(
-        path
-        for guess in guesses
-        if guess.type is not None
-        for path in passed_over(widest.type, example(guess.type))
+        path for kind in reversed(each) for path in passed_over(widest.type, example(kind))
     )
     told = tuple((path, "only some types of the union have it") for path in more)
     return replace(widest, left_out=widest.left_out + told)
