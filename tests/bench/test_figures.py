@@ -197,15 +197,17 @@ def test_results_survive_their_file() -> None:
 
 
 def test_written_rows_are_counted_by_their_footers(tmp_path: Path) -> None:
-    """Below any folder, with a suffix or, as Flink writes, without; logs, their
-    checkpoints, checksums and markers are no rows.
+    """Below any folder, also a partition's, with a suffix or, as Flink writes, without; logs,
+    their checkpoints, checksums and markers are no rows.
     """
     (tmp_path / "a" / "_delta_log").mkdir(parents=True)
-    for name in ("a/part.parquet", "part-1-file-0", "a/_delta_log/7.checkpoint.parquet"):
+    (tmp_path / "a" / "_window=1").mkdir()
+    log = "a/_delta_log/7.checkpoint.parquet"
+    for name in ("a/part.parquet", "part-1-file-0", "a/_window=1/part.parquet", log):
         pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / name)
     for name in ("_SUCCESS", ".part.crc", "state.db", "a/0.json"):
         (tmp_path / name).write_text("")
-    assert parquet_rows(tmp_path) == 6
+    assert parquet_rows(tmp_path) == 9
 
 
 def test_types_are_told_in_peers_words() -> None:
