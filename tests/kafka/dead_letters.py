@@ -6,18 +6,9 @@ from __future__ import annotations
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from tests.kafka.produce import until_decided
 
-
-def read_topic(bootstrap: str, topic: str, *, undecided: bool = False) -> list[Message]:
-    """All committed messages that the topic holds now: once every transaction is
-    decided, unless one may stay open (`undecided`).
-
-    Kafka answers a commit once the decision is in its own log; the markers, behind
-    which readers wait, follow.
-    """
-    if not undecided:
-        until_decided(bootstrap, topic)
+def read_topic(bootstrap: str, topic: str) -> list[Message]:
+    """All committed messages that the topic holds now."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
