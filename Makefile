@@ -45,7 +45,7 @@ soak: setup ## what is long by nature, over and over: make soak SEED=1 MINUTES=1
 chaos: setup ## windows of a real sink under kills, stops, doubled runs and more, counted into docs/chaos.md: make chaos SINK=delta SEED=1 MINUTES=10
 	@$(IN_ENV) python -m tests.chaos --record --sink $(or $(SINK),delta) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-mutants: setup ## small mistakes in the pure modules that the tests notice, in percent: make mutants [ONLY=enumerator/grid]
+mutants: setup ## small mistakes in the pure modules that the tests notice, in percent: make mutants [ONLY=model/grid]
 	@$(IN_ENV) python -m tests.mutants.run $(ONLY)
 
 lint: setup ## style, types, layers

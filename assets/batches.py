@@ -29,12 +29,12 @@ from windrow.assets.reporting import (
 from windrow.assets.schedule import refused_tag
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.model.grid import parse_windows
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Progress, Request, Result
 from windrow.ingest.runner.micro_batches import run_batch, run_batches
 from windrow.ingest.runner.pipeline import pass_over_refused, refused_last, run_windows
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.source.enumerator.grid import parse_windows
 
 
 class Batches(DeadReplayConfig):

@@ -29,10 +29,10 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.tiling import stop_start_difference
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.source.enumerator.tiling import stop_start_difference
 
 
 def table_checks(spec: PipelineSpec, clock: Clock) -> list[dg.AssetChecksDefinition]:

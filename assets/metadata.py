@@ -26,11 +26,11 @@ from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.receipt import Receipt, SplitCounts
+from windrow.ingest.model.tiling import between
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Result
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.source.enumerator.completeness import WindowState
-from windrow.ingest.source.enumerator.tiling import between
 
 Value: TypeAlias = (
     dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str

@@ -15,14 +15,14 @@ import msgspec
 
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows, WindowSpec, in_time
-from windrow.ingest.model.window import Window
-from windrow.ingest.source.enumerator.grid import (
+from windrow.ingest.model.grid import (
     after,
     cron,
     labels_back,
     labels_between,
     window_at,
 )
+from windrow.ingest.model.window import Window
 
 OFTEN = "*/5 * * * *"
 """The schedule's cron expression if none describes the windows' ends + delay."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.ingest.source.enumerator.grid import BATCH, NAMED
+from windrow.ingest.model.grid import BATCH, NAMED
 
 Node = dict[str, Any]
 

@@ -17,15 +17,15 @@ import msgspec
 
 from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.grid import labels_between
 from windrow.ingest.model.label import Label, instant
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import AtLabel, AtTime, Latest, Source
+from windrow.ingest.model.tiling import between, same_source
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker, Stamps
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.source.enumerator.grid import labels_between
 from windrow.ingest.source.enumerator.positions import joining_start, positions
-from windrow.ingest.source.enumerator.tiling import between, same_source
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

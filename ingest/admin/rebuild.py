@@ -18,9 +18,9 @@ from windrow.ingest.model.boundary import Boundary, Mark
 from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.tiling import difference, same_source, stop_start_difference
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
-from windrow.ingest.source.enumerator.tiling import difference, same_source, stop_start_difference
 
 
 class Rebuilt(msgspec.Struct, frozen=True):

@@ -22,11 +22,11 @@ from windrow.ingest.admin.lag import PartitionLag, lag
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.errors import DataLossError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.grid import after, batch_at, labels_between
 from windrow.ingest.model.label import instant, number_of
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.source.enumerator.grid import after, batch_at, labels_between
 from windrow.ingest.source.enumerator.topics import discover
 
 NEAR = 4

@@ -35,6 +35,7 @@ from windrow.ingest.model.label import Label, is_later, label_text
 from windrow.ingest.model.plan import Plan, Split, covered
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.source import OnRemoved
+from windrow.ingest.model.tiling import between, same_source, stop_start_difference
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.ledger import Ledger
@@ -47,7 +48,6 @@ from windrow.ingest.ports.sink import (
     Unreadable,
 )
 from windrow.ingest.runner.dead_publishing import is_unpublished
-from windrow.ingest.source.enumerator.tiling import between, same_source, stop_start_difference
 
 
 class Verified(msgspec.Struct, frozen=True):

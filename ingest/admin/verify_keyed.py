@@ -105,7 +105,9 @@ def differences(
 def tombstone_differences(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
     """Compares the tombstones with the sum of what the windows deleted. Pure."""
     merged = [r.merged for r in receipts if r.merged is not None]
-    wanted, wanted_sum = _sum([m.buried for m in merged if m.buried is not None])
+    wanted, wanted_sum = _sum(
+        [m.tombstones_changed for m in merged if m.tombstones_changed is not None]
+    )
     problems = []
     if read_back.rows != wanted:
         problems.append(f"{read_back.rows} keys have a tombstone, {wanted} by its receipts")

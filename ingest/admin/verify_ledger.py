@@ -10,10 +10,10 @@ from windrow.ingest.admin.findings import Finding, Level
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.tiling import difference
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.ownership import RECEIPT_MISSING, missing_table_error, ways_out
-from windrow.ingest.source.enumerator.tiling import difference
 
 REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
 

@@ -17,9 +17,9 @@ from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.infer.begin import DELAY, Begun, Inferred, infer, template
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.infer.schema_drift import check, names_schemas
+from windrow.ingest.model.grid import BATCH, after
 from windrow.ingest.model.label import instant
 from windrow.ingest.registry.settings import registry_at
-from windrow.ingest.source.enumerator.grid import BATCH, after
 
 MOST_NAMED = 20
 """Most fields that are named as left out; `--json` names all."""

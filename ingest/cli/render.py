@@ -18,12 +18,12 @@ from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Counts, Receipt
+from windrow.ingest.model.tiling import between
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.availability import JoiningTopic
 from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
 from windrow.ingest.runner.publish import Published
-from windrow.ingest.source.enumerator.tiling import between
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.dead_replay import DeadReplayResult

@@ -23,6 +23,7 @@ from windrow.ingest.config.transform import TransformSpec, transform_mistakes
 from windrow.ingest.config.window import WindowSpec, is_cron
 from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.formats.kinds import ASKING, DecodeSection, asks_registry
+from windrow.ingest.model.grid import BATCH, window_at
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
@@ -47,7 +48,6 @@ from windrow.ingest.settings.values import (
 )
 from windrow.ingest.sinks.kind import OnClusterSection, SinkSection, cluster_conflicts
 from windrow.ingest.sinks.kinds import SinkOfItsKind
-from windrow.ingest.source.enumerator.grid import BATCH, window_at
 
 NOT_WRITTEN = ("folder", "spec_file", "named_clusters")
 """Fields that `ingest.config.load` fills in; in a file they are unknown keys."""

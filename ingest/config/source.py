@@ -19,6 +19,7 @@ from pydantic import (
 from windrow.ingest.config.cluster import TuningSpec
 from windrow.ingest.config.start import WORDS, ByTopic, Start, StartSpec
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.grid import BATCH
 from windrow.ingest.model.source import (
     Isolation,
     Joining,
@@ -48,7 +49,6 @@ from windrow.ingest.settings.values import (
     sentence,
     topic_name,
 )
-from windrow.ingest.source.enumerator.grid import BATCH
 
 _CLUSTER = ("cluster", "bootstrap_servers")
 _SELECTING = ("topic", "topic_pattern", "partitions")

@@ -20,6 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.model.grid import BATCH, NAMED, cron, parse_windows
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.window import Window
 from windrow.ingest.settings.document import SettingPath, suggest
@@ -33,7 +34,6 @@ from windrow.ingest.settings.values import (
     Written,
     sentence,
 )
-from windrow.ingest.source.enumerator.grid import BATCH, NAMED, cron, parse_windows
 
 if TYPE_CHECKING:
     from windrow.ingest.config.pipeline import PipelineSpec

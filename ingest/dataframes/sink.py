@@ -40,6 +40,7 @@ from windrow.ingest.dataframes.options import write_options
 from windrow.ingest.dataframes.write_spec import read_write_spec
 from windrow.ingest.errors import OutcomeUnknownError, SpecError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicSeen
+from windrow.ingest.model.grid import BATCH
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Split
@@ -52,7 +53,6 @@ from windrow.ingest.runner.spark.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.spark import dumped
 from windrow.ingest.schema.checksum import text
 from windrow.ingest.schema.metadata_arrays import messages_of
-from windrow.ingest.source.enumerator.grid import BATCH
 
 _LEDGER = "dataframe"
 """The ledger's id in owner and receipts: a write has no ledger."""

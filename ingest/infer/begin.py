@@ -37,13 +37,13 @@ from windrow.ingest.infer.proposal import (
 )
 from windrow.ingest.infer.recognise import propose
 from windrow.ingest.infer.request import PipelineRequest
+from windrow.ingest.model.grid import BATCH, after, at_or_before, cron
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.schemas import UsesSchemas
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.load import import_pandera
-from windrow.ingest.source.enumerator.grid import BATCH, after, at_or_before, cron
 
 PLACEHOLDER = "my-topic"
 """The topic of a template."""

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, Select, Table, Text, bindparam, func, se
 from windrow.ingest.ledger.tables import BOUNDARIES, NUMBERS, OPENINGS, sortable
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.label import Label
-from windrow.ingest.source.enumerator.tiling import clamped
+from windrow.ingest.model.tiling import clamped
 
 
 class FrozenBoundaries:

@@ -62,7 +62,7 @@ class Merged(Changed, frozen=True):
 
     The keys that were taken out are recorded in one of two ways. `tombstones` is this
     generation's file; None if it took out nothing, or if the table marks such rows
-    itself. `buried` is for a sink that keeps the tombstones of all windows in one
+    itself. `tombstones_changed` is for a sink that keeps the tombstones of all windows in one
     table: their sum over the windows is that table, as with the rows.
 
     `kept` and `unknown` count the keys whose last change in the window left some columns
@@ -71,7 +71,7 @@ class Merged(Changed, frozen=True):
     """
 
     tombstones: Tombstones | None = None
-    buried: Changed | None = None
+    tombstones_changed: Changed | None = msgspec.field(default=None, name="buried")
     kept: int = 0
     unknown: int = 0
 

@@ -22,10 +22,10 @@ from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
 from windrow.ingest.model.refusals import KINDS_SHOWN, OFFSETS_MAX, RefusedAt, bounded
 from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.tiling import between
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.decoder import STAGES, Decoded
 from windrow.ingest.source.enumerator.splits import doubts
-from windrow.ingest.source.enumerator.tiling import between
 
 SHOWN = 20
 """The most dead letters per split whose coordinates a receipt keeps."""

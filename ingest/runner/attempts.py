@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.errors import BugError
+from windrow.ingest.model import grid as grids
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Committed
@@ -20,7 +21,6 @@ from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.reshape import reshaping
 from windrow.ingest.runner.task import LateBins, SplitTask
-from windrow.ingest.source.enumerator import grid as grids
 
 TOGETHER = 64
 """The most windows that are looked up and planned together, and kept in memory at once."""

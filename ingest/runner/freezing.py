@@ -13,16 +13,16 @@ from itertools import pairwise
 from windrow.ingest.config.window import in_time
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import GridError, OpenTransactionError, SpecError, refusing_all
+from windrow.ingest.model import grid as grids
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.label import Label, is_later, label_text
 from windrow.ingest.model.source import AtLabel
+from windrow.ingest.model.tiling import clamped
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Progress, ignore
-from windrow.ingest.source.enumerator import grid as grids
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary
 from windrow.ingest.source.enumerator.resolve import resolve
-from windrow.ingest.source.enumerator.tiling import clamped
 
 _PATIENCE_SECONDS = 1.0
 """Seconds between two looks at an open transaction."""

@@ -31,18 +31,18 @@ from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import GridError, refusing_all
 from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.label import number_of
 from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.tiling import clamped
 from windrow.ingest.runner.context import Pipeline, Progress, Request, Result, ignore
 from windrow.ingest.runner.freezing import refuse_changed_grid
 from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import refuse_other_table, refuse_restored, refuse_wrong_place
 from windrow.ingest.runner.pipeline import preview, refuse_unreadable, run
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
-from windrow.ingest.source.enumerator.grid import batch_at
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary, next_batch
 from windrow.ingest.source.enumerator.splits import make_plan
-from windrow.ingest.source.enumerator.tiling import clamped
 from windrow.ingest.source.enumerator.topics import discover
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windrow.ingest.errors import OwnerError, RefusedError
+from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.label import label_text, number_of
 from windrow.ingest.model.owner import refuse_other_owner
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.source.enumerator.grid import batch_at
 
 _DO_MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
 _DO_MISSING = (

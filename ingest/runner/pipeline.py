@@ -37,6 +37,7 @@ from windrow.ingest.errors import (
     UnreachableError,
     WindrowError,
 )
+from windrow.ingest.model import grid as grids
 from windrow.ingest.model.label import instant, label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Counts, Receipt
@@ -86,7 +87,6 @@ from windrow.ingest.runner.ownership import (
 )
 from windrow.ingest.runner.publish import Published, publish
 from windrow.ingest.runner.schemas import keep_schemas, with_writer_schemas
-from windrow.ingest.source.enumerator import grid as grids
 from windrow.ingest.source.enumerator.splits import make_plan
 
 T = TypeVar("T")

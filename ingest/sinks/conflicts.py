@@ -8,12 +8,12 @@ import msgspec
 
 from windrow.ingest.errors import OverlapError, OwnerError, RefusedError
 from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.grid import neighbours
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.tiling import comparable
 from windrow.ingest.model.window import Window
-from windrow.ingest.source.enumerator.grid import neighbours
-from windrow.ingest.source.enumerator.tiling import comparable
 
 
 class TableView(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 An attempt's dead letters are put once, under a note of their window, pipeline and attempt. They
 have no receipt, overlap nothing and replace nothing: the sink's receipt names the attempt that
-counts. So only the judge differs from a window's commit.
+counts. So only the check differs from a window's commit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.sinks.columns import DEAD_LETTERS, fitted
+from windrow.ingest.sinks.commit_loop import run_commit_loop
 from windrow.ingest.sinks.pages import PagedState
-from windrow.ingest.sinks.settle import settle
 from windrow.ingest.sinks.staging import DeadLetterLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
 from windrow.ingest.sinks.table_store import TableChange, TableState, TableStore, Unanswered
@@ -100,7 +100,7 @@ class DeadLetterTable:
                 return TableChange(notes=notes)
             return TableChange(window=window, staged=committables, notes=notes, columns=COLUMNS)
 
-        done = settle(self.store, lambda state: state.note(name), on)
+        done = run_commit_loop(self.store, lambda state: state.note(name), on)
         if isinstance(done, Unanswered):
             raise OutcomeUnknownError.of(f"to {self.store.place}", done.why)
         remove_consumed(self.store, committables)

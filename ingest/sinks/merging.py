@@ -46,18 +46,21 @@ class Tally(msgspec.Struct):
         self,
         older: Receipt | None,
         tombstones: Tombstones | None = None,
-        buried: Tally | None = None,
+        tombstones_changed: Tally | None = None,
     ) -> Merged:
         """Adds what earlier generations of the window did.
 
         Args:
             older: the receipt of the last of them.
             tombstones: this commit's file of tombstones, if it has one.
-            buried: the tombstones that it added and removed, where they are in one table.
+            tombstones_changed: the tombstones that it added and removed, where they are in
+                one table.
         """
         done = (None if older is None else older.merged) or Merged()
-        earlier = done.buried or Changed()
-        in_table = None if buried is None else Changed(*buried.onto(earlier))
+        earlier = done.tombstones_changed or Changed()
+        in_table = (
+            None if tombstones_changed is None else Changed(*tombstones_changed.onto(earlier))
+        )
         kept, unknown = done.kept + self.kept, done.unknown + self.unknown
         return Merged(*self.onto(done), tombstones, in_table, kept, unknown)
 

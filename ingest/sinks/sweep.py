@@ -18,8 +18,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from windrow.ingest.errors import UnreachableError
+from windrow.ingest.sinks.commit_loop import run_commit_loop
 from windrow.ingest.sinks.place import ListedFile, millis
-from windrow.ingest.sinks.settle import settle
 from windrow.ingest.sinks.staged_files import HasSize, StagedFiles, refuse_gone
 from windrow.ingest.sinks.table_store import (
     SWEPT,
@@ -117,7 +117,7 @@ def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> di
     """The files to remove, after the table has the note that no commit may name them."""
     files: dict[str, int] = {}
 
-    def judge(state: TableState) -> bool | None:
+    def check(state: TableState) -> bool | None:
         nonlocal files
         files = state.unneeded(_listed(staged), cutoff)
         return None if files else True
@@ -125,7 +125,7 @@ def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> di
     def on(state: TableState) -> TableChange:
         return TableChange(notes={SWEPT: max(*files.values(), state.note(SWEPT) or 0)})
 
-    done = settle(store, judge, on)
+    done = run_commit_loop(store, check, on)
     if isinstance(done, Unanswered):
         what = (
             f"nothing was removed below {store.place}: the table has no note that the files are"

@@ -2,7 +2,7 @@
 
 A store knows how rows, receipts and notes are stored in its kind of table. It never decides whether
 a window may be committed, never tries again, and never says what became of a commit: all of that
-`ingest.sinks.settle` and `ingest.sinks.window_table` do, once for all kinds.
+`ingest.sinks.commit_loop` and `ingest.sinks.window_table` do, once for all kinds.
 
     store    one table at the place that a spec names; makes the table, and opens states of it
     state    what the table holds at one moment; a change is put on exactly this state

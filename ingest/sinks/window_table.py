@@ -1,7 +1,7 @@
 """The table that takes windows exactly once, over the store of any kind.
 
 A kind of table is a store (`ingest.sinks.table_store`), in which the commit loop makes windows
-visible (`ingest.sinks.settle`). This module makes a sink and its verification of the two
+visible (`ingest.sinks.commit_loop`). This module makes a sink and its verification of the two
 (`ingest.ports.sink`).
 """
 
@@ -39,11 +39,11 @@ from windrow.ingest.ports.sink import (
 )
 from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
 from windrow.ingest.schema.metadata_fields import refuse_wrong
+from windrow.ingest.sinks.commit_loop import gone, outcome_for, run_commit_loop
 from windrow.ingest.sinks.conflicts import TableView, adjacent, decide
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.pages import PagedState, PageLine, Pages, page_of
 from windrow.ingest.sinks.receipt_files import digest, every
-from windrow.ingest.sinks.settle import gone, outcome_for, settle
 from windrow.ingest.sinks.staging import RowLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep, youngest
 from windrow.ingest.sinks.table_store import (
@@ -108,7 +108,7 @@ def committed_by_key(state: ReceiptState, keys: Collection[str]) -> dict[str, Co
     return {committed.receipt.window.key: committed for committed in found}
 
 
-def judge(place: str, state: ReceiptState, receipt: Receipt) -> Committed | None:
+def check_receipt(place: str, state: ReceiptState, receipt: Receipt) -> Committed | None:
     """Compares a receipt with a table's windows; returns its window's receipt if that is committed.
 
     Raises:
@@ -174,7 +174,7 @@ def relist(
         cast("PagedState", state).pages = Pages([""], [page_of(lines, notes, held)])
         return TableChange(notes={SWEPT: youngest(store)})
 
-    done = settle(store, is_whole, on)
+    done = run_commit_loop(store, is_whole, on)
     if isinstance(done, Unanswered):
         raise OutcomeUnknownError.of(f"to {store.place}", done.why, "Run this again")
 
@@ -379,7 +379,7 @@ class WindowTable(ReceiptTable):
                 self.refuse_strange_rows(state, receipt.window.key)
             return change
 
-        done = settle(self.store, lambda state: self.committed_in(state, receipt), on)
+        done = run_commit_loop(self.store, lambda state: self.committed_in(state, receipt), on)
         if not isinstance(done, Unanswered):
             remove_consumed(self.store, committables)
         return outcome_for(receipt, done)
@@ -388,7 +388,7 @@ class WindowTable(ReceiptTable):
         if receipt.generation and not self.capabilities.replaces:
             what = f"window {receipt.window.key} can't be replaced in {self.store.place}"
             raise RefusedError(what, "commit", "Begin a pipeline with another id and table.")
-        return judge(self.store.place, state, receipt)
+        return check_receipt(self.store.place, state, receipt)
 
     def refuse_strange_rows(self, state: TableState, key: str) -> None:
         if state.holding([key]):

@@ -19,7 +19,7 @@ from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.source.enumerator.tiling import between
+from windrow.ingest.model.tiling import between
 
 MessagePosition = tuple[TopicPartition, int]
 """The position of a message: its topic-partition and offset."""

@@ -16,7 +16,7 @@ from windrow.ingest.errors import IdentityError, SpecError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import Boundary, Mark
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.source.enumerator.tiling import difference
+from windrow.ingest.model.tiling import difference
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from windrow.ingest.admin.retention_margin import (
     retention_margin,
 )
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.grid import labels_between, window_at
 from windrow.ingest.model.source import Earliest, Source, Topics
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.source.enumerator.grid import labels_between, window_at
 from windrow.ingest.testing.broker import MemoryBroker
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

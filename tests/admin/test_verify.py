@@ -31,9 +31,9 @@ from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Counts
+from windrow.ingest.model.tiling import difference, stop_start_difference
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import RowsHeld
-from windrow.ingest.source.enumerator.tiling import difference, stop_start_difference
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from windrow.ingest.admin.verify import Verified, verify
 from windrow.ingest.errors import IdentityError, UnreachableError
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 from windrow.ingest.model.boundary import Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.grid import BATCH
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import OffsetAndEpoch, TopicInfo
-from windrow.ingest.source.enumerator.grid import BATCH
 
 ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)
 AGAIN = TopicSeen(TOPIC.topic, "topic-id-4", 2)

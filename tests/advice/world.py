@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.conftest import Stage, hour
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.sinks import settle
+from windrow.ingest.sinks import commit_loop
 
 COMMITTED = f"{hour(0)}/{hour(2)}"
 """The windows that a table has before it is harmed."""
@@ -108,7 +108,7 @@ class World:
             if name == "commit.before" and left:
                 left.pop()()
 
-        self.patches.setattr(settle, "crash_point", crash_point)
+        self.patches.setattr(commit_loop, "crash_point", crash_point)
 
     def follows(self, advice: Advice) -> None:
         """Types what brings the message, and then does what it says, word by word."""

@@ -18,7 +18,7 @@ from windrow.assets.names import SPARK_KEY
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.runner import task
-from windrow.ingest.sinks import settle
+from windrow.ingest.sinks import commit_loop
 
 FOLDER = "WINDROW_TESTS_CANCELLABLE"
 """The variable that names the folder of tables, ledger and marks."""
@@ -57,7 +57,7 @@ def wait_at(point: str) -> None:
 
 def definitions() -> dg.Definitions:
     """Both pipelines, with tasks in the run's own process."""
-    for module in (task, settle):
+    for module in (task, commit_loop):
         patch.object(module, "crash_point", wait_at).start()
     engine = LocalTasks()
     return dg.Definitions.merge(

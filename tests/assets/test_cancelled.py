@@ -23,7 +23,7 @@ from tests.assets.world import World
 from windrow.assets.names import job_name
 from windrow.ingest.assemble import assemble
 from windrow.ingest.runner import task
-from windrow.ingest.sinks import settle
+from windrow.ingest.sinks import commit_loop
 from windrow.ingest.testing.engine import LocalEngine
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def test_an_interrupted_step_is_not_begun_again(
         world.batches if grid == "batch" else lambda: world.run(0)
     )
     with monkeypatch.context() as patched:
-        for module in (task, settle):
+        for module in (task, commit_loop):
             patched.setattr(module, "crash_point", interrupt)
         assert not run().success
     assert world.attempts == 1

@@ -17,7 +17,7 @@ from windrow.ingest.admin.lag import Uncommitted, left_out
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.sinks import settle
+from windrow.ingest.sinks import commit_loop
 
 SKIP = {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "on_loss": "skip"}
 
@@ -278,7 +278,7 @@ def test_a_window_that_was_committed_and_not_reported_is_not_left_out(
             raise DagsterExecutionInterruptedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(settle, "crash_point", dies)
+        patched.setattr(commit_loop, "crash_point", dies)
         assert not world.run(1).success
     result = world.run(2)
     assert world.green() == {world.key(0), world.key(2)}

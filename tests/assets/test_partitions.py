@@ -25,7 +25,7 @@ from windrow.assets.partitions import (
 )
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows
-from windrow.ingest.source.enumerator.grid import after, is_closed, window_at
+from windrow.ingest.model.grid import after, is_closed, window_at
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 DAILY_CRONS = [

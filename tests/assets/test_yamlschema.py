@@ -17,7 +17,7 @@ from windrow.assets.component import Attributes
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.window import in_time
-from windrow.ingest.source.enumerator.grid import NAMED
+from windrow.ingest.model.grid import NAMED
 
 USUAL = """
 id: a

@@ -22,13 +22,13 @@ from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.kind import KEY_FORMATS
 from windrow.ingest.formats.kinds import FORMATS
+from windrow.ingest.model.grid import parse_windows
 from windrow.ingest.model.source import parse_initializer
 from windrow.ingest.ports.decoder import STAGES
 from windrow.ingest.schema.part import WHOLE
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.kinds import OfItsKind, section_at
 from windrow.ingest.sinks.kinds import KINDS, TABLES
-from windrow.ingest.source.enumerator.grid import parse_windows
 
 ROOT = Path(__file__).parents[2]
 

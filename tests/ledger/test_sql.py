@@ -39,7 +39,7 @@ from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 from windrow.ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortable
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.source.enumerator.tiling import clamped
+from windrow.ingest.model.tiling import clamped
 
 
 class TestSqlite(LedgerContract, LedgerTableContract):

@@ -27,7 +27,7 @@ MORE = {
         "tests/source/enumerator/test_begins.py",
         "tests/source/enumerator/test_witness.py",
     ),
-    "ingest/source/enumerator/tiling.py": ("tests/source/enumerator/test_boundary_diff.py",),
+    "ingest/model/tiling.py": ("tests/source/enumerator/test_boundary_diff.py",),
 }
 """Tests beside a module's own that are about it: whole stories, to which it gives the answers."""
 
@@ -131,7 +131,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "without boundaries nothing is known that could hold anything back"
         ),
     },
-    "ingest/source/enumerator/grid.py": {
+    "ingest/model/grid.py": {
         "- if window.span and isinstance(end, datetime):\n+ if window.span or isinstance(end, datetime):": (  # noqa: E501
             "a window in time has a span and its end is an instant: the question is the type"
             " checker's"

@@ -1,7 +1,7 @@
 """Counts the small mistakes in the pure modules that the tests notice: mutmut over each
 module, against that module's own tests.
 
-`python -m tests.mutants.run` runs all, `python -m tests.mutants.run enumerator/grid
+`python -m tests.mutants.run` runs all, `python -m tests.mutants.run model/grid
 plan` those whose path holds one of the words. Each module has a folder of its own in
 `.windrow/mutants`, with copies of the code and the tests, so nothing of the working
 tree is touched.

@@ -20,13 +20,13 @@ from windrow.ingest.admin.verify import verify
 from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import OwnerError, RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.micro_batches import preview_next, run_batch
 from windrow.ingest.runner.ownership import refuse_lost_receipt
 from windrow.ingest.runner.pipeline import preview, run
-from windrow.ingest.source.enumerator.grid import batch_at
 
 pytestmark = pytest.mark.slow  # tables on disk
 

@@ -204,7 +204,7 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
         "windrow.ingest.runner.pipeline",
         "windrow.ingest.runner.freezing",
         "windrow.ingest.runner.task",
-        "windrow.ingest.sinks.settle",
+        "windrow.ingest.sinks.commit_loop",
     ):
         monkeypatch.setattr(f"{module}.crash_point", at_the_point)
     with pytest.raises(crashpoints.CrashError) as ended:

@@ -16,8 +16,8 @@ import pytest
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.grid import parse_windows
 from windrow.ingest.settings.yamltext import DEPTH_MAX, SIZE_MAX
-from windrow.ingest.source.enumerator.grid import parse_windows
 
 GOOD = """\
 id: orders

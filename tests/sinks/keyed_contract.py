@@ -284,7 +284,7 @@ class KeyedTableContract:
     @pytest.mark.parametrize("kind", ["upsert", "marks"])
     def test_replayed_messages_count_where_they_lie(self, kind: str) -> None:
         """A later message of the window itself stands, row or delete; an earlier one
-        goes; and older windows hear of what is buried now.
+        goes; and older windows are told of the tombstones.
         """
         table = self.table(kind)
         replayed_between(table)

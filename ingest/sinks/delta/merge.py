@@ -180,14 +180,14 @@ class Merging:
     def merge(self, bucket: int, files: Sequence[DataFile]) -> None:
         """Merges one bucket; `files` are the table's files in it."""
         changes, keeps = self._changes(bucket)
-        beaten = self._find_too_late(changes, bucket)
-        gone = [self._decide(file, changes, beaten, keeps) for file in files]
-        changes = self._fill_kept(changes, beaten, keeps)
+        too_late = self._find_too_late(changes, bucket)
+        gone = [self._decide(file, changes, too_late, keeps) for file in files]
+        changes = self._fill_kept(changes, too_late, keeps)
         if self.replaces:
             self._count_missing_tombstones(files, changes, bucket)
         if not self._layout.key.marks and self._layout.key.version is None:
-            self._write_tombstones(bucket, changes, beaten)
-        self._rewrite(bucket, files, gone, self._new_rows(changes, beaten))
+            self._write_tombstones(bucket, changes, too_late)
+        self._rewrite(bucket, files, gone, self._new_rows(changes, too_late))
 
     def close(self) -> Merged:
         """Sums of this commit and of the generations before.
@@ -242,7 +242,7 @@ class Merging:
             keeps[name] = _KeptValues(source.is_null().to_numpy(), _mask(deleted))
         return changes, keeps
 
-    def _fill_kept(self, changes: pa.Table, beaten: Mask, keeps: _KeptColumns) -> pa.Table:
+    def _fill_kept(self, changes: pa.Table, too_late: Mask, keeps: _KeptColumns) -> pa.Table:
         """Fills in the values that changes take from the rows that they replace."""
         unknown = np.zeros(changes.num_rows, np.bool_)
         for name, kept in keeps.items():
@@ -260,7 +260,7 @@ class Merging:
             )
             unknown |= kept.nowhere
         if keeps:
-            left = _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0)) & ~beaten
+            left = _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0)) & ~too_late
             self._tally.kept += int(np.count_nonzero(left & ~unknown))
             self._tally.unknown += int(np.count_nonzero(left & unknown))
         return changes
@@ -279,16 +279,16 @@ class Merging:
         It was deleted by a later window; or, for a dead-letter replay, by a later message
         of the window itself.
         """
-        beaten = np.zeros(changes.num_rows, np.bool_)
+        too_late = np.zeros(changes.num_rows, np.bool_)
         for tombstones in self._later:
             keys = tombstones.keys(bucket)
             if keys is not None:
-                beaten[self._joined(keys, changes)[1]] = True
+                too_late[self._joined(keys, changes)[1]] = True
         own = self.own_tombstones(bucket)
         if own is not None:
             deleted, changed = self._joined(own, changes)
-            beaten[changed[~self.follows(changes, changed, own, deleted)]] = True
-        return beaten
+            too_late[changed[~self.follows(changes, changed, own, deleted)]] = True
+        return too_late
 
     def own_tombstones(self, bucket: int) -> pa.Table | None:
         """The window's own tombstones, for a dead-letter replay; else None."""
@@ -298,7 +298,7 @@ class Merging:
             else None
         )
 
-    def _write_tombstones(self, bucket: int, changes: pa.Table, beaten: Mask) -> None:
+    def _write_tombstones(self, bucket: int, changes: pa.Table, too_late: Mask) -> None:
         """Writes the keys that the window deleted.
 
         In a dead-letter replay these include its earlier tombstones, where they still count.
@@ -308,7 +308,7 @@ class Merging:
         if not self._dead_replay:
             self._tombstones.add(bucket, changes.filter(changes[DELETED]).select(columns))
             return
-        stays = changes.filter(pa.array(~beaten))
+        stays = changes.filter(pa.array(~too_late))
         found = [stays.filter(stays[DELETED]).select(columns)]
         if own is not None:
             known = np.zeros(own.num_rows, np.bool_)
@@ -334,7 +334,9 @@ class Merging:
         met = left.join(right, on=names, how="inner")
         return met["row"].to_numpy().astype(np.int64), met["change"].to_numpy().astype(np.int64)
 
-    def _decide(self, file: DataFile, changes: pa.Table, beaten: Mask, keeps: _KeptColumns) -> Mask:
+    def _decide(
+        self, file: DataFile, changes: pa.Table, too_late: Mask, keeps: _KeptColumns
+    ) -> Mask:
         """Mask of the rows that a file loses.
 
         Marks the changes that lose against a row of it, and takes the values that the other
@@ -352,7 +354,7 @@ class Merging:
         rows, changed = self._joined(batch, changes)
         own = self._is_own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
         wins = self.wins(batch, changes, rows, changed)
-        beaten[changed[~wins]] = True
+        too_late[changed[~wins]] = True
         keeping = _mask(
             pc.is_in(batch.column(self._layout.window).take(pa.array(rows[~wins])), self._keeping)
         )
@@ -426,9 +428,9 @@ class Merging:
             known[self._joined(self._columns(file, list(self._layout.key.columns)), keys)[1]] = True
         self._missing_keys += int(np.count_nonzero(~known))
 
-    def _new_rows(self, changes: pa.Table, beaten: Mask) -> pa.Table:
+    def _new_rows(self, changes: pa.Table, too_late: Mask) -> pa.Table:
         """The rows that the table gets."""
-        stays = ~beaten if self._layout.key.marks else ~beaten & ~_mask(changes[DELETED])
+        stays = ~too_late if self._layout.key.marks else ~too_late & ~_mask(changes[DELETED])
         rows = changes.filter(pa.array(stays))
         return rows.append_column(
             self._layout.in_file.field(self._layout.window),

@@ -28,6 +28,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import receipt_files
 from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.sinks.commit_loop import gone
 from windrow.ingest.sinks.dead_letters import window_of
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, reason
@@ -50,7 +51,6 @@ from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_in
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.place import ListedFile, is_full, millis
-from windrow.ingest.sinks.settle import gone
 from windrow.ingest.sinks.staged_files import StagedFiles
 from windrow.ingest.sinks.staging import Layout, RowLayout
 from windrow.ingest.sinks.table_store import (

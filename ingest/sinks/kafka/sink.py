@@ -42,6 +42,7 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Capabilities, Done, Outcome, Unknown
 from windrow.ingest.schema.load import function_now
 from windrow.ingest.schema.metadata_fields import refuse_wrong
+from windrow.ingest.sinks.commit_loop import Found, outcome_for, run_commit_loop
 from windrow.ingest.sinks.kafka.commit import (
     FencedStore,
     KafkaState,
@@ -68,12 +69,11 @@ from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory, StagedMessageFi
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 from windrow.ingest.sinks.kafka.work import (
     WindowWork,
-    judge_window,
+    check_window,
     last_places,
     no_other_generation,
     refuse_out_of_order,
 )
-from windrow.ingest.sinks.settle import Found, outcome_for, settle
 from windrow.ingest.sinks.staging import RowLayout
 from windrow.ingest.sinks.sweep import cutoff_of
 from windrow.ingest.sinks.table_store import ReceiptState, Unanswered, Written
@@ -312,7 +312,7 @@ class KafkaSink(ReceiptTable):
     def _write(self, pipeline: str, lacks: Callable[[ControlState], Sequence[Record]]) -> None:
         """Writes the records that the control topic lacks, under the table's transactional id."""
         store = self.fenced_store(self.ids.table(pipeline), self.target())
-        done = settle(
+        done = run_commit_loop(
             store,
             lambda state: None if lacks(state.control) else True,
             lambda state: TransactionContents(records=lacks(state.control)),
@@ -362,12 +362,12 @@ class KafkaSink(ReceiptTable):
 
     def _commit_window(self, work: WindowWork) -> Outcome:
         control, receipt = self.control.read(), work.receipt
-        committed = judge_window(self.identity, work, control)
+        committed = check_window(self.identity, work, control)
         if committed is not None:
             return AlreadyDone(committed)
         if receipt.generation:
             raise no_other_generation(receipt)
-        assert control is not None  # else `judge_window` has raised
+        assert control is not None  # else `check_window` has raised
         self.files.refuse_gone(
             [f for n in work.unpublished(work.files, control) for f in work.files[n]]
         )
@@ -407,23 +407,23 @@ class KafkaSink(ReceiptTable):
     def _publish_part(
         self, work: WindowWork, target: PublishTarget, part: Part
     ) -> Found[bool] | Written | Unanswered:
-        def judge(state: KafkaState) -> bool | None:
-            committed = judge_window(self.identity, work, state.control)
+        def check(state: KafkaState) -> bool | None:
+            committed = check_window(self.identity, work, state.control)
             return (
                 True if committed is not None or not work.unpublished(part, state.control) else None
             )
 
-        return settle(
+        return run_commit_loop(
             self.fenced_store(self.ids.part(work.receipt.window, part), target),
-            judge,
+            check,
             lambda state: TransactionContents(work, work.unpublished(part, state.control)),
         )
 
     def _commit_receipt(self, work: WindowWork, target: PublishTarget) -> Outcome:
         """Writes the receipt; with `atomic_window` all messages are in its transaction."""
 
-        def judge(state: KafkaState) -> Committed | None:
-            committed = judge_window(self.identity, work, state.control)
+        def check(state: KafkaState) -> Committed | None:
+            committed = check_window(self.identity, work, state.control)
             if committed is None and self.options.primary_key:
                 refuse_out_of_order(work, state.control)
             return committed
@@ -436,7 +436,9 @@ class KafkaSink(ReceiptTable):
             return TransactionContents(work, left, receipt=True)
 
         table = self.ids.table(work.receipt.window.pipeline)
-        return outcome_for(work.receipt, settle(self.fenced_store(table, target), judge, change))
+        return outcome_for(
+            work.receipt, run_commit_loop(self.fenced_store(table, target), check, change)
+        )
 
 
 def _refuse_two_headers(headers: Mapping[str, str], metadata: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCou
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.sinks.kafka.control import ControlState, OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessages
-from windrow.ingest.sinks.window_table import judge
+from windrow.ingest.sinks.window_table import check_receipt
 
 
 class WindowWork(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ def _with_checksum(counts: SplitCounts, others: Mapping[tuple[str, int, int], st
     return msgspec.structs.replace(counts, checksums=Checksums(there, counts.checksums.dead))
 
 
-def judge_window(place: str, work: WindowWork, control: ControlState | None) -> Committed | None:
+def check_window(place: str, work: WindowWork, control: ControlState | None) -> Committed | None:
     """Returns the window's receipt, if it is committed already.
 
     Args:
@@ -150,7 +150,7 @@ def judge_window(place: str, work: WindowWork, control: ControlState | None) -> 
             f"the table {place} doesn't exist any more", "commit", "Run the window again."
         )
     receipt = work.receipt
-    committed = judge(place, control, receipt)
+    committed = check_receipt(place, control, receipt)
     if committed is None:
         for split in control.splits.get(receipt.window.key, {}).values():
             work.refuse_other(split)

@@ -88,7 +88,7 @@ def merge(
     older = committed_by_key(table, [key]).get(key) if receipt.generation > 0 else None
     merged = merging.tally.after(
         None if older is None else older.receipt,
-        buried=merging.buried if keyed.has_tombstones else None,
+        tombstones_changed=merging.tombstones_changed if keyed.has_tombstones else None,
     )
     return msgspec.structs.replace(receipt, merged=merged)
 
@@ -99,7 +99,7 @@ class Merge:
     def __init__(
         self, table: BoundTable, keyed: KeyedColumns, columns: pa.Schema, receipt: Receipt
     ) -> None:
-        self.tally, self.buried = Tally(), Tally()
+        self.tally, self.tombstones_changed = Tally(), Tally()
         self._late: dict[str, int] = {}
         self.table, self.place, self._connection = table, table.place, table.connection
         self._keyed, self._columns = keyed, columns
@@ -269,7 +269,7 @@ class Merge:
                 "SELECT count(*) FROM {table} t JOIN {last} w ON {same} WHERE w.{deleted}"
             )[0]:
                 raise rows_stay(self.place)
-            self._bury()
+            self._change_tombstones()
         others = [
             identifier(name) for name in self._columns.names if name not in self._keyed.key.columns
         ]
@@ -288,13 +288,13 @@ class Merge:
                 what, "commit", "Nothing was committed. Take it off, then run the window again."
             )
 
-    def _bury(self) -> None:
+    def _change_tombstones(self) -> None:
         """Writes a tombstone for each deleted key, and deletes those of keys with a row."""
-        buried = self.buried
-        buried.rows_removed, buried.removed = self.counted(
+        changed = self.tombstones_changed
+        changed.rows_removed, changed.removed = self.counted(
             "{tombstones} t JOIN {last} w ON {same}", of="t"
         )
-        buried.rows_added, buried.added = self.counted("{last} w WHERE w.{deleted}", of="w")
+        changed.rows_added, changed.added = self.counted("{last} w WHERE w.{deleted}", of="w")
         self._run("DELETE FROM {tombstones} t USING {last} w WHERE {same}")
         self._run(
             "INSERT INTO {tombstones} ({tombstone})"

@@ -38,11 +38,11 @@ import msgspec
 
 from windrow.ingest.errors import OpenTransactionError, SpecError
 from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition
+from windrow.ingest.model.grid import before, labels_between
 from windrow.ingest.model.label import instant
 from windrow.ingest.model.source import AtLabel, Partitions, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
-from windrow.ingest.source.enumerator.grid import before, labels_between
 from windrow.ingest.source.enumerator.look import (
     FAR,
     UNSTAMPED,

@@ -11,8 +11,8 @@ from windrow.ingest.errors import DataLossError, IdentityError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.tiling import between, refuse_other_source
 from windrow.ingest.model.window import Window
-from windrow.ingest.source.enumerator.tiling import between, refuse_other_source
 
 WAY_OUT = (
     "Run a later window, or set source.on_loss: skip to go on without these messages. Raise the"

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from windrow.ingest.ledger.sql import SqlLedger
 from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.grid import window_at
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import Source, Topics
 from windrow.ingest.ports.broker import Stamps
-from windrow.ingest.source.enumerator.grid import window_at
 from windrow.ingest.source.enumerator.resolve import resolve
 from windrow.ingest.source.enumerator.splits import make_plan
 from windrow.ingest.testing.broker import MemoryBroker

@@ -47,7 +47,7 @@ from windrow.ingest.model.source import (
     Source,
     Topics,
 )
-from windrow.ingest.source.enumerator.tiling import between, clamped
+from windrow.ingest.model.tiling import between, clamped
 from windrow.ingest.testing.broker import MemoryBroker
 
 HOURS = range(len(LABELS) - 1)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.source.enumerator.things import boundary, hour, mark
 from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.source.enumerator.tiling import difference, same_source, stop_start_difference
+from windrow.ingest.model.tiling import difference, same_source, stop_start_difference
 
 HERE = boundary(hour(1), mark(5), mark(7, partition=1))
 

@@ -12,8 +12,8 @@ from tests.profiles import examples
 from windrow.ingest.errors import DataLossError, IdentityError, SpecError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.source import Earliest, Given, Latest, Pattern, Source, Topics
+from windrow.ingest.model.tiling import between, clamped
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary, next_batch
-from windrow.ingest.source.enumerator.tiling import between, clamped
 from windrow.ingest.testing.broker import MemoryBroker
 
 ALL = Source(Pattern("t.*"), Earliest())

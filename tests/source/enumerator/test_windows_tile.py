@@ -35,8 +35,8 @@ from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import Pattern, Source
+from windrow.ingest.model.tiling import between
 from windrow.ingest.source.enumerator.splits import refuse_lost
-from windrow.ingest.source.enumerator.tiling import between
 from windrow.ingest.testing.broker import MemoryBroker
 
 HOURS = range(len(LABELS) - 1)

@@ -24,9 +24,9 @@ from windrow.ingest.model.source import (
     Source,
     Topics,
 )
+from windrow.ingest.model.tiling import clamped
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary, next_batch
 from windrow.ingest.source.enumerator.positions import positions
-from windrow.ingest.source.enumerator.tiling import clamped
 from windrow.ingest.testing.broker import MemoryBroker
 
 T0 = TopicPartition("things", 0)

@@ -9,7 +9,7 @@ import pytest
 from tests.source.enumerator.things import boundary, hour, mark
 from windrow.ingest.errors import IdentityError, UnreachableError, WindrowError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from windrow.ingest.source.enumerator.tiling import between, clamped, refuse_other_source
+from windrow.ingest.model.tiling import between, clamped, refuse_other_source
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

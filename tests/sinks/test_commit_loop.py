@@ -33,7 +33,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks import window_table
-from windrow.ingest.sinks.settle import Found, outcome_for
+from windrow.ingest.sinks.commit_loop import Found, outcome_for
 from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered, Written
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.sink import MemoryStore

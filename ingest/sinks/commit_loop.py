@@ -1,7 +1,7 @@
 """The commit loop: windows become visible in a table exactly once, whatever its kind.
 
     look   at the newest state of the table (locked, or a snapshot)
-    judge  what a commit may do on it (`ingest.sinks.conflicts`, pure)
+    check  what a commit may do on it (`ingest.sinks.conflicts`, pure)
     put    rows and receipt on exactly that state, or nothing at all
     again  while others win, or while nobody knows whether the put arrived
 
@@ -68,7 +68,7 @@ class Writable(Protocol[S_co]):
 
 
 class Found(msgspec.Struct, Generic[T], frozen=True):
-    """The answer of `judge`: the table has already what was to be put.
+    """The answer of `check`: the table has already what was to be put.
 
     `sent`: whether a put of this call may have brought it.
     """
@@ -77,14 +77,14 @@ class Found(msgspec.Struct, Generic[T], frozen=True):
     sent: bool
 
 
-def settle(
-    store: Writable[S], judge: Callable[[S], T | None], change: Callable[[S], Any]
+def run_commit_loop(
+    store: Writable[S], check: Callable[[S], T | None], change: Callable[[S], Any]
 ) -> Found[T] | Written | Unanswered:
-    """Looks, judges and puts; again while others win.
+    """Looks, checks and puts; again while others win.
 
     Args:
         store: of a table of any kind, or of one transaction.
-        judge: returns what the table has already of the change, or None; raises if the change is
+        check: returns what the table has already of the change, or None; raises if the change is
             refused.
         change: makes the change for this state; raises if it is refused.
 
@@ -93,7 +93,7 @@ def settle(
         knows, even after the last look.
 
     Raises:
-        RefusedError: the table doesn't exist any more, or judge or change refuse; and no put of
+        RefusedError: the table doesn't exist any more, or check or change refuse; and no put of
             this call can arrive later.
         UnreachableError: the table can't be read, or its disk is full; surely nothing was put.
     """
@@ -105,7 +105,7 @@ def settle(
                 if state is None:
                     raise gone(store)
                 version = state.version
-                found = judge(state)
+                found = check(state)
                 if found is not None:
                     return Found(found, tries.sent)
                 if tries.are_over(version):

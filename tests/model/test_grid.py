@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from windrow.ingest.errors import GridError, SpecError, WindrowError
-from windrow.ingest.model.window import Window
-from windrow.ingest.source.enumerator.grid import (
+from windrow.ingest.model.grid import (
     BATCH,
     after,
     at_or_before,
@@ -29,6 +28,7 @@ from windrow.ingest.source.enumerator.grid import (
     parse_windows,
     window_at,
 )
+from windrow.ingest.model.window import Window
 
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
@@ -456,7 +456,7 @@ def test_a_wrong_text_is_told_with_what_to_do(grid: str, text: str, what: str, d
 def test_a_hundred_thousand_windows_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many, and not one more; in time too, where no more are counted than must be."""
     assert len(parse_windows("p", BATCH, "0/100000")) == 100_000
-    monkeypatch.setattr("windrow.ingest.source.enumerator.grid._WINDOWS_MAX", 2)
+    monkeypatch.setattr("windrow.ingest.model.grid._WINDOWS_MAX", 2)
     assert len(parse_windows("p", "hourly", "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z")) == 2
     error = told("hourly", "2026-01-02T03:00:00Z/2026-01-02T06:00:00Z")
     assert error.what == "2026-01-02T03:00:00Z/2026-01-02T06:00:00Z names more than 2 windows"
