@@ -15,7 +15,7 @@ class LedgerState(dg.ConfigurableResource[None]):
     url: str = Field(repr=False, description="A path, sqlite:///path or postgresql+psycopg://...")
 
     def ledger(self) -> Ledger:
-        """Opens the ledger; makes its tables if they don't exist.
+        """Opens the ledger. The first write creates it.
 
         Raises:
             UnreachableError: the database doesn't answer.

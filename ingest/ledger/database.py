@@ -23,6 +23,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, 
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError, how_to_install
+from windrow.ingest.ledger.entries import ITSELF, REBUILD, TABLE
 from windrow.ingest.settings.libpq import TCP, tls_cure
 from windrow.ingest.settings.places import home
 from windrow.ingest.settings.secrets import masked
@@ -34,11 +35,6 @@ WAIT_SECONDS = 30
 OWN_FOLDER = ".windrow"
 """The folder next to a spec that is created for its ledger; any other folder must exist."""
 
-REBUILD = (
-    "Move it away and run `windrow doctor SPEC --rebuild-ledger`: everything in it comes back from"
-    " the table's receipts."
-)
-
 _FORMS = "Write a path, sqlite:///path or postgresql://user@host/database."
 _ESCAPE = (
     "What is special in a user or a password is percent-encoded: @ as %40, / as %2F, : as %3A."
@@ -47,15 +43,18 @@ _CHECK = (
     "Check that the place exists, that it is reachable and that you may write there, then run this"
     " again."
 )
+_OTHER_FORMS = ("windrow_ledger_", "windrow_facts")
+"""What the names of the tables begin with that other versions of windrow made."""
+
 _WRITES = "windrow_writes"
-_TABLES = {
+_NAMES = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
     "postgresql": (
         "SELECT relname::text FROM pg_class WHERE relname LIKE 'windrow_%%' AND relkind = 'r' AND"
         " pg_table_is_visible(oid)"
     ),
 }
-"""One cheap query for all tables; SQLAlchemy's inspector sends one for each."""
+"""The names of the tables that are there."""
 
 
 @dataclass(frozen=True)
@@ -63,45 +62,40 @@ class Database:
     """A database, as an engine of SQLAlchemy.
 
     `name`: for messages, without password and options. `file`: the path of an SQLite database.
-    `secrets`: texts that no message may show. `seen`: the tables that were seen on a server; a file
-    may be another one each time, so each connection to it looks again.
+    `secrets`: texts that no message may show.
+
+    `reading` and `writing` raise:
+        UnreachableError: the database can't be reached, or stays locked.
+        SpecError: TLS refuses the server; the file holds a sink's tables; or another version of
+            windrow made the ledger.
+        DamagedError: the file is no database, or damaged.
     """
 
     engine: Engine
     name: str
     file: Path | None
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    seen: set[str] = field(default_factory=set)
 
     @contextmanager
     def reading(self) -> Iterator[Connection | None]:
-        """Opens a transaction that sees one state.
-
-        None if the file doesn't exist, because SQLite would create it.
-
-        Raises:
-            UnreachableError: the database can't be reached, or stays locked.
-            SpecError: TLS refuses the server.
-            DamagedError: the file is no database, or damaged.
-        """
+        """Opens a transaction that sees one state; None if there is no ledger."""
         with self._explained():
-            if self.file is not None and not self.file.exists():
+            if self.file is not None and not self.file.exists():  # SQLite would create it
                 yield None
                 return
             with self.engine.connect() as connection, connection.begin():
-                yield connection
+                yield connection if self._has_table(connection) else None
 
     @contextmanager
-    def writing(self, scope: str) -> Iterator[Connection]:
-        """Opens a transaction that excludes all others of the same scope until its commit.
+    def writing(self, pipeline: str) -> Iterator[Connection]:
+        """Opens a transaction that excludes all others of the same pipeline until its commit.
 
-        On SQLite it excludes all others. A missing file is created, and its folder if that is
-        windrow's own.
+        On SQLite it excludes all others. A missing table is created, and with it the file, and its
+        folder if that is windrow's own. On a server the first writes of two pipelines exclude each
+        other, too:
 
-        Raises:
-            UnreachableError: the database can't be reached, or stays locked.
-            SpecError: TLS refuses the server.
-            DamagedError: the file is no database, or damaged.
+            1 A and B see no table.   2 A takes the ledger's own lock, B waits.
+            3 A creates the table and commits.   4 B goes on, and finds it.
         """
         with self._explained():
             if self.file is not None and self.file.parent.name == OWN_FOLDER:
@@ -110,23 +104,27 @@ class Database:
                 self.engine.connect().execution_options(**{_WRITES: True}) as connection,
                 connection.begin(),
             ):
-                lock(connection, scope)
+                _lock(connection, pipeline)
+                if not self._has_table(connection):
+                    _lock(connection, ITSELF)
+                    TABLE.create(connection, checkfirst=True)
                 yield connection
 
-    def has(self, connection: Connection, *tables: str) -> bool:
-        """Returns whether these tables exist."""
-        seen: set[str] = (
-            self.seen if self.file is None else connection.info.setdefault("windrow tables", set())
-        )
-        if not seen.issuperset(tables):
-            seen.update(connection.exec_driver_sql(_TABLES[connection.dialect.name]).scalars())
-            if self.file is not None and "windrow_tables" in seen:
-                raise SpecError(
-                    f"The file {self.name} holds tables of a sink; a ledger has one for itself",
-                    "setup",
-                    "Set state, or sink.path, to another file.",
-                )
-        return seen.issuperset(tables)
+    def _has_table(self, connection: Connection) -> bool:
+        names = set(connection.exec_driver_sql(_NAMES[connection.dialect.name]).scalars())
+        if self.file is not None and "windrow_tables" in names:
+            raise SpecError(
+                f"The file {self.name} holds tables of a sink; a ledger has one for itself",
+                "setup",
+                "Set state, or sink.path, to another file.",
+            )
+        if any(name.startswith(_OTHER_FORMS) for name in names - {TABLE.name}):
+            raise SpecError(
+                f"The ledger {self.name} was made by another version of windrow",
+                "ledger",
+                f"Use that version. Or: {REBUILD}",
+            )
+        return TABLE.name in names
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -134,7 +132,6 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            self.seen.clear()
             # SQLite's class for "not a database" and "malformed"
             if type(error) is DatabaseError and self.engine.dialect.name == "sqlite":
                 raise DamagedError(
@@ -175,31 +172,21 @@ def open_database(url: str) -> Database:
     except (ArgumentError, ValueError):
         # the error's text may hold the password
         raise SpecError("The ledger's URL can't be parsed", "spec", f"{_FORMS} {_ESCAPE}") from None
-    kind = parsed.get_backend_name()
-    if kind == "sqlite":
+    if parsed.drivername == "sqlite":
         return _sqlite(parsed)
-    if kind == "postgresql":
+    if parsed.drivername in {"postgresql", "postgresql+psycopg"}:
         return _opened.get(parsed) or _opened.setdefault(parsed, _postgresql(parsed))
-    raise SpecError(f"A ledger can't be in {kind}", "spec", _FORMS)
+    raise SpecError(f"A ledger can't be at {parsed.drivername}://", "spec", _FORMS)
 
 
 def _sqlite(url: URL) -> Database:
-    if (
-        url.drivername not in {"sqlite", "sqlite+pysqlite"}
-        or url.host
-        or url.username
-        or url.password
-        or url.query
+    if url.database in {None, "", ":memory:"} or url != URL.create(
+        url.drivername, database=url.database
     ):
-        what = "The URL of a ledger in SQLite has more than a path"
         raise SpecError(
-            what,
+            "A ledger in SQLite is a file, and its URL has no more than the path",
             "spec",
             "Write a path, or sqlite:///path with three slashes and nothing behind it.",
-        )
-    if url.database in {None, "", ":memory:"}:
-        raise SpecError(
-            "A ledger in memory is lost with the process", "spec", "Give the path of a file."
         )
     try:
         path = home(str(url.database)).absolute()
@@ -251,13 +238,12 @@ was put here; the others have opened no connection yet.
 
 def _postgresql(url: URL) -> Database:
     _refuse_misread(url)
-    driver = url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
     try:
         # A stricter isolation level, which may be the server's default, takes its snapshot
         # before the advisory lock is granted. It would not see the boundaries of the
         # transactions that it has waited for.
         engine = create_engine(
-            driver,
+            url.set(drivername="postgresql+psycopg"),
             pool_size=1,
             max_overflow=-1,
             pool_pre_ping=True,
@@ -271,16 +257,7 @@ def _postgresql(url: URL) -> Database:
             "spec",
             how_to_install("postgres"),
         ) from error
-    except ArgumentError:
-        raise SpecError(
-            f"There is no driver {driver.get_driver_name()} of PostgreSQL", "spec", _FORMS
-        ) from None
-    if engine.dialect.driver == "psycopg":
-        event.listen(engine, "do_connect", _watched)
-    if engine.dialect.is_async:
-        raise SpecError(
-            f"The ledger's driver {driver.get_driver_name()} is asynchronous", "spec", _FORMS
-        )
+    event.listen(engine, "do_connect", _watched)
     name = f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
     return Database(engine, name, None, secrets=_secrets(url))
 
@@ -335,8 +312,8 @@ def _forget_connections() -> None:
 os.register_at_fork(after_in_child=_forget_connections)
 
 
-def lock(connection: Connection, scope: str) -> None:
-    """Takes the scope's advisory lock until the end of the transaction.
+def _lock(connection: Connection, pipeline: str) -> None:
+    """Takes the pipeline's advisory lock until the end of the transaction.
 
     On SQLite the writer has the file's only lock already. On a server, a client that was stopped
     with the lock loses its session, and the lock, before those that wait for it give up.
@@ -348,7 +325,7 @@ def lock(connection: Connection, scope: str) -> None:
         text(f"SET LOCAL idle_in_transaction_session_timeout = {WAIT_SECONDS * 500}")
     )
     number = int.from_bytes(
-        hashlib.sha256(f"windrow ledger {scope}".encode()).digest()[:8], signed=True
+        hashlib.sha256(f"windrow ledger {pipeline}".encode()).digest()[:8], signed=True
     )
     connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": number})
 

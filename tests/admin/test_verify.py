@@ -26,7 +26,7 @@ from windrow.ingest.admin.verify import (
 from windrow.ingest.admin.verify_ledger import LedgerEntries, compare_ledger
 from windrow.ingest.admin.verify_topics import compare_topic
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.ledger.tables import FACTS, RECEIPTS
+from windrow.ingest.ledger.entries import IDENTITY, ITSELF, ONLY, RECEIPT
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
@@ -344,8 +344,8 @@ def test_verification_makes_no_ledger(scene: Scene) -> None:
 
 def test_another_ledger(scene: Scene) -> None:
     """A ledger that holds the windows under an identity of its own is told."""
-    with scene.ledger.database.writing("test") as connection:
-        connection.execute(FACTS.update().values(value="another"))
+    with scene.ledger.writing(ITSELF) as entries:
+        entries.put(IDENTITY, ONLY, "another")
     assert {f.what.rpartition(" ")[2] for f in scene.verify().findings} == {"another"}
 
 
@@ -363,8 +363,9 @@ def test_copy_missing(scene: Scene) -> None:
     """A run that died between commit and report leaves a ledger without the copy:
     information, not damage.
     """
-    with scene.ledger.database.writing("test") as connection:
-        connection.execute(RECEIPTS.delete())
+    with scene.ledger.writing("things") as entries:
+        for one in entries.highest(RECEIPT):
+            entries.remove(RECEIPT, one.window)
     verified = scene.verify()
     assert {f.level for f in verified.findings} == {"info"}
     assert len(verified.findings) == 3

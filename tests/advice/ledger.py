@@ -18,6 +18,8 @@ __all__ = ["world"]
 
 RUN = f"windrow run SPEC --window {COMMITTED}"
 LEDGER = Path(".windrow/state.db")
+OF = "windrow_ledger_2 WHERE kind = '{}'"
+SET = "UPDATE windrow_ledger_2 SET value = replace(value, '{}', '{}') WHERE kind = '{}'"
 REBUILD = Step("windrow doctor SPEC --rebuild-ledger")
 AWAY = Step(r"[Mm]ove it away|or an empty one|an empty state file", lambda _w, _m: LEDGER.unlink())
 
@@ -30,6 +32,13 @@ def ledger(statement: str) -> Callable[[SqliteWorld], None]:
             database.execute(statement)
 
     return do
+
+
+def of_another_version(_: SqliteWorld) -> None:
+    """What the version before left."""
+    with closing(sqlite3.connect(LEDGER, isolation_level=None)) as database:
+        database.execute("DROP TABLE windrow_ledger_2")
+        database.execute("CREATE TABLE windrow_facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
 
 
 def renamed(world: SqliteWorld) -> None:
@@ -62,6 +71,14 @@ ROWS = [
         [REBUILD],
     ),
     Advice(
+        "ledger of another version",
+        of_another_version,
+        "windrow run SPEC",
+        "was made by another version of windrow",
+        [AWAY, REBUILD],
+        code=2,
+    ),
+    Advice(
         "ledger that is none",
         lambda _: LEDGER.write_text("x" * 9999),
         "windrow doctor SPEC",
@@ -71,26 +88,17 @@ ROWS = [
     *(
         Advice(f"ledger: {harm}", ledger(harm), "windrow verify SPEC", says, steps)
         for harm, says, steps in [
-            ("DELETE FROM windrow_plans", "its plan is missing in the ledger", [REBUILD]),
-            ("DELETE FROM windrow_boundaries", "is missing in the ledger", [REBUILD]),
+            (f"DELETE FROM {OF.format('plan')}", "its plan is missing in the ledger", [REBUILD]),
+            (f"DELETE FROM {OF.format('boundary')}", "is missing in the ledger", [REBUILD]),
+            (f"DELETE FROM {OF.format('identity')}", "this one is", [TRIED, AWAY, REBUILD]),
             (
-                "DELETE FROM windrow_facts",
-                "has lost its id",
-                [REBUILD],
-            ),
-            (
-                "UPDATE windrow_facts SET value = 'another' WHERE name = 'identity'",
-                "this one is another",
-                [TRIED, AWAY, REBUILD],
-            ),
-            (
-                "UPDATE windrow_receipts SET value = replace(value, '\"dead\":1', '\"dead\":2')",
+                SET.format('"dead":1', '"dead":2', "receipt"),
                 "the ledger's copy of the receipt differs",
                 [REBUILD],
             ),
-            ("UPDATE windrow_receipts SET value = '{'", "can't be read", [AWAY, REBUILD]),
+            (SET.format("}", "", "receipt"), "can't be read", [AWAY, REBUILD]),
             (
-                "UPDATE windrow_plans SET value = replace(value, '\"stop\":3', '\"stop\":2')",
+                SET.format('"stop":3', '"stop":2', "plan"),
                 "its plan differs in the ledger",
                 [TRIED, AWAY, REBUILD],
             ),

@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine, NullPool, create_engine, insert, inspect, text
+from sqlalchemy import Engine, NullPool, create_engine, event, inspect, text
 
 from tests.contracts.ledger_contract import (
     PIPELINE,
@@ -28,6 +29,7 @@ from tests.contracts.ledger_contract import (
     cut,
     freeze_stale,
     plan,
+    receipt,
 )
 from tests.contracts.ledger_table_contract import LedgerTableContract
 from tests.forked import forked
@@ -35,8 +37,8 @@ from tests.heard import waits_heard
 from tests.profiles import examples
 from tests.warm import SERVER
 from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
+from windrow.ingest.ledger.entries import BOUNDARY, TABLE
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
-from windrow.ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortable
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.tiling import clamped
@@ -118,13 +120,9 @@ class ResolvesOutside(SqlLedger):
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         moved = [clamped(b, *self.neighbours(pipeline_id, b.label)) for b in boundaries]
         self.met.wait(60)
-        with self.writing(pipeline_id) as connection:
+        with self.writing(pipeline_id) as entries:
             for b in moved:
-                connection.execute(
-                    insert(BOUNDARIES).values(
-                        pipeline=pipeline_id, label=sortable(b.label), value=to_json(b)
-                    )
-                )
+                entries.put(BOUNDARY, b.label, b)
         return moved
 
 
@@ -193,23 +191,9 @@ def test_a_value_that_can_not_be_read_is_refused(tmp_path: Path) -> None:
     ledger = open_ledger(str(path))
     ledger.freeze(PIPELINE, [boundary(1, 5)])
     with sqlite3.connect(path) as raw:
-        raw.execute("update windrow_boundaries set value = '{}'")
+        raw.execute(f"update {TABLE.name} set value = '{{}}' where kind = 'boundary'")
     with pytest.raises(RefusedError, match="boundary of pipeline things"):
         ledger.boundary(PIPELINE, at(1))
-
-
-def test_a_lost_id_is_told_and_taken_from_the_table(tmp_path: Path) -> None:
-    """It is no bug of windrow's, and no other id is made in its place: the table's is put back."""
-    path = tmp_path / "state.db"
-    ledger = open_ledger(str(path))
-    ledger.freeze(PIPELINE, [boundary(1, 5)])
-    known = ledger.identity()
-    with sqlite3.connect(path) as raw:
-        raw.execute("delete from windrow_facts")
-    with pytest.raises(RefusedError, match="has lost its id"):
-        ledger.identity()
-    ledger.adopt_identity(known)
-    assert ledger.identity() == known
 
 
 def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Path) -> None:
@@ -223,12 +207,14 @@ def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Pa
     with sqlite3.connect(path) as raw:
         long, short = (
             value
-            for (value,) in raw.execute("select value from windrow_plans order by window_start")
+            for (value,) in raw.execute(
+                f"select value from {TABLE.name} where kind = 'plan' order by key"
+            )
         )
         assert (len(long) < len(to_json(whole)) / 10, short) == (True, to_json(plan(2, 5)))
     for damaged in (long[:-8], long[:100] + "!" + long[101:], "zlib:"):
         with sqlite3.connect(path) as raw:
-            raw.execute("update windrow_plans set value = ?", (damaged,))
+            raw.execute(f"update {TABLE.name} set value = ?", (damaged,))
         with pytest.raises(DamagedError, match="plan of pipeline things"):
             open_ledger(str(path)).plan(whole.window)
 
@@ -269,12 +255,10 @@ def test_a_stopped_holder_loses_the_lock(
     ledger = open_ledger(postgres_url)
 
     def sleep_in_a_transaction() -> None:
-        with ledger.writing(PIPELINE) as connection:
-            connection.execute(
-                insert(BOUNDARIES).values(pipeline=PIPELINE, label=sortable(at(1)), value="{}")
-            )
+        with ledger.writing(PIPELINE) as entries:
+            entries.put(BOUNDARY, at(1), boundary(1, 7))
             assert ledger.freeze(PIPELINE, [boundary(1, 5)]) == [boundary(1, 5)]
-            connection.execute(text("SELECT 1"))
+            entries.get(BOUNDARY, at(1))
 
     with pytest.raises(UnreachableError, match="idle-in-transaction"):
         sleep_in_a_transaction()
@@ -319,39 +303,53 @@ def test_a_path_and_its_url_are_one_ledger(tmp_path: Path, monkeypatch: pytest.M
     assert [p.name for p in tmp_path.iterdir()] == ["state.db"]
 
 
-def _as_an_older_version_made_it(ledger: SqlLedger) -> None:
-    """One boundary, and no table that was added since."""
-    ledger.freeze(PIPELINE, [boundary(1, 5)])
-    with ledger.database.writing("test") as connection:
-        OPENINGS.drop(connection)
-        REQUESTS.drop(connection)
-    ledger.database.seen.clear()
-
-
+@pytest.mark.parametrize("other", ["windrow_facts", "windrow_ledger_1", "windrow_ledger_3"])
 @pytest.mark.parametrize("place", ["file", "server"])
-def test_a_ledger_of_an_older_version_is_read_and_grows(
-    place: str, tmp_path: Path, postgres_url: str
+def test_a_ledger_of_another_form_is_refused(
+    place: str, other: str, tmp_path: Path, database: str
 ) -> None:
-    """What it lacks holds nothing until the first write makes it; what it holds stays."""
-    ledger = open_ledger(postgres_url if place == "server" else str(tmp_path / "state.db"))
-    identity = ledger.identity()
-    _as_an_older_version_made_it(ledger)
-    assert ledger.start(PIPELINE, at(1)) == boundary(1, 5)
-    assert ledger.neighbours(PIPELINE, at(2)) == (boundary(1, 5), None)
-    assert (ledger.rebased(PIPELINE), ledger.assigned(PIPELINE, "r")) == ([], None)
-    opening = cut(at(1), 0, topic_id="anew")
-    ledger.rebase(PIPELINE, opening)
-    assert ledger.assign(PIPELINE, "r", 3) == 3
-    assert (ledger.identity(), ledger.boundary(PIPELINE, at(1))) == (identity, boundary(1, 5))
+    """In a sentence that names the way out, whether it is read or written; it stays as it is."""
+    url = database if place == "server" else f"sqlite:///{tmp_path}/state.db"
+    driver = url.replace("postgresql://", "postgresql+psycopg://", 1)
+    engine = create_engine(driver, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE TABLE {other} (name TEXT)"))
+    ledger = open_ledger(driver)
+    with pytest.raises(SpecError, match=r"made by another version of windrow.*rebuild-ledger"):
+        ledger.recorded(PIPELINE)
+    with pytest.raises(SpecError, match="made by another version"):
+        ledger.identity()
+    ledger.database.engine.dispose()
+    assert inspect(engine).get_table_names() == [other]
 
 
-def test_a_ledger_of_an_older_version_takes_new_boundaries(tmp_path: Path) -> None:
-    """The first write of all may be a freeze: it looks for openings in the table that
-    it has just made.
+def test_no_question_reads_more_than_it_answers(tmp_path: Path) -> None:
+    """Each is a search in the primary key, without a sort, however many windows there are; but
+    for the writers' schemas, which are few.
     """
     ledger = open_ledger(str(tmp_path / "state.db"))
-    _as_an_older_version_made_it(ledger)
-    assert ledger.freeze(PIPELINE, [boundary(2, 3)])[0].marks[0].offset == 5
+    asked = list[tuple[str, Any]]()
+
+    def heard(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        if statement.startswith("SELECT windrow_ledger"):
+            asked.append((statement, parameters))
+
+    event.listen(ledger.database.engine, "before_cursor_execute", heard)
+    ledger.freeze(PIPELINE, [boundary(hour, hour) for hour in range(3)])
+    ledger.freeze_plan(plan(1, 5))
+    ledger.record(receipt(1))
+    ledger.rebase(PIPELINE, cut(at(2), 0, topic_id="anew"))
+    assert ledger.neighbours(PIPELINE, at(1)) == (boundary(0, 0), boundary(2, 2))
+    assert len(ledger.newest(PIPELINE, 2)) == 2
+    assert ledger.recorded(PIPELINE, 1) == ledger.recorded(PIPELINE) == [receipt(1)]
+    with closing(sqlite3.connect(tmp_path / "state.db")) as raw:
+        steps = {
+            step
+            for statement, parameters in asked
+            for *_, step in raw.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        }
+    index = f"SEARCH {TABLE.name} USING INDEX sqlite_autoindex_{TABLE.name}_1"
+    assert {step.partition(" (")[0] for step in steps} == {index}
 
 
 def _sessions(postgres_url: str, ask: str) -> list[object]:
@@ -417,15 +415,13 @@ def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
     assert _sessions(postgres_url, "pid") == [mine]
 
 
-def test_a_database_made_anew_gets_its_tables_again(postgres_url: str) -> None:
-    """What a process remembers of its tables is forgotten at the first error."""
+def test_a_database_made_anew_gets_its_table_again(postgres_url: str) -> None:
+    """A process remembers nothing of it."""
     ledger = open_ledger(postgres_url)
     first = ledger.identity()
     assert ledger.boundary(PIPELINE, at(1)) is None
     with ledger.database.writing("test") as connection:
-        TABLES.drop_all(connection)
-    with pytest.raises(UnreachableError, match="does not exist"):
-        ledger.freeze(PIPELINE, [boundary(1, 5)])
+        TABLE.drop(connection)
     assert ledger.freeze(PIPELINE, [boundary(1, 5)]) == [boundary(1, 5)]
     assert ledger.identity() != first
 

@@ -244,7 +244,7 @@ class SqliteStore:
             RefusedError: somebody changed the table, or windrow's row of it, so that it can't be
                 told whose rows these are, or which columns they had.
         """
-        if _has(database, "windrow_facts"):
+        if _has(database, "windrow_ledger_2"):
             raise SpecError(
                 f"{self.path} is a ledger, which has the file for itself",
                 "setup",

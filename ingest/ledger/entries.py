@@ -1,0 +1,258 @@
+"""The ledger's entries: one table, with a value for each pipeline, kind and key.
+
+A kind says what its keys and values are; everything else is alike. An entry that is there stays:
+only the table of a pipeline, an opening and the copy of a receipt are replaced, each in a
+transaction that has looked at it. Keys sort as what they name, so "the newest" and "the nearest"
+are steps in the primary key's index.
+
+Values are JSON. What is stored of a window grows with its topic-partitions, and is much the same
+for each: a thousand of them are a megabyte of JSON, and a tenth of that compressed. So long texts
+are compressed. Short ones stay readable for a person who looks into the database.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from sys import maxsize
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from sqlalchemy import (
+    Column,
+    Connection,
+    Executable,
+    MetaData,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    insert,
+    select,
+)
+
+from windrow.ingest.errors import DamagedError
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.label import Label
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.model.writer_schema import WriterSchema
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_KEY = Text().with_variant(Text(collation="C"), "postgresql")
+"""A text that sorts by its bytes, on a server, too, whatever its language."""
+
+TABLE = Table(
+    "windrow_ledger_2",
+    MetaData(),
+    Column("pipeline", _KEY, primary_key=True),
+    Column("kind", _KEY, primary_key=True),
+    Column("key", _KEY, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("recorded", Text, nullable=False),
+)
+"""The number in its name is the version of the form; ledgers of other forms are refused."""
+
+REBUILD = (
+    "Move it away, or set `state` to another place, and run `windrow doctor SPEC --rebuild-ledger`:"
+    " everything in it comes back from the table's receipts."
+)
+
+ITSELF = ""
+"""The pipeline of the entries about the ledger itself; no pipeline has such an id."""
+
+ONLY = ""
+"""The key of a kind of which a pipeline has one entry."""
+
+
+def sortable(label: Label) -> str:
+    """Writes a label as a text of fixed width, so that texts sort as labels do.
+
+    Sequence numbers sort behind instants: digits come before letters.
+    """
+    if isinstance(label, int):
+        return f"batch-{label:019d}"
+    return label.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _window(window: Window) -> str:
+    return f"{sortable(window.start)}/{sortable(window.end)}"
+
+
+@dataclass(frozen=True)
+class Kind(Generic[K, V]):
+    """A kind of entries: its name in the table, the text of a key, and the class of its values."""
+
+    name: str
+    key: Callable[[K], str]
+    value: type[V]
+
+
+IDENTITY = Kind[str, str]("identity", str, str)
+"""The ledger's id."""
+
+GRID = Kind[str, str]("grid", str, str)
+SINK = Kind[str, str]("sink", str, str)
+"""The identity of the table that a pipeline writes to."""
+
+BOUNDARY = Kind[Label, Boundary]("boundary", sortable, Boundary)
+OPENING = Kind[Label, Boundary]("opening", sortable, Boundary)
+"""The boundary that a rebase recorded for the window that starts at the label."""
+
+MICRO_BATCH = Kind[str, int]("micro-batch", str, int)
+"""The number of the micro-batch that a request runs."""
+
+PLAN = Kind[Window, Plan]("plan", _window, Plan)
+GENERATION = Kind[tuple[Window, str], int](
+    "generation", lambda key: f"{_window(key[0])}/{key[1]}", int
+)
+"""The generation of a window that a replacing request writes."""
+
+RECEIPT = Kind[Window, Receipt]("receipt", _window, Receipt)
+RECEIPT_TEXT = Kind[Window, msgspec.Raw]("receipt", _window, msgspec.Raw)
+"""The same entries, as the text that the sink has."""
+
+SCHEMA = Kind[str, WriterSchema]("schema", str, WriterSchema)
+"""Writers' schemas by their ids."""
+
+
+_KIND = (TABLE.c.pipeline == bindparam("pipeline"), TABLE.c.kind == bindparam("kind"))
+_KEY_IS = TABLE.c.key == bindparam("key")
+_OF_KIND = select(TABLE.c.value).where(*_KIND)
+_GET = _OF_KIND.where(_KEY_IS)
+_BELOW = _OF_KIND.where(TABLE.c.key < bindparam("key")).order_by(TABLE.c.key.desc()).limit(1)
+_ABOVE = _OF_KIND.where(TABLE.c.key > bindparam("key")).order_by(TABLE.c.key).limit(1)
+_HIGHEST = _OF_KIND.order_by(TABLE.c.key.desc()).limit(bindparam("count"))
+_NEWEST_FIRST = _OF_KIND.order_by(TABLE.c.recorded.desc(), TABLE.c.key.desc())
+_IN_ANY_PIPELINE = select(TABLE.c.value).where(TABLE.c.kind == bindparam("kind")).limit(1)
+_INSERT = insert(TABLE)
+_DELETE = delete(TABLE).where(*_KIND, _KEY_IS)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of one pipeline, within a transaction.
+
+    `connection`: None if the ledger doesn't exist: it has no entries. `ledger`: its name, for
+    messages.
+
+    All methods that read raise DamagedError if a value can't be read.
+    """
+
+    connection: Connection | None
+    pipeline: str
+    ledger: str
+
+    def get(self, kind: Kind[K, V], key: K) -> V | None:
+        """Returns the value of a key; None if there is none."""
+        return self._one(kind, _GET, key)
+
+    def below(self, kind: Kind[K, V], key: K) -> V | None:
+        """Returns the value of the nearest key below a key."""
+        return self._one(kind, _BELOW, key)
+
+    def above(self, kind: Kind[K, V], key: K) -> V | None:
+        """Returns the value of the nearest key above a key."""
+        return self._one(kind, _ABOVE, key)
+
+    def highest(self, kind: Kind[Any, V], count: int | None = None) -> list[V]:
+        """Returns the values with the highest keys, in the order of keys; all by default."""
+        return self._all(kind, _HIGHEST, count=maxsize if count is None else count)[::-1]
+
+    def newest_first(self, kind: Kind[Any, V]) -> list[V]:
+        """Returns all values, the one that was recorded last first."""
+        return self._all(kind, _NEWEST_FIRST)
+
+    def in_any_pipeline(self, kind: Kind[Any, Any]) -> bool:
+        """Returns whether the ledger has an entry of a kind."""
+        return bool(self._all(kind, _IN_ANY_PIPELINE))
+
+    def add(self, kind: Kind[K, V], key: K, value: V) -> V:
+        """Records the value of a key that has none; returns it."""
+        self._run(
+            kind,
+            _INSERT,
+            key=kind.key(key),
+            value=packed(msgspec.json.encode(value).decode()),
+            recorded=sortable(datetime.now(UTC)),
+        )
+        return value
+
+    def put_if_absent(self, kind: Kind[K, V], key: K, value: V) -> V:
+        """Records a value if its key has none; returns the recorded one."""
+        known = self.get(kind, key)
+        return self.add(kind, key, value) if known is None else known
+
+    def put(self, kind: Kind[K, V], key: K, value: V) -> None:
+        """Records a value, in place of one that is there."""
+        self.remove(kind, key)
+        self.add(kind, key, value)
+
+    def remove(self, kind: Kind[K, Any], key: K) -> None:
+        """Removes the value of a key, if there is one."""
+        self._run(kind, _DELETE, key=kind.key(key))
+
+    def _one(self, kind: Kind[K, V], question: Select[Any], key: K) -> V | None:
+        return next(iter(self._all(kind, question, key=kind.key(key))), None)
+
+    def _all(self, kind: Kind[Any, V], question: Select[Any], **more: object) -> list[V]:
+        rows = [] if self.connection is None else self._run(kind, question, **more).scalars()
+        try:
+            return [_parsed(stored, kind.value) for stored in rows]
+        except (msgspec.DecodeError, ValueError) as error:
+            what = (
+                f"The ledger {self.ledger} holds a {kind.name} of pipeline {self.pipeline} that"
+                " can't be read"
+            )
+            raise DamagedError(what, "ledger", REBUILD) from error
+
+    def _run(self, kind: Kind[Any, Any], statement: Executable, **more: object) -> Any:
+        assert self.connection is not None
+        return self.connection.execute(
+            statement, {"pipeline": self.pipeline, "kind": kind.name, **more}
+        )
+
+
+_parsed: Callable[..., Any] = lru_cache(maxsize=16)(
+    lambda stored, kind: from_json(unpacked(stored), kind)
+)
+"""Parses a value, or returns it from the cache: values never change, and a run asks for the
+boundaries around its window several times.
+"""
+
+LONG = 16 * 1024
+"""A text with more characters is compressed."""
+
+_COMPRESSED = "zlib:"
+"""The prefix of a compressed text; no JSON begins so."""
+
+
+def packed(value: str) -> str:
+    """Compresses a long text."""
+    if len(value) <= LONG:
+        return value
+    return _COMPRESSED + base64.b64encode(zlib.compress(value.encode(), 1)).decode()
+
+
+def unpacked(stored: str) -> str:
+    """Reads the text in the column `value`.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if not stored.startswith(_COMPRESSED):
+        return stored
+    content = base64.b64decode(stored.removeprefix(_COMPRESSED), validate=True)
+    try:
+        return zlib.decompress(content).decode()
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
