@@ -20,7 +20,7 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.decoder import STAGES
 from windrow.ingest.runner.dead_publishing import dead_letters_of_attempt
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.sinks.columns import DEAD_FILE
+from windrow.ingest.sinks.columns import DEAD_FILE, fitted
 
 PAYLOAD = ("key", "value", "headers")
 """The columns that hold the message itself."""
@@ -68,45 +68,19 @@ class Chosen(msgspec.Struct, frozen=True):
 def dead_letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.RecordBatch]:
     """An attempt's dead letters of a window, in batches of bounded size.
 
-    They have the columns of `DEAD_LETTERS`, except the window.
+    They have the columns of `DEAD_FILE`.
 
     Raises (while the iterator is read):
         UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
     """
-    return map(_in_columns_of_today, dead_letters_of_attempt(store, window, attempt))
-
-
-def _in_columns_of_today(dead_letters: pa.RecordBatch) -> pa.RecordBatch:
-    """Converts dead letters to the columns of this version of windrow.
-
-    An older file may have fewer columns, and a rewritten one other types.
-    """
-    present = set(dead_letters.schema.names)
-    columns = [
-        dead_letters[f.name].cast(f.type)
-        if f.name in present
-        else pa.nulls(dead_letters.num_rows, f.type)
-        for f in DEAD_FILE
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=DEAD_FILE)
+    return (fitted(batch, DEAD_FILE) for batch in dead_letters_of_attempt(store, window, attempt))
 
 
 def messages_of(dead_letters: pa.RecordBatch) -> pa.RecordBatch:
     """Converts dead letters to messages. A timestamp that no table can hold is null."""
-    names = {f"{DEFAULT[name]}": name for name in ("topic", "partition", "offset", "timestamp")}
-    columns = {
-        names.get(name, name): column
-        for name, column in zip(dead_letters.schema.names, dead_letters.columns, strict=True)
-    }
-    return pa.RecordBatch.from_arrays(
-        [_cast(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES
-    )
-
-
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return (
-        column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
-    )
+    names = {DEFAULT[name]: name for name in ("topic", "partition", "offset", "timestamp")}
+    plain = [names.get(name, name) for name in dead_letters.schema.names]
+    return fitted(dead_letters.rename_columns(plain), MESSAGES)
 
 
 def documents(dead_letters: pa.RecordBatch) -> list[dict[str, Any]]:

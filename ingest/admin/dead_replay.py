@@ -43,7 +43,7 @@ from windrow.ingest.model.staged import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import Decode, Decoded
-from windrow.ingest.ports.sink import Stager, StagerFactory
+from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.runner.accounting import SHOWN, refuse_unequal, refuse_unplaced
 from windrow.ingest.runner.context import Pipeline, written_by
 from windrow.ingest.runner.ownership import bind_table, refuse_wrong_place
@@ -352,11 +352,7 @@ class _SplitStaging:
         self, split: Split, before: SplitCounts, rows: StagerFactory, dead: StagerFactory
     ) -> None:
         self.split = split
-        self._before, self._rows, self._dead = (
-            before,
-            _LazyStager(split, rows),
-            _LazyStager(split, dead),
-        )
+        self._before, self._rows, self._dead = before, rows(split), dead(split)
         self._verdicts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._first: list[tuple[int, str]] = []
@@ -371,15 +367,11 @@ class _SplitStaging:
             dead_letters["_offset"].slice(0, SHOWN).to_pylist(), reasons[:SHOWN], strict=True
         )
         self._verdicts["dead"] += dead_letters.num_rows
-        self._dead.stager().add(dead_letters.select(REASONS.names), messages_of(dead_letters))
+        self._dead.add(dead_letters.select(REASONS.names), messages_of(dead_letters))
 
     def stage(self, decoded: Decoded, messages: pa.RecordBatch, *, keyed: bool) -> Decoded:
         """Stages accepted rows as a run does; rows that don't fit the table are dead again."""
-        return (
-            stage_rows(self._rows.stager(), messages, decoded, keyed=keyed)
-            if decoded.valid
-            else decoded
-        )
+        return stage_rows(self._rows, messages, decoded, keyed=keyed) if decoded.valid else decoded
 
     def count(self, decoded: Decoded) -> None:
         """Adds the counts of a batch."""
@@ -424,28 +416,6 @@ class _SplitStaging:
         """Closes both stagers after a failure."""
         self._rows.discard()
         self._dead.discard()
-
-
-class _LazyStager:
-    """Opens a stager for the first batch: most splits have no dead letters."""
-
-    def __init__(self, split: Split, factory: StagerFactory) -> None:
-        self._split, self._factory = split, factory
-        self._made: Stager | None = None
-
-    def stager(self) -> Stager:
-        """The stager, opened at the first call."""
-        self._made = self._made or self._factory(self._split)
-        return self._made
-
-    def finish(self) -> Staging:
-        """Closes the stager; returns its files, none if it was never opened."""
-        return Staging() if self._made is None else self._made.finish()
-
-    def discard(self) -> None:
-        """Closes the stager after a failure, if it was opened."""
-        if self._made is not None:
-            self._made.discard()
 
 
 class _CountingStager:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -39,6 +40,14 @@ class RefusedMessage:
     reason: str
     detail: str | None
     schema_id: str | None = None
+
+
+class _Payload(msgspec.Struct):
+    """What of a message may be changed, by its types."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
 
 
 Mask = npt.NDArray[np.bool_]
@@ -105,34 +114,11 @@ def _wrong(edited: object, message: RefusedMessage) -> str | None:
     )
     if changed is not None:
         return f"changed the {changed}, which can't be changed"
-    payload = next(
-        (name for name in ("key", "value") if not isinstance(getattr(edited, name), bytes | None)),
-        None,
-    )
-    if payload is not None:
-        return (
-            f"returned a {payload} of type {type(getattr(edited, payload)).__name__}, neither bytes"
-            " nor None"
-        )
-    return (
-        None
-        if _are_headers(edited.headers)
-        else "returned headers that are not pairs of str and bytes or None"
-    )
-
-
-def _are_headers(headers: object) -> bool:
-    if not isinstance(headers, tuple | list):
-        return False
-    pairs = [
-        (
-            header
-            if isinstance(header, tuple) and len(header) == len(("name", "value"))
-            else (None, None)
-        )
-        for header in headers
-    ]
-    return all(isinstance(name, str) and isinstance(value, bytes | None) for name, value in pairs)
+    try:
+        msgspec.convert(vars(edited), _Payload, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        return f"returned what no message can hold: {error}".replace("$.", "")
+    return None
 
 
 def _refused(what: str, message: RefusedMessage) -> SpecError:

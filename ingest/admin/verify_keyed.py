@@ -26,11 +26,14 @@ _TOMBSTONES = (
 
 
 class ReadBack(msgspec.Struct, frozen=True):
-    """Sums of rows that were read: number, checksum, and how many are in no split."""
+    """What was found of the rows: their number, and if they were read, their checksum.
+
+    `outside`: how many of them are in no split.
+    """
 
     rows: int
-    checksum: str
-    outside: int
+    checksum: str | None = None
+    outside: int = 0
 
 
 def compare_merged(
@@ -53,24 +56,20 @@ def compare_merged(
         return findings
     try:
         if not findings:
-            findings += tombstone_differences(
-                receipts, summed(receipts, keyed.tombstones(), audit.metadata)
-            )
+            read_back = summed(receipts, keyed.tombstones(), audit.metadata)
+            changed = [r.merged.tombstones_changed for r in receipts if r.merged is not None]
+            findings += _differences("tombstones", filter(None, changed), read_back, _TOMBSTONES)
         findings += differences(
             receipts,
-            keyed.rows(),
-            summed(receipts, keyed.every(), audit.metadata) if deep else None,
+            summed(receipts, keyed.every(), audit.metadata) if deep else ReadBack(keyed.rows()),
         )
     except (UnreachableError, RefusedError) as error:
         findings.append(failure(error, "table", prefix="the rows can't be read: "))
     return findings
 
 
-def differences(
-    receipts: Sequence[Receipt], rows: int, read_back: ReadBack | None
-) -> list[Finding]:
+def differences(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
     """Compares the rows with the sum of what the windows added and removed. Pure."""
-    merged = [r.merged for r in receipts if r.merged is not None]
     without = [r.window.key for r in receipts if r.merged is None]
     if without:
         what = (
@@ -78,56 +77,33 @@ def differences(
             f" other: {', '.join(without[:5])}"
         )
         return [Finding("wrong", "receipts", what, REPORT, without[0])]
-    wanted, wanted_sum = _sum(merged)
-    problems = (
-        [f"{rows} rows in the table, {wanted} by its receipts (added less removed)"]
-        if rows != wanted
-        else []
-    )
-    if read_back is not None:
-        if read_back.rows != rows:
-            problems.append(f"{read_back.rows} rows were read back, {rows} are in the table's log")
-        elif read_back.checksum != wanted_sum and not problems:
-            problems.append(
-                f"the rows are not those that were committed (checksum {read_back.checksum}, by the"
-                f" receipts {wanted_sum})"
-            )
-        if read_back.outside:
-            problems.append(
-                f"{read_back.outside} rows are in none of the splits of the window that they name"
-            )
-    return [
-        Finding("wrong", "table", problem, f"Another program changed the table. {_AGAIN}")
-        for problem in problems
-    ]
-
-
-def tombstone_differences(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
-    """Compares the tombstones with the sum of what the windows deleted. Pure."""
     merged = [r.merged for r in receipts if r.merged is not None]
-    wanted, wanted_sum = _sum(
-        [m.tombstones_changed for m in merged if m.tombstones_changed is not None]
-    )
+    return _differences("rows", merged, read_back, f"Another program changed the table. {_AGAIN}")
+
+
+def _differences(
+    noun: str, changed: Iterable[Changed], read_back: ReadBack, do: str
+) -> list[Finding]:
+    """Compares rows, or tombstones, with the sum of what the windows changed."""
+    rows = added = 0
+    for one in changed:
+        rows += one.rows_added - one.rows_removed
+        added += int(one.added, 16) - int(one.removed, 16)
     problems = []
-    if read_back.rows != wanted:
-        problems.append(f"{read_back.rows} keys have a tombstone, {wanted} by its receipts")
-    elif read_back.checksum != wanted_sum:
+    if read_back.rows != rows:
         problems.append(
-            f"the tombstones aren't those that were committed (checksum {read_back.checksum}, by"
-            f" the receipts {wanted_sum})"
+            f"{read_back.rows} {noun} in the table, {rows} by its receipts (added less removed)"
+        )
+    elif read_back.checksum not in {None, text(added)}:
+        problems.append(
+            f"the {noun} are not those that were committed (checksum {read_back.checksum}, by the"
+            f" receipts {text(added)})"
         )
     if read_back.outside:
         problems.append(
-            f"{read_back.outside} tombstones are of a message that is in no split of the window"
-            " that they name"
+            f"{read_back.outside} {noun} are in none of the splits of the window that they name"
         )
-    return [Finding("wrong", "table", problem, _TOMBSTONES) for problem in problems]
-
-
-def _sum(changed: Sequence[Changed]) -> tuple[int, str]:
-    """The expected number of rows, and their checksum."""
-    checksum = sum(int(c.added, 16) - int(c.removed, 16) for c in changed)
-    return sum(c.rows_added - c.rows_removed for c in changed), text(checksum)
+    return [Finding("wrong", "table", problem, do) for problem in problems]
 
 
 def summed(

@@ -342,17 +342,17 @@ def edit(message):
         ("return replace(message, timestamp=None)", "changed the timestamp"),
         (
             "return replace(message, value='text')",
-            "returned a value of type str, neither bytes nor None",
+            "returned what no message can hold: Expected `bytes | null`, got `str` - at `value`",
         ),
-        ("return replace(message, key=7)", "returned a key of type int, neither bytes nor None"),
+        ("return replace(message, key=7)", "got `int` - at `key`"),
         (
             "return replace(message, headers={'a': b'b'})",
-            "returned headers that are not pairs of str and bytes or None",
+            "Expected `array`, got `object` - at `headers`",
         ),
-        ("return replace(message, headers=[('a', 'b')])", "returned headers that are not pairs"),
+        ("return replace(message, headers=[('a', 'b')])", "got `str` - at `headers[0][1]`"),
         (
             "return replace(message, headers=[('a', b'b', b'c')])",
-            "returned headers that are not pairs",
+            "Expected `array` of length 2, got 3 - at `headers[0]`",
         ),
     ],
 )

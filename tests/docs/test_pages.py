@@ -103,6 +103,13 @@ CHANGES = (
     "a check in Dagster",
     "a column of `windrow show`",
     "how late messages are counted",
+    "what the ledger keeps",
+    "dead letters older than some days removed (retention, expiry)",
+    "a partial replay: of one topic-partition",
+    "a metric, such as the time that a commit takes",
+    "a codec inside values (gzip, base64, encryption)",
+    "an extra HTTP header of an Iceberg REST catalog",
+    "a message to Slack, an alert",
 )
 """What a newcomer may want to change first; each has one place to start."""
 

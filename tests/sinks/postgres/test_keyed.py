@@ -197,19 +197,19 @@ def test_tombstones_are_looked_for_once(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("DELETE FROM {}", "0 keys have a tombstone, 1 by its receipts"),
+        ("DELETE FROM {}", "0 tombstones in the table, 1 by its receipts"),
         (
             "INSERT INTO {} SELECT 'z', id, _window, _topic, _partition, _offset, _hash FROM {}",
-            "2 keys have a tombstone",
+            "2 tombstones in the table",
         ),
-        ("UPDATE {} SET shop = 'z'", "the tombstones aren't those that were committed"),
+        ("UPDATE {} SET shop = 'z'", "the tombstones are not those that were committed"),
         (
             "UPDATE {} SET _offset = _offset + 1",
-            "the tombstones aren't those that were committed",
+            "the tombstones are not those that were committed",
         ),
         (
             "UPDATE {} SET _window = _window || '+'",
-            "the tombstones aren't those that were committed",
+            "the tombstones are not those that were committed",
         ),
     ],
 )
@@ -340,4 +340,4 @@ def test_uncounted_tombstones_catch_the_twin(
     table.commit(log, 0)
     assert not table.wrong()
     table.commit(log, 1)
-    assert "0 keys have a tombstone, 1 by its receipts" in table.wrong()
+    assert "0 tombstones in the table, 1 by its receipts" in table.wrong()
