@@ -12,7 +12,7 @@ from windrow.ingest.model.source import Initializer
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import refuse_other_table
-from windrow.ingest.source.enumerator.rebased import Rebase, opening
+from windrow.ingest.source.enumerator.rebased import Rebase, rebase_at
 
 
 def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
@@ -32,7 +32,7 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
             "plan",
             "There is nothing to rebase: just run it.",
         )
-    return opening(pipeline.broker, spec.source.origin(spec.window.grid), newest, start)
+    return rebase_at(pipeline.broker, spec.source.origin(spec.window.grid), newest, start)
 
 
 def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:
@@ -44,6 +44,6 @@ def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:
     """
     before = pipeline.ledger.rebased(pipeline.spec.id)
     proposed = propose(pipeline, start)
-    instead_of = before[-1] if before and before[-1].label == proposed.opening.label else None
-    pipeline.ledger.rebase(pipeline.spec.id, proposed.opening, instead_of)
+    instead_of = before[-1] if before and before[-1].label == proposed.boundary.label else None
+    pipeline.ledger.rebase(pipeline.spec.id, proposed.boundary, instead_of)
     return proposed

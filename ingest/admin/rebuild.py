@@ -2,8 +2,8 @@
 
 Each receipt has its whole plan with both boundaries, exactly as they were frozen. If the
 source was replaced at a label, the receipts of the windows before and after it have
-different boundaries: the first one's is the frozen boundary, the second one's the
-opening of the new source.
+different boundaries: the first one's is the frozen boundary, the second one's that of the
+rebase.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
 
 class Frozen(msgspec.Struct, frozen=True):
-    """The boundaries in the receipts, in order, the openings of new sources, and notes."""
+    """The boundaries in the receipts, in order, those of rebases, and notes."""
 
     boundaries: tuple[Boundary, ...]
-    openings: dict[Label, Boundary]
+    rebases: dict[Label, Boundary]
     notes: tuple[str, ...]
 
 
@@ -94,23 +94,23 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
 
 
 def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
-    """Freezes the boundaries, and records each opening before boundaries above it.
+    """Freezes the boundaries, and records each rebase before boundaries above it.
 
-    The ledger accepts an opening only at its highest label.
+    The ledger accepts a rebase only at its highest label.
     """
     stretch: list[Boundary] = []
     for boundary in frozen.boundaries:
         stretch.append(boundary)
-        opening = frozen.openings.get(boundary.label)
-        if opening is not None or boundary is frozen.boundaries[-1]:
+        rebase = frozen.rebases.get(boundary.label)
+        if rebase is not None or boundary is frozen.boundaries[-1]:
             _refuse_different(stretch, ledger.freeze(pipeline_id, stretch))
             stretch = []
-            if opening is not None:
-                known = [o for o in ledger.rebased(pipeline_id) if o.label == opening.label]
+            if rebase is not None:
+                known = [one for one in ledger.rebased(pipeline_id) if one.label == rebase.label]
                 if known:
-                    _refuse_different([opening], known)
+                    _refuse_different([rebase], known)
                 else:
-                    ledger.rebase(pipeline_id, opening)
+                    ledger.rebase(pipeline_id, rebase)
 
 
 def _refuse_different(wanted: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:
@@ -157,7 +157,7 @@ def boundaries(receipts: Sequence[Receipt]) -> Frozen:
     for label in stops.keys() & starts.keys():
         if stop_start_difference(stops[label], starts[label]):
             raise _disagreement(stops[label], stop_start_difference(stops[label], starts[label]))
-    openings = {
+    rebases = {
         label: start
         for label, start in starts.items()
         if label in stops and not same_source(stops[label], start)
@@ -165,17 +165,17 @@ def boundaries(receipts: Sequence[Receipt]) -> Frozen:
     ends = [b for _, b in sorted((starts | stops).items())]
     notes = []
     for lower, upper in pairwise(ends):
-        if lower.label not in openings and not same_source(lower, upper):
-            openings[lower.label] = _assumed_opening(lower.label, upper)
+        if lower.label not in rebases and not same_source(lower, upper):
+            rebases[lower.label] = _assumed_rebase(lower.label, upper)
             place = f"{label_text(lower.label)} and {label_text(upper.label)}"
             notes.append(
                 f"The source was replaced somewhere between {place}; windows between them can't be"
                 " read any more."
             )
-    below = [None, *(openings.get(b.label, b) for b in ends[:-1])]
+    below = [None, *(rebases.get(b.label, b) for b in ends[:-1])]
     return Frozen(
         tuple(_with_begins(b, lower) for b, lower in zip(ends, below, strict=False)),
-        openings,
+        rebases,
         tuple(notes),
     )
 
@@ -189,8 +189,8 @@ def _by_label(cuts: Iterable[Boundary]) -> dict[Label, Boundary]:
     return by_label
 
 
-def _assumed_opening(label: Label, upper: Boundary) -> Boundary:
-    """The opening at a label that no receipt has, with the offsets of the next boundary.
+def _assumed_rebase(label: Label, upper: Boundary) -> Boundary:
+    """The boundary of a rebase that no receipt has, with the offsets of the next boundary.
 
     Its marks count as log starts, so that the window that begins here is refused for
     messages that may be lost, or is partial.

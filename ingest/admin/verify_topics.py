@@ -61,12 +61,12 @@ def _current(pipeline: str, receipts: Sequence[Receipt], ledger: Ledger) -> Boun
     """The start of the next window: the end of the newest committed one, or a later rebase."""
     newest = receipts[-1].plan.stop if receipts else None
     try:
-        openings = ledger.rebased(pipeline)
+        rebases = ledger.rebased(pipeline)
     except (RefusedError, UnreachableError):  # the comparison with the ledger reports it
         return newest
-    if newest is None or not openings or is_later(newest.label, openings[-1].label):
+    if newest is None or not rebases or is_later(newest.label, rebases[-1].label):
         return newest
-    return openings[-1]
+    return rebases[-1]
 
 
 def _logs_now(

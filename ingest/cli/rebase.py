@@ -23,14 +23,14 @@ from windrow.ingest.model.source import parse_initializer
 
 
 class Rebased(msgspec.Struct):
-    """The document of `rebase`: the changes, and the opening at which windows go on.
+    """The document of `rebase`: the changes, and the boundary at which windows go on.
 
     Unless it is `recorded`, it is a proposal.
     """
 
     pipeline: str
     changes: tuple[str, ...]
-    opening: Boundary
+    boundary: Boundary
     recorded: bool
 
 
@@ -40,7 +40,7 @@ def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool)
     begin = None if start is None else parse_initializer(start, spec.source.topic_names())
     pipeline = assemble.assemble(spec)
     proposal = rebase(pipeline, begin) if yes else propose(pipeline, begin)
-    label = label_text(proposal.opening.label)
+    label = label_text(proposal.boundary.label)
     end = (
         f"Recorded: windows from {label} on go on from here."
         if yes
@@ -48,9 +48,9 @@ def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool)
     )
     lines = [Text(change) for change in proposal.changes]
     output.show(
-        Rebased(spec.id, proposal.changes, proposal.opening, recorded=yes),
+        Rebased(spec.id, proposal.changes, proposal.boundary, recorded=yes),
         *lines,
-        render.opening_table(proposal.opening),
+        render.rebase_table(proposal.boundary),
         Text(end),
     )
 

@@ -413,7 +413,7 @@ def published_dead_line(window: Window, published: PublishedDeadLetters) -> Text
     )
 
 
-def opening_table(opening: Boundary) -> Table:
+def rebase_table(boundary: Boundary) -> Table:
     """One line per topic-partition: the offset at which windows go on.
 
     A topic that begins with all its partitions at offset 0 has one line.
@@ -421,8 +421,8 @@ def opening_table(opening: Boundary) -> Table:
     table = Table("topic-partition", "topic id")
     table.add_column("offset", justify="right")
     table.add_column("found by")
-    marks = opening.by_tp().values()
-    for seen in opening.topics:
+    marks = boundary.by_tp().values()
+    for seen in boundary.topics:
         for m in (m for m in marks if m.topic == seen.topic):
             table.add_row(str(m.tp), seen.topic_id, f"{m.offset:,}", m.how)
         if seen.partitions == 0:

@@ -1,7 +1,7 @@
 """The ledger's entries: one table, with a value for each pipeline, kind and key.
 
 A kind says what its keys and values are; everything else is alike. An entry that is there stays:
-only the table of a pipeline, an opening and the copy of a receipt are replaced, each in a
+only the table of a pipeline, a rebase and the copy of a receipt are replaced, each in a
 transaction that has looked at it. Keys sort as what they name, so "the newest" and "the nearest"
 are steps in the primary key's index.
 
@@ -105,7 +105,7 @@ SINK = Kind[str, str]("sink", str, str)
 """The identity of the table that a pipeline writes to."""
 
 BOUNDARY = Kind[Label, Boundary]("boundary", sortable, Boundary)
-OPENING = Kind[Label, Boundary]("opening", sortable, Boundary)
+REBASE = Kind[Label, Boundary]("rebase", sortable, Boundary)
 """The boundary that a rebase recorded for the window that starts at the label."""
 
 MICRO_BATCH = Kind[str, int]("micro-batch", str, int)

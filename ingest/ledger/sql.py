@@ -19,8 +19,8 @@ from windrow.ingest.ledger.entries import (
     ITSELF,
     MICRO_BATCH,
     ONLY,
-    OPENING,
     PLAN,
+    REBASE,
     RECEIPT,
     RECEIPT_TEXT,
     SCHEMA,
@@ -114,7 +114,7 @@ class SqlLedger:
 
     def start(self, pipeline_id: str, label: Label) -> Boundary | None:
         with self._reading(pipeline_id) as entries:
-            return entries.get(OPENING, label) or entries.get(BOUNDARY, label)
+            return entries.get(REBASE, label) or entries.get(BOUNDARY, label)
 
     def neighbours(self, pipeline_id: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
         with self._reading(pipeline_id) as entries:
@@ -146,16 +146,16 @@ class SqlLedger:
             ]
 
     def rebase(
-        self, pipeline_id: str, opening: Boundary, instead_of: Boundary | None = None
+        self, pipeline_id: str, boundary: Boundary, instead_of: Boundary | None = None
     ) -> None:
-        """Records an opening, in a transaction that excludes freezing.
+        """Records a rebase, in a transaction that excludes freezing.
 
         Else a boundary of the old source could be frozen behind the one of the new source.
         """
-        label = opening.label
+        label = boundary.label
         with self.writing(pipeline_id) as entries:
-            recorded = entries.get(OPENING, label)
-            if recorded == opening:
+            recorded = entries.get(REBASE, label)
+            if recorded == boundary:
                 return
             if recorded != instead_of:
                 what = f"Another rebase of {pipeline_id} is recorded at {label_text(label)}"
@@ -168,11 +168,11 @@ class SqlLedger:
                     "Another run froze one meanwhile, or nothing is frozen yet. Look again: windrow"
                     " rebase SPEC.",
                 )
-            entries.put(OPENING, label, opening)
+            entries.put(REBASE, label, boundary)
 
     def rebased(self, pipeline_id: str) -> list[Boundary]:
         with self._reading(pipeline_id) as entries:
-            return entries.highest(OPENING)
+            return entries.highest(REBASE)
 
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
         with self.writing(pipeline_id) as entries:
@@ -246,13 +246,13 @@ class SqlLedger:
 
 
 def _neighbours(entries: Entries, label: Label) -> tuple[Boundary | None, Boundary | None]:
-    """The nearest boundary below, or its opening, and the nearest one above.
+    """The nearest boundary below, or the rebase there, and the nearest one above.
 
     The label of a micro-batch is no neighbour of an instant.
     """
     below, above = entries.below(BOUNDARY, label), entries.above(BOUNDARY, label)
     if below is not None:
-        below = entries.get(OPENING, below.label) or below
+        below = entries.get(REBASE, below.label) or below
     return (
         below if below is not None and is_later(label, below.label) else None,
         above if above is not None and is_later(above.label, label) else None,

@@ -229,7 +229,7 @@ def same_source(lower: Boundary, upper: Boundary) -> bool:
 def stop_start_difference(stop: Boundary, start: Boundary) -> str:
     """Describes how the end of a window differs from the start of the next one.
 
-    Empty if it doesn't. A rebase may lie between them: the opening is of another
+    Empty if it doesn't. A rebase may lie between them: its boundary is of another
     cluster, or has topics under other ids, or lacks some.
     """
     if same_source(stop, start) or stop.label != start.label:

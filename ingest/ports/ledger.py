@@ -61,16 +61,16 @@ class Ledger(Protocol):
     def start(self, pipeline_id: str, label: Label) -> Boundary | None:
         """The frozen boundary under a label, as the window that starts there uses it.
 
-        After a rebase that is the opening, else it is `boundary`.
+        After a rebase that is the boundary of the rebase, else it is `boundary`.
         """
 
     def neighbours(self, pipeline_id: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
-        """The nearest frozen boundaries below a label (its opening) and above it."""
+        """The nearest frozen boundaries below a label, or the rebase there, and above it."""
 
     def newest(self, pipeline_id: str, count: int = 1) -> list[Boundary]:
         """The `count` frozen boundaries with the highest labels, ascending.
 
-        They are those of `boundary`, not openings.
+        They are those of `boundary`, not of rebases.
         """
 
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
@@ -82,20 +82,20 @@ class Ledger(Protocol):
         """
 
     def rebase(
-        self, pipeline_id: str, opening: Boundary, instead_of: Boundary | None = None
+        self, pipeline_id: str, boundary: Boundary, instead_of: Boundary | None = None
     ) -> None:
-        """Records an opening at the highest frozen label: another source from there on.
+        """Records a rebase at the highest frozen label: another source from there on.
 
-        Compare and set: `instead_of` is the opening that the caller saw recorded there,
+        Compare and set: `instead_of` is the rebase that the caller saw recorded there,
         None for none. Idempotent.
 
         Raises:
-            RefusedError: the label is not the highest frozen one, or another opening is
+            RefusedError: the label is not the highest frozen one, or another rebase is
                 recorded than the caller saw.
         """
 
     def rebased(self, pipeline_id: str) -> list[Boundary]:
-        """The openings that rebases recorded, in label order."""
+        """The boundaries of the rebases, in label order."""
 
     def plan(self, window: Window) -> Plan | None:
         """The frozen plan of a window."""

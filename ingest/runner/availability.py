@@ -176,10 +176,10 @@ def _given_up(
 def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
     """Finds topics of the plan that a rebase at its end, or later, has replaced."""
     planned, gone = plan.stop.by_topic(), set[str]()
-    for opening in pipeline.ledger.rebased(pipeline.spec.id):
-        now = opening.by_topic()
-        if not is_later(plan.window.end, opening.label):
-            moved = opening.cluster_id != plan.stop.cluster_id
+    for rebased in pipeline.ledger.rebased(pipeline.spec.id):
+        now = rebased.by_topic()
+        if not is_later(plan.window.end, rebased.label):
+            moved = rebased.cluster_id != plan.stop.cluster_id
             gone |= {
                 n for n in names if moved or n not in now or now[n].topic_id != planned[n].topic_id
             }

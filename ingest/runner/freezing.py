@@ -187,9 +187,9 @@ def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
     if upper is None or pipeline.spec.source.on_loss == "fail":
         return set()
     old, replaced = upper.by_topic(), set[str]()
-    for opening in pipeline.ledger.rebased(pipeline.spec.id):
-        now = opening.by_topic()
-        if not is_later(upper.label, opening.label):
+    for rebased in pipeline.ledger.rebased(pipeline.spec.id):
+        now = rebased.by_topic()
+        if not is_later(upper.label, rebased.label):
             replaced |= {
                 name for name in old if name in now and now[name].topic_id != old[name].topic_id
             }

@@ -1,7 +1,7 @@
 """The boundary at which the next window begins.
 
-Mostly it is the end of the window before. After a rebase it is the opening, which
-windows that end at the label don't see: so all code takes the start of a window from
+Mostly it is the end of the window before. After a rebase it is that of the rebase,
+which windows that end at the label don't see: so all code takes the start of a window from
 here, and never from the end of the one before.
 """
 
@@ -14,7 +14,7 @@ from windrow.ingest.ports.ledger import Ledger
 
 
 def next_start(ledger: Ledger, pipeline_id: str) -> Boundary | None:
-    """Returns the newest frozen boundary, or its opening after a rebase.
+    """Returns the newest frozen boundary, or that of a rebase at its label.
 
     No window was asked for behind it. None while nothing is frozen.
     """
@@ -37,7 +37,7 @@ def start_of(ledger: Ledger, window: Window, frozen: Boundary) -> Boundary:
 
     1. Run A freezes the start, which is the newest boundary.
     2. A person records a rebase there.
-    3. A freezes the end, after the opening. Had it asked for its start before, the window
+    3. A freezes the end, after the rebase. Had it asked for its start before, the window
        would begin on the old source and end on the new one. After 3 no rebase can come there.
     """
     return ledger.start(window.pipeline, window.start) or frozen

@@ -152,7 +152,7 @@ def test_receipts_that_disagree(scene: Scene) -> None:
 
 def test_a_replaced_source_comes_back(scene: Scene) -> None:
     """Two receipts that meet where the source was replaced give back the boundary and
-    the opening, and what lies above.
+    the rebase, and what lies above.
     """
     for number, offsets in ((4, (0, 7)), (5, (7, 9))):
         scene.commit_plan(plan_of(scene.sink, window(number), offsets, [ANEW]))
@@ -177,9 +177,9 @@ def test_a_source_replaced_in_a_gap(scene: Scene) -> None:
     done = rebuild("orders", scene.sink, scene.ledger)
     assert len(done.notes) == 1
     assert "between 2026-01-02T05:00:00Z and 2026-01-02T06:00:00Z" in done.notes[0]
-    opening = scene.ledger.start("orders", window(5).start)
-    assert opening is not None
-    assert {(m.offset, m.how) for m in opening.marks} == {(9, "log_start")}
+    rebased = scene.ledger.start("orders", window(5).start)
+    assert rebased is not None
+    assert {(m.offset, m.how) for m in rebased.marks} == {(9, "log_start")}
     assert (
         scene.ledger.boundary("orders", window(6).start)
         == plan_of(scene.sink, window(6), (9, 12), [AGAIN]).start

@@ -575,7 +575,7 @@ def test_a_replaced_topic_is_a_seam(scene: Scene) -> None:
 
 
 def test_a_rebase_without_a_window_yet(scene: Scene) -> None:
-    """The ledger's opening alone says that the pipeline goes on with the new topic."""
+    """The ledger's rebase alone says that the pipeline goes on with the new topic."""
     scene.broker.topic_id = ANEW.topic_id
     assert scene.verify().exit_code == 1
     scene.ledger.rebase("orders", plan_of(scene.sink, window(3), (0, 10), [ANEW]).start)

@@ -97,7 +97,7 @@ def test_another_cluster(stage: Stage) -> None:
     advised = re.findall(rf"windrow (rebase {re.escape(stage.spec)} --start \w+)", message)
     also = re.findall(r"(--start) timestamp: .* as in (timestamp:\S+Z)\.", message)
     assert stage.json("rebase", stage.spec, *also[0])["recorded"] is False
-    assert stage.json(*advised[0].split(), "--yes")["opening"]["cluster_id"] == "elsewhere"
+    assert stage.json(*advised[0].split(), "--yes")["boundary"]["cluster_id"] == "elsewhere"
     assert (
         stage.json("run", stage.spec, "--window", hour(2))["windows"][0]["committed"]["receipt"][
             "counts"

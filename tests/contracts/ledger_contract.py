@@ -317,27 +317,27 @@ class LedgerContract:
 
     def test_a_rebase_opens_a_label_anew(self, reopen: Callable[[], Ledger]) -> None:
         """Windows that end there keep their boundary, those that start there have the
-        opening, and what is frozen above lies above it.
+        rebase, and what is frozen above lies above it.
         """
         ledger = reopen()
         old = ledger.freeze(PIPELINE, [boundary(1, 50), boundary(3, 70)])
         assert ledger.start(PIPELINE, at(3)) == old[1]
-        opening = cut(at(3), 0, how="position", topic_id="anew")
-        ledger.rebase(PIPELINE, opening)
+        rebased = cut(at(3), 0, how="position", topic_id="anew")
+        ledger.rebase(PIPELINE, rebased)
         after = cut(at(4), 9, topic_id="anew")
         assert ledger.freeze(PIPELINE, [after]) == [after]
         again = reopen()
-        assert again.start(PIPELINE, at(3)) == again.neighbours(PIPELINE, at(4))[0] == opening
+        assert again.start(PIPELINE, at(3)) == again.neighbours(PIPELINE, at(4))[0] == rebased
         assert again.boundary(PIPELINE, at(3)) == again.neighbours(PIPELINE, at(2))[1] == old[1]
         assert again.start(PIPELINE, at(2)) is None
         assert again.newest(PIPELINE, 2) == [old[1], after]
-        assert again.rebased(PIPELINE) == [opening]
+        assert again.rebased(PIPELINE) == [rebased]
         assert again.rebased("other") == []
         between = again.freeze(PIPELINE, [boundary(2, 60), cut(at(3.5), 4, topic_id="anew")])
         assert [m.offset for b in between for m in b.marks] == [60, 4]
 
     def test_a_rebase_stays(self, reopen: Callable[[], Ledger]) -> None:
-        """Nobody replaces an opening that he hasn't seen, nor one that windows went on
+        """Nobody replaces a rebase that he hasn't seen, nor one that windows went on
         from; recording the same again is nothing.
         """
         ledger, first, second = (
@@ -372,7 +372,7 @@ class LedgerContract:
                 ledger.rebase(PIPELINE, cut(at(hour), 0, topic_id="anew"))
         assert ledger.rebased(PIPELINE) == []
 
-    def test_rebases_at_once_have_one_opening(self, reopen: Callable[[], Ledger]) -> None:
+    def test_rebases_at_once_are_one(self, reopen: Callable[[], Ledger]) -> None:
         """One of eight is recorded, the others are told."""
         reopen().freeze(PIPELINE, [boundary(1, 5)])
 
@@ -390,7 +390,7 @@ class LedgerContract:
     def test_a_rebase_against_a_freeze(self, reopen: Callable[[], Ledger]) -> None:
         """Whoever is first: the other one is refused, or lies where it fits.
 
-        Never is an opening behind a boundary of the old source.
+        Never is a rebase behind a boundary of the old source.
         """
         ready = threading.Barrier(8)
 

@@ -36,28 +36,28 @@ def test_the_frontier_is_the_newest_boundary(ledger: SqlLedger) -> None:
 
 
 def test_a_rebase_moves_the_frontier(ledger: SqlLedger) -> None:
-    """After a rebase the next window begins at the opening; once a later boundary is
+    """After a rebase the next window begins at the rebase; once a later boundary is
     frozen, there.
     """
     ledger.freeze(PIPELINE, [boundary(1, 50), boundary(3, 70)])
-    opening = cut(at(3), 0, topic_id="anew")
-    ledger.rebase(PIPELINE, opening)
-    assert next_start(ledger, PIPELINE) == opening
+    rebased = cut(at(3), 0, topic_id="anew")
+    ledger.rebase(PIPELINE, rebased)
+    assert next_start(ledger, PIPELINE) == rebased
     later = cut(at(4), 9, topic_id="anew")
     ledger.freeze(PIPELINE, [later])
     assert next_start(ledger, PIPELINE) == later
 
 
-def test_behind_a_committed_window_comes_its_end_or_an_opening(ledger: SqlLedger) -> None:
+def test_behind_a_committed_window_comes_its_end_or_a_rebase(ledger: SqlLedger) -> None:
     """What follows a committed window begins where the ledger says; a ledger that was
     lost says nothing, and the receipt's end counts.
     """
     committed = receipt(2)
     assert next_start_after(ledger, committed) == committed.plan.stop
     ledger.freeze(PIPELINE, [boundary(3, 5)])
-    opening = cut(at(3), 0, topic_id="anew")
-    ledger.rebase(PIPELINE, opening)
-    assert next_start_after(ledger, committed) == opening
+    rebased = cut(at(3), 0, topic_id="anew")
+    ledger.rebase(PIPELINE, rebased)
+    assert next_start_after(ledger, committed) == rebased
 
 
 def test_a_window_begins_at_what_was_recorded_last(ledger: SqlLedger) -> None:
@@ -68,6 +68,6 @@ def test_a_window_begins_at_what_was_recorded_last(ledger: SqlLedger) -> None:
     assert start_of(ledger, window(3), frozen) == frozen
     ledger.freeze(PIPELINE, [frozen])
     assert start_of(ledger, window(3), frozen) == frozen
-    opening = cut(at(3), 0, topic_id="anew")
-    ledger.rebase(PIPELINE, opening)
-    assert start_of(ledger, window(3), frozen) == opening
+    rebased = cut(at(3), 0, topic_id="anew")
+    ledger.rebase(PIPELINE, rebased)
+    assert start_of(ledger, window(3), frozen) == rebased

@@ -1,4 +1,4 @@
-"""Rebases: the opening under the newest label, for recreated topics or another cluster.
+"""Rebases: a second boundary at the newest label, for recreated topics or another cluster.
 
 Freezes nothing.
 """
@@ -20,14 +20,16 @@ from windrow.ingest.source.enumerator.topics import discover
 
 @dataclass(frozen=True)
 class Rebase:
-    """An opening, and one sentence for each change that it makes."""
+    """The boundary at which the next window starts, and a sentence for each change by it."""
 
-    opening: Boundary
+    boundary: Boundary
     changes: tuple[str, ...]
 
 
-def opening(broker: Broker, source: Source, newest: Boundary, start: Initializer | None) -> Rebase:
-    """The boundary at which the next window starts after a rebase.
+def rebase_at(
+    broker: Broker, source: Source, newest: Boundary, start: Initializer | None
+) -> Rebase:
+    """The rebase at the newest boundary, as cluster and topics are now.
 
     Topics that are the same go on where they are, others begin anew.
 
@@ -77,7 +79,7 @@ def opening(broker: Broker, source: Source, newest: Boundary, start: Initializer
 def _other_cluster(
     broker: Broker, source: Source, newest: Boundary, start: Initializer | None, cluster: str
 ) -> Rebase:
-    """The opening on another cluster, where offsets of the old one mean nothing."""
+    """The rebase on another cluster, where offsets of the old one mean nothing."""
     change = (
         f"The cluster is {cluster} now, and boundary {label_text(newest.label)} is of cluster"
         f" {newest.cluster_id}"

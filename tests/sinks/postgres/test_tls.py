@@ -81,9 +81,7 @@ def test_table_and_ledger_by_tls(
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM things").fetchone() == (4,)
-        assert connection.execute("SELECT count(*) > 0 FROM windrow_ledger_2").fetchone() == (
-            True,
-        )
+        assert connection.execute("SELECT count(*) > 0 FROM windrow_ledger_2").fetchone() == (True,)
 
 
 @pytest.mark.parametrize(("host", "ca", "says", "cure"), REFUSED)

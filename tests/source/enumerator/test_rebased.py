@@ -1,4 +1,4 @@
-"""After a topic was made anew, the opening goes on where that is right and begins anew
+"""After a topic was made anew, a rebase goes on where that is right and begins anew
 where it isn't.
 """
 
@@ -9,7 +9,7 @@ import pytest
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.source import AtLabel, Earliest, Latest, Partitions, Source, Topics
-from windrow.ingest.source.enumerator.rebased import opening
+from windrow.ingest.source.enumerator.rebased import rebase_at
 from windrow.ingest.testing.broker import MemoryBroker
 
 SOURCE = Source(Topics(("kept", "anew")), AtLabel())
@@ -49,9 +49,9 @@ def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(
     what is gone is left out; each change is told.
     """
     recreate(broker, 3)
-    found = opening(broker, SOURCE, newest, None)
+    found = rebase_at(broker, SOURCE, newest, None)
     cuts = {
-        tp: found.opening.cut(tp)
+        tp: found.boundary.cut(tp)
         for tp in [
             *ANEW,
             TopicPartition("anew", 5),
@@ -60,8 +60,8 @@ def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(
         ]
     }
     assert [None if mark is None else mark.offset for mark in cuts.values()] == [0, 0, 0, 7, None]
-    assert found.opening.by_topic()["anew"].topic_id == broker.topic("anew").topic_id
-    assert found.opening.label == newest.label
+    assert found.boundary.by_topic()["anew"].topic_id == broker.topic("anew").topic_id
+    assert found.boundary.label == newest.label
     assert [sentence.split()[0] for sentence in found.changes] == ["anew", "gone"]
     assert "offset 0" in found.changes[0]
 
@@ -69,11 +69,11 @@ def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(
 def test_a_topic_made_anew_begins_where_it_is_told(broker: MemoryBroker, newest: Boundary) -> None:
     """A start is for what is new alone, and for the partitions that are read."""
     recreate(broker, 3)
-    begun = {m.tp: m for m in opening(broker, SOURCE, newest, Latest()).opening.marks}
+    begun = {m.tp: m for m in rebase_at(broker, SOURCE, newest, Latest()).boundary.marks}
     assert [(begun[tp].offset, begun[tp].how) for tp in ANEW] == [(0, "position"), (3, "position")]
     assert begun[TopicPartition("kept", 0)] == Mark("kept", 0, 7, "batch")
     one = Source(Partitions((ANEW[1],)))
-    assert ANEW[0] not in opening(broker, one, newest, Latest()).opening.by_tp()
+    assert ANEW[0] not in rebase_at(broker, one, newest, Latest()).boundary.by_tp()
 
 
 def test_another_cluster_must_be_told_where_to_begin(newest: Boundary) -> None:
@@ -85,10 +85,10 @@ def test_another_cluster_must_be_told_where_to_begin(newest: Boundary) -> None:
     other.create_topic("anew", 1)
     other.produce(TopicPartition("kept", 0), b"")
     with pytest.raises(SpecError, match=r"cluster is other now.*position"):
-        opening(other, SOURCE, newest, None)
-    found = opening(other, SOURCE, newest, Latest())
-    assert (found.opening.cluster_id, found.opening.label) == ("other", 4)
-    assert [(m.topic, m.offset, m.how) for m in found.opening.marks] == [
+        rebase_at(other, SOURCE, newest, None)
+    found = rebase_at(other, SOURCE, newest, Latest())
+    assert (found.boundary.cluster_id, found.boundary.label) == ("other", 4)
+    assert [(m.topic, m.offset, m.how) for m in found.boundary.marks] == [
         ("anew", 0, "position"),
         ("kept", 1, "position"),
     ]
@@ -100,7 +100,7 @@ def test_where_nothing_has_changed_there_is_nothing_to_rebase(
 ) -> None:
     """Also if a start is given: it is no way to move a pipeline that is well."""
     with pytest.raises(SpecError, match="nothing to rebase"):
-        opening(broker, SOURCE, newest, Earliest())
+        rebase_at(broker, SOURCE, newest, Earliest())
 
 
 def test_each_change_is_told_with_both_ids(broker: MemoryBroker, newest: Boundary) -> None:
@@ -108,14 +108,14 @@ def test_each_change_is_told_with_both_ids(broker: MemoryBroker, newest: Boundar
     old = broker.topic("anew").topic_id
     recreate(broker, 3)
     now = broker.topic("anew").topic_id
-    found = opening(broker, SOURCE, newest, Latest())
+    found = rebase_at(broker, SOURCE, newest, Latest())
     assert found.changes == (
         f'anew had id {old} and has id {now} now: it begins at the position {{"type":"latest"}}.',
         "gone is not in the cluster any more, and is left out.",
     )
-    assert found.opening.cluster_id == broker.cluster_id()
-    assert found.opening.by_topic()["anew"] == TopicSeen("anew", now, 2)
-    assert opening(broker, SOURCE, newest, None).opening.by_topic()["anew"] == TopicSeen(
+    assert found.boundary.cluster_id == broker.cluster_id()
+    assert found.boundary.by_topic()["anew"] == TopicSeen("anew", now, 2)
+    assert rebase_at(broker, SOURCE, newest, None).boundary.by_topic()["anew"] == TopicSeen(
         "anew", now, 0
     )
 
@@ -124,7 +124,7 @@ def test_another_clusters_topics_are_told(newest: Boundary) -> None:
     """Each with its id there and where it begins."""
     other = MemoryBroker("other")
     ids = {name: other.create_topic(name, 1).topic_id for name in ("anew", "kept")}
-    found = opening(other, SOURCE, newest, Earliest())
+    found = rebase_at(other, SOURCE, newest, Earliest())
     assert found.changes == (
         "The cluster is other now, and boundary batch-000000004 is of cluster memory.",
         *(
@@ -145,6 +145,6 @@ def test_why_there_is_no_rebase_is_told_with_what_to_do(
         (MemoryBroker("other"), "Give the position to go on from: windrow rebase SPEC --start"),
     ):
         with pytest.raises(SpecError) as told:
-            opening(cluster, SOURCE, newest, None)
+            rebase_at(cluster, SOURCE, newest, None)
         assert told.value.stage == "plan"
         assert told.value.do.startswith(do)
