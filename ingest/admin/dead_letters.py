@@ -38,7 +38,6 @@ class Chosen(msgspec.Struct, frozen=True):
     reason: str | None = None
 
     def __post_init__(self) -> None:
-        """Checks the stage."""
         if self.stage is not None and self.stage not in STAGES:
             raise SpecError(
                 f"There is no stage {self.stage!a} of dead letters",
@@ -57,7 +56,6 @@ class Chosen(msgspec.Struct, frozen=True):
         )
 
     def mask(self, dead_letters: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """A mask of the chosen dead letters in a batch."""
         chosen = np.ones(dead_letters.num_rows, bool)
         for column, wanted in (("stage", self.stage), ("reason", self.reason)):
             if wanted is not None:

@@ -374,7 +374,6 @@ class _SplitStaging:
         return stage_rows(self._rows, messages, decoded, keyed=keyed) if decoded.valid else decoded
 
     def count(self, decoded: Decoded) -> None:
-        """Adds the counts of a batch."""
         deletes = 0 if decoded.deletes is None else len(decoded.deletes.index)
         counted = {
             "valid": decoded.valid,
@@ -413,7 +412,6 @@ class _SplitStaging:
         return Staged(self.split, counts, rows.committables, dead.committables)
 
     def discard(self) -> None:
-        """Closes both stagers after a failure."""
         self._rows.discard()
         self._dead.discard()
 

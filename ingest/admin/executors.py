@@ -70,7 +70,6 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def executor(self) -> tuple[str, str]:
-        """Identifies the executor."""
         return self.machine, self.folder
 
 
@@ -152,7 +151,6 @@ class Surveyed(msgspec.Struct, frozen=True):
 
     @property
     def machines(self) -> list[str]:
-        """The names of the machines."""
         return sorted({seen.machine for seen in self.executors})
 
 

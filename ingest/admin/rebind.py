@@ -41,7 +41,6 @@ class Rebind(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> list[str]:
-        """The consequences as sentences."""
         moved = (
             []
             if self.before == self.table

@@ -83,7 +83,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
         )
     _restore(pipeline_id, ledger, frozen)
     for receipt in receipts:
-        if ledger.freeze_plan(receipt.plan).digest != receipt.digest:
+        if ledger.freeze_plans([receipt.plan])[0].digest != receipt.digest:
             raise _contradiction(f"its plan of window {receipt.window.key} is another one")
         ledger.record(receipt, sink.receipt_text(receipt), also_older=True)
         # A retry of the same request must not make another generation.

@@ -46,7 +46,6 @@ class Restored(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if a receipt can't be restored."""
         return exit_code(self.failed)
 
 

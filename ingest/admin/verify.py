@@ -59,7 +59,6 @@ class Verified(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if anything is wrong, 3 if something couldn't be checked, else 0."""
         return exit_code(self.findings)
 
 

@@ -232,13 +232,11 @@ class _Sums:
         )
 
     def add(self, where: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
-        """Adds rows, each by the number of its split and its hash."""
         np.add.at(self._sums, where, hashes)
         np.add.at(self._counts, where, 1)
 
     @property
     def summed(self) -> Summed:
-        """The sums so far."""
         return Summed(
             tuple(self._counts[:-1].tolist()),
             tuple(text(int(s)) for s in self._sums[:-1]),

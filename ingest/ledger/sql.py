@@ -186,9 +186,6 @@ class SqlLedger:
         with self._reading(window.pipeline) as entries:
             return entries.get(PLAN, window)
 
-    def freeze_plan(self, plan: Plan) -> Plan:
-        return self.freeze_plans([plan])[0]
-
     def freeze_plans(self, plans: Sequence[Plan]) -> list[Plan]:
         if not plans:
             return []

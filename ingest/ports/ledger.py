@@ -100,11 +100,11 @@ class Ledger(Protocol):
     def plan(self, window: Window) -> Plan | None:
         """The frozen plan of a window."""
 
-    def freeze_plan(self, plan: Plan) -> Plan:
-        """Puts a plan if the window has none; returns the recorded one."""
-
     def freeze_plans(self, plans: Sequence[Plan]) -> list[Plan]:
-        """Does `freeze_plan` for several plans of one pipeline, in one transaction."""
+        """Puts plans of one pipeline for windows that have none, in one transaction.
+
+        Returns the recorded ones.
+        """
 
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
         """Assigns a micro-batch to a request if it has none; returns the assigned number.

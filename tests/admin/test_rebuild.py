@@ -111,8 +111,8 @@ def test_other_plan_is_refused(tmp_path: Path, scene: Scene) -> None:
     ledger = open_ledger(str(tmp_path / "new.db"))
     ledger.adopt_identity(scene.ledger.identity())
     planned = plan(scene.sink, 1)
-    ledger.freeze_plan(
-        Plan(planned.window, planned.start, planned.stop, planned.splits[:1], scene.sink.identity)
+    ledger.freeze_plans(
+        [Plan(planned.window, planned.start, planned.stop, planned.splits[:1], scene.sink.identity)]
     )
     with pytest.raises(
         IdentityError, match="its plan of window 2026-01-02T01:00:00Z is another one"

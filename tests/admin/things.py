@@ -120,7 +120,7 @@ class Scene:
         except IdentityError:
             self.ledger.rebase("orders", planned.start)
             self.ledger.freeze("orders", [planned.stop])
-        planned = self.ledger.freeze_plan(planned)
+        planned = self.ledger.freeze_plans([planned])[0]
         staged = stage(self.sink, planned, generation, f"a{generation}")
         made = receipt(
             planned,

@@ -285,7 +285,7 @@ class LedgerContract:
         assert ledger.neighbours(PIPELINE, 98) == (frozen[1], frozen[2])
         assert [b.label for b in reopen().newest(PIPELINE, 3)] == numbers[2:]
         made = msgspec.structs.replace(plan(1, 5), window=Window(PIPELINE, 9, 10))
-        assert ledger.freeze_plan(made) == reopen().plan(Window(PIPELINE, 9, 10)) == made
+        assert ledger.freeze_plans([made])[0] == reopen().plan(Window(PIPELINE, 9, 10)) == made
         assert ledger.plan(Window(PIPELINE, 10, 11)) is None
 
     def test_an_instant_is_no_neighbour_of_a_number(self, reopen: Callable[[], Ledger]) -> None:
@@ -436,8 +436,8 @@ class LedgerContract:
         """
         ledger = reopen()
         assert ledger.plan(window(1)) is None
-        assert ledger.freeze_plan(plan(1, 5, 0)) == plan(1, 5, 0)
-        assert reopen().freeze_plan(plan(1, 9, 9)) == plan(1, 5, 0)
+        assert ledger.freeze_plans([plan(1, 5, 0)])[0] == plan(1, 5, 0)
+        assert reopen().freeze_plans([plan(1, 9, 9)])[0] == plan(1, 5, 0)
         assert reopen().plan(window(1)) == plan(1, 5, 0)
         assert ledger.plan(window(2)) is None
         assert ledger.plan(window(1, "other")) is None
@@ -446,7 +446,7 @@ class LedgerContract:
         """In the order they are given; one that is there stays, and comes back in its place."""
         ledger = reopen()
         assert ledger.freeze_plans([]) == []
-        ledger.freeze_plan(plan(2, 5, 0))
+        ledger.freeze_plans([plan(2, 5, 0)])
         assert ledger.freeze_plans([plan(3, 7), plan(2, 9, 9), plan(1, 4)]) == [
             plan(3, 7),
             plan(2, 5, 0),
@@ -461,7 +461,9 @@ class LedgerContract:
     def test_one_window_planned_at_once_has_one_plan(self, reopen: Callable[[], Ledger]) -> None:
         """Whoever is first."""
         with ThreadPoolExecutor(8) as pool:
-            plans = list(pool.map(lambda stop: reopen().freeze_plan(plan(1, stop + 1)), range(8)))
+            plans = list(
+                pool.map(lambda stop: reopen().freeze_plans([plan(1, stop + 1)])[0], range(8))
+            )
         assert len({p.digest for p in plans}) == 1
 
     def test_a_wide_window_is_kept_whole(self, reopen: Callable[[], Ledger]) -> None:
@@ -473,7 +475,7 @@ class LedgerContract:
         made = msgspec.structs.replace(receipt(1), plan=whole, digest=whole.digest)
         ledger, text = reopen(), to_json(made).replace("größe", "Größe")
         assert ledger.freeze(PIPELINE, [below, above]) == [below, above]
-        assert ledger.freeze_plan(whole) == whole
+        assert ledger.freeze_plans([whole])[0] == whole
         ledger.record(made, text)
         ledger.record(made, text)
         assert (reopen().boundary(PIPELINE, at(2)), reopen().plan(whole.window)) == (above, whole)
@@ -544,7 +546,7 @@ class LedgerContract:
         odd = "p'\"; drop ключ"
         ledger = reopen()
         made = msgspec.structs.replace(plan(1, 2**62), window=window(1, odd))
-        assert ledger.freeze_plan(made) == reopen().plan(window(1, odd)) == made
+        assert ledger.freeze_plans([made])[0] == reopen().plan(window(1, odd)) == made
         for i, how in enumerate(get_args(How)):
             frozen = ledger.freeze(odd, [boundary(i, 2**62, 2**62, how=how)])
             assert frozen == [reopen().boundary(odd, at(i))]

@@ -72,7 +72,7 @@ class LedgerTableContract:
         ledger = reopen()
         ledger.bind_sink(PIPELINE, "delta:/a")
         for hour in (1, 2):
-            ledger.freeze_plan(plan(hour, 5))
+            ledger.freeze_plans([plan(hour, 5)])
             ledger.record(receipt(hour))
         with pytest.raises(RefusedError, match="windrow rebind SPEC"):
             reopen().rebind(PIPELINE, "delta:/c", "delta:/b", [window(1)])

@@ -94,7 +94,7 @@ class Cut:
             desk.send(tp, *minutes(*[1] * 300))
         self.run("batches")
         pipeline = self.pipeline("planned")
-        pipeline.ledger.freeze_plan(preview(pipeline, hour(0)))
+        pipeline.ledger.freeze_plans([preview(pipeline, hour(0))])
         self.run("idle batches")
         self.run("idle hours", 0)
         self.run("later hours", 0)

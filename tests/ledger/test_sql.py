@@ -137,7 +137,7 @@ def _race(url: str, hour: int, ready: multiprocessing.synchronize.Barrier) -> No
     ready.wait(60)
     ledger = open_ledger(url)
     ledger.freeze(PIPELINE, [boundary(hour, 100 - hour)])
-    ledger.freeze_plan(plan(0, hour + 1))
+    ledger.freeze_plans([plan(0, hour + 1)])
 
 
 def _race_in_processes(url: str) -> None:
@@ -336,7 +336,7 @@ def test_no_question_reads_more_than_it_answers(tmp_path: Path) -> None:
 
     event.listen(ledger.database.engine, "before_cursor_execute", heard)
     ledger.freeze(PIPELINE, [boundary(hour, hour) for hour in range(3)])
-    ledger.freeze_plan(plan(1, 5))
+    ledger.freeze_plans([plan(1, 5)])
     ledger.record(receipt(1))
     ledger.rebase(PIPELINE, cut(at(2), 0, topic_id="anew"))
     assert ledger.neighbours(PIPELINE, at(1)) == (boundary(0, 0), boundary(2, 2))

@@ -188,7 +188,7 @@ def test_a_plan_of_an_older_version_is_still_held_against_the_log(
         begin, marks=tuple(msgspec.structs.replace(m, offset=4) for m in begin.marks)
     )
     pipeline.ledger.freeze("things", [without_epochs(at_four)])
-    pipeline.ledger.freeze_plan(preview_next(pipeline) or pytest.fail("nothing is waiting"))
+    pipeline.ledger.freeze_plans([preview_next(pipeline) or pytest.fail("nothing is waiting")])
     cut_and_grow(cluster, tp, 2)
     with pytest.raises(DataLossError, match="from 4 to 6 are wanted"):
         run(pipeline, Window("things", 0, 1), Request("r"))

@@ -248,7 +248,7 @@ def test_a_moved_table_goes_on(desk: Desk) -> None:
     """
     first = desk.run(0).committed.receipt
     ledger = desk.pipeline().ledger
-    planned = ledger.freeze_plan(preview(desk.pipeline(), hour(1)))
+    planned = ledger.freeze_plans([preview(desk.pipeline(), hour(1))])[0]
     for name in ("table", "table_dead"):
         (desk.folder / name).rename(desk.folder / name.replace("table", "second"))
     with pytest.raises(OwnerError, match="isn't there"):

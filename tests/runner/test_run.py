@@ -230,7 +230,7 @@ def test_a_frozen_plan_binds_topic_and_table(desk: Desk, over: dict[str, Any]) -
     """
     pipeline = desk.pipeline()
     pipeline.ledger.bind_sink(pipeline.spec.id, pipeline.sink.identity)
-    pipeline.ledger.freeze_plan(preview(pipeline, hour(1)))
+    pipeline.ledger.freeze_plans([preview(pipeline, hour(1))])
     over = {
         k: {n: str(desk.folder / v) if n == "path" else v for n, v in section.items()}
         for k, section in over.items()

@@ -128,7 +128,7 @@ def test_a_truncated_log(desk: SourceDesk, cluster: MemoryBroker) -> None:
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2, 3))
     pipeline = desk.pipeline({"topic": tp.topic})
-    pipeline.ledger.freeze_plan(preview(pipeline, hour(0)))
+    pipeline.ledger.freeze_plans([preview(pipeline, hour(0))])
     cluster.truncate(tp, 2)
     with pytest.raises(DataLossError, match="the log holds 0 to 2"):
         desk.run(pipeline, 0)
@@ -146,7 +146,7 @@ def test_a_plan_whose_topic_is_gone(desk: SourceDesk, cluster: MemoryBroker) -> 
         desk.send(TopicPartition(topic, 0), *minutes(0, 1))
     source = {"topic": [one, two]}
     pipeline = desk.pipeline(source)
-    pipeline.ledger.freeze_plan(preview(pipeline, hour(0)))
+    pipeline.ledger.freeze_plans([preview(pipeline, hour(0))])
     cluster.delete_topic(two)
     with pytest.raises(IdentityError, match=two):
         desk.run(pipeline, 0)
@@ -167,7 +167,7 @@ def test_a_window_that_was_frozen_before_a_rebase(desk: SourceDesk, cluster: Mem
     )
     plan = preview(pipeline, hour(0))
     pipeline.ledger.freeze(pipeline.spec.id, [plan.start, plan.stop])
-    pipeline.ledger.freeze_plan(plan)
+    pipeline.ledger.freeze_plans([plan])
     cluster.recreate_topic(tp.topic)
     with pytest.raises(IdentityError):
         desk.run(skipping, 0)
@@ -309,7 +309,7 @@ def test_a_topic_that_only_seems_gone(
     pipeline = desk.pipeline({"topic": tp.topic, "on_removed": "drop"})
     plan = preview(pipeline, hour(0))
     pipeline.ledger.freeze(pipeline.spec.id, [plan.start, plan.stop])
-    pipeline.ledger.freeze_plan(plan)
+    pipeline.ledger.freeze_plans([plan])
     answers: list[int] = []
 
     def topics(names: Sequence[str]) -> dict[str, TopicInfo]:

@@ -407,7 +407,7 @@ def test_what_refuses_every_window_stops_at_the_first(
         for window in rest:
             plan = preview(made, window)
             made.ledger.freeze(made.spec.id, [plan.start, plan.stop])
-            made.ledger.freeze_plan(plan)
+            made.ledger.freeze_plans([plan])
     other = MemoryBroker("other" if how == "cluster" else "memory")
     other.create_topic(TOPIC.topic, 1)
     # each of these windows has lost its messages, and none that comes later
@@ -439,7 +439,7 @@ def test_a_topic_that_another_cluster_lacks_was_not_removed(tmp_path: Path) -> N
         )
     source = {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things", "on_removed": "drop"}
     made = desk.pipeline(source=source)
-    made.ledger.freeze_plan(preview(made, WINDOWS[0]))
+    made.ledger.freeze_plans([preview(made, WINDOWS[0])])
     with pytest.raises(IdentityError, match="and this is cluster other"):
         list(run_windows(replace(made, broker=MemoryBroker("other")), WINDOWS[:1], PLAIN))
 

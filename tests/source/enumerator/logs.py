@@ -149,7 +149,7 @@ def plan(broker: MemoryBroker, ledger: SqlLedger, hour: int, source: Source = SO
         freeze(broker, ledger, LABELS[hour], source),
         freeze(broker, ledger, LABELS[hour + 1], source),
     )
-    return ledger.freeze_plan(make_plan(window, start, stop, "memory"))
+    return ledger.freeze_plans([make_plan(window, start, stop, "memory")])[0]
 
 
 def offset(boundary: Boundary, tp: TopicPartition) -> int | None:
