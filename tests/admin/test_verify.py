@@ -363,7 +363,7 @@ def test_copy_missing(scene: Scene) -> None:
     """A run that died between commit and report leaves a ledger without the copy:
     information, not damage.
     """
-    with scene.ledger.writing("things") as entries:
+    with scene.ledger.writing("orders") as entries:
         for one in entries.highest(RECEIPT):
             entries.remove(RECEIPT, one.window)
     verified = scene.verify()
