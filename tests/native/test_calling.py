@@ -354,13 +354,13 @@ def test_a_worker_loads_no_numba() -> None:
     script = """
 import sys
 import pyarrow as pa
-from windrow.ingest.formats.shared.gather import SPREADING
+from windrow.ingest.formats.shared.gather import ENTRIES_CODE
 from windrow.ingest.formats.json.layout import PASS
 from windrow.ingest.source.reader.librdkafka import passes
 from windrow.ingest.schema.checksum import checksum
 passes.look
 checksum(pa.record_batch({"a": ["text"]}))
-SPREADING.spread, PASS.scan
+ENTRIES_CODE.scatter, PASS.scan
 print("numba" in sys.modules)
 """
     done = subprocess.run(

@@ -17,7 +17,7 @@ from windrow.ingest.formats.avro.schema import AvroSchema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.row_decoder import DecodeValues
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.gather import SPREADING
+from windrow.ingest.formats.shared.gather import ENTRIES_CODE
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
@@ -60,15 +60,15 @@ class AvroPass(OnePass):
     def __init__(self, schema: AvroSchema, columns: Columns) -> None:
         self._program = program_of(schema, columns)
         symbols = np.frombuffer(self._program.symbols, np.uint8)
-        super().__init__(self._program.nodes, ITEMS, SPREADING.copy_texts, symbols)
+        super().__init__(self._program.nodes, ITEMS, ENTRIES_CODE.copy_texts, symbols)
 
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         del longest
-        own = self._program.begin, self._program.numbers, self.state, self.tape, self.keys
+        own = self._program.begin, self._program.numbers, self.state, self.entries, self.keys
         PASS.scan(data, begins, ends, *own, mask)
 
     def _most_entries(self, size: int, messages: int) -> int:
-        """Returns the most entries of the tape.
+        """Returns the most entries that the messages can have.
 
         A byte of the messages is the first byte of at most one value, which has at most
         two entries of its own; the structs that begin at the byte have one entry each.

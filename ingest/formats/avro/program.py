@@ -376,7 +376,7 @@ class _ProgramWriter:
         """Writes an enum.
 
         All fields of the enum share one table: for each symbol its place and length, as
-        an entry of the tape.
+        an entry.
         """
         if kind.name not in self._enums:
             entries = []

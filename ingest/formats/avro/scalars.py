@@ -1,8 +1,8 @@
-"""Scans one value that is no array and no map, from its bytes to the tape. Compiled.
+"""Scans one value that is no array and no map, from its bytes to entries. Compiled.
 
 Each function that scans a value may assume that `at` is at the value's first byte (and
 at most at `end`), and that `row` is the place of the value's instruction. It returns the
-place after the value, or -1 if the message isn't taken, and the next entry of the tape.
+place after the value, or -1 if the message isn't taken, and the next entry.
 `node` is negative if no column is for the value: then it is only checked.
 """
 
@@ -25,9 +25,9 @@ from windrow.ingest.formats.avro.program import (
     LOW,
     VARINT_FLOAT,
 )
+from windrow.ingest.formats.shared.entries import put
 from windrow.ingest.formats.shared.instants import instant
 from windrow.ingest.formats.shared.octets import byte, single
-from windrow.ingest.formats.shared.spread import put
 from windrow.ingest.native.making import inlined, part, word_at
 
 _U = np.uint64
@@ -84,7 +84,7 @@ def within(value, bits):
 
 
 @inlined
-def integer(data, at, end, row, op, node, index, numbers, state, tape, entry):
+def integer(data, at, end, row, op, node, index, numbers, state, entries, entry):
     """Scans an int or a long.
 
     A negative divisor means that what is finer may be cut off; an entry of node 0, the
@@ -100,19 +100,19 @@ def integer(data, at, end, row, op, node, index, numbers, state, tape, entry):
     if node < 0:
         return at, entry
     if op == VARINT_FLOAT:
-        return at, put(tape, entry, node, index, np.float64(value).view(np.int64))
+        return at, put(entries, entry, node, index, np.float64(value).view(np.int64))
     divisor = numbers[np.uintp(row + DIVISOR)]
     if divisor != 1:
         if value % divisor:
             if divisor > 0:
                 return -1, entry
-            entry = put(tape, entry, 0, state[ITEMS], 1)
+            entry = put(entries, entry, 0, state[ITEMS], 1)
         value //= abs(divisor)
-    return at, put(tape, entry, node, index, value * numbers[np.uintp(row + FACTOR)])
+    return at, put(entries, entry, node, index, value * numbers[np.uintp(row + FACTOR)])
 
 
 @inlined
-def fixed(data, at, end, row, op, node, index, numbers, tape, entry):
+def fixed(data, at, end, row, op, node, index, numbers, entries, entry):
     """Scans a value that always has the same number of bytes."""
     n = (
         8
@@ -134,7 +134,7 @@ def fixed(data, at, end, row, op, node, index, numbers, tape, entry):
             value = single(data, at)
         else:
             value = at << 32 | n << 1
-        entry = put(tape, entry, node, index, value)
+        entry = put(entries, entry, node, index, value)
     return at + n, entry
 
 
@@ -164,7 +164,7 @@ def decimal(data, at, n, low, high):
 
 
 @part
-def wide(data, at, end, row, node, index, numbers, tape, entry):
+def wide(data, at, end, row, node, index, numbers, entries, entry):
     """Scans a decimal in bytes or a fixed."""
     n = numbers[np.uintp(row + COUNT)]
     if n == 0:
@@ -182,14 +182,14 @@ def wide(data, at, end, row, node, index, numbers, tape, entry):
         upper = (upper << _U(3) | lower >> _U(61)) + (upper << _U(1) | lower >> _U(63))
         lower = (lower << _U(3)) + twice
         upper += _U(lower < twice)
-    entry = put(tape, entry, node, index, np.int64(lower))
+    entry = put(entries, entry, node, index, np.int64(lower))
     if numbers[np.uintp(row + KEYED)]:
-        entry = put(tape, entry, node, index, np.int64(upper))
+        entry = put(entries, entry, node, index, np.int64(upper))
     return at + n, entry
 
 
 @part
-def zoned(data, at, end, row, node, index, numbers, state, tape, entry):
+def zoned(data, at, end, row, node, index, numbers, state, entries, entry):
     """Scans a text that is a timestamp with an offset."""
     at, n = octets(data, at, end)
     if at < 0:
@@ -197,18 +197,18 @@ def zoned(data, at, end, row, node, index, numbers, state, tape, entry):
     behind, micros, cut = instant(data, at, at + n, False, numbers[np.uintp(row + LOW)] == 1)
     if behind != at + n:
         return -1, entry
-    entry = put(tape, entry, node, index, micros)
-    return behind, put(tape, entry, 0, state[ITEMS], 1) if cut else entry
+    entry = put(entries, entry, node, index, micros)
+    return behind, put(entries, entry, 0, state[ITEMS], 1) if cut else entry
 
 
 @inlined
-def enum(data, at, end, row, node, index, numbers, tape, entry):
+def enum(data, at, end, row, node, index, numbers, entries, entry):
     """Scans an enum."""
     at, symbol = varint(data, at, end, INT_BYTES)
     if at < 0 or symbol < 0 or symbol >= numbers[np.uintp(row + COUNT)]:
         return -1, entry
     if node >= 0:
         entry = put(
-            tape, entry, node, index, numbers[np.uintp(numbers[np.uintp(row + FIRST)] + symbol)]
+            entries, entry, node, index, numbers[np.uintp(numbers[np.uintp(row + FIRST)] + symbol)]
         )
     return at, entry

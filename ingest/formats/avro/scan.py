@@ -1,6 +1,6 @@
 """Compiled pass over the bytes of all messages: takes those that are certainly rows.
 
-It carries out a program (program.py), writes the values to a tape (shared/gather.py), and
+It carries out a program (program.py), writes the values as entries (shared/gather.py), and
 leaves every message that it isn't certain of to the strict decoder. It is a loop over
 instructions and never recursive. It reads each byte a bounded number of times: an item
 of a block has at least one byte, and what has no byte is no instruction.
@@ -15,7 +15,7 @@ The state of a message being scanned:
   return, in the order in which they were opened.
 - `index`: which value of its node comes next: the row's number, or the item's in the
   innermost space that is open.
-- `entry`: the next entry of the tape. `state[ENTRIES]` changes only when the message is
+- `entry`: the next entry. `state[ENTRIES]` changes only when the message is
   taken, so the entries of another message are overwritten.
 - `budget`: what the other items of the message may still cost (shared/budget.py).
 
@@ -64,10 +64,10 @@ from windrow.ingest.formats.avro.program import (
 )
 from windrow.ingest.formats.avro.scalars import enum, fixed, integer, octets, varint, wide, zoned
 from windrow.ingest.formats.shared.budget import budget
+from windrow.ingest.formats.shared.entries import put
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, hash_of, is_first
-from windrow.ingest.formats.shared.spread import put
 from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memory, part, uint8
 
 _LOWEST = -(1 << 63)
@@ -101,7 +101,7 @@ def open_items(row, frame, index, numbers, state):
 
 
 @inlined
-def read_key(data, at, end, row, frame, node, index, numbers, state, tape, entry, keys):
+def read_key(data, at, end, row, frame, node, index, numbers, state, entries, entry, keys):
     """Reads a map's key. Returns the place after it, or -1, and the next entry."""
     at, n = octets(data, at, end)
     if at < 0 or not is_utf8(data, at, at + n):
@@ -109,13 +109,13 @@ def read_key(data, at, end, row, frame, node, index, numbers, state, tape, entry
     if node >= 0:
         if not is_new(data, at, n, end, state[frame + MAP_NUMBER], state, keys):
             return -1, entry
-        entry = put(tape, entry, numbers[np.uintp(row + COUNT)], index, at << 32 | n << 1)
+        entry = put(entries, entry, numbers[np.uintp(row + COUNT)], index, at << 32 | n << 1)
     return at + n, entry
 
 
 @inlined
 def next_item(
-    data, at, end, row, pc, frame, budget, node, index, numbers, state, tape, entry, keys
+    data, at, end, row, pc, frame, budget, node, index, numbers, state, entries, entry, keys
 ):
     """Goes on to the next item of an array or a map, or leaves it after the last one.
 
@@ -129,7 +129,7 @@ def next_item(
         if ended:
             if node >= 0:
                 items = state[ITEMS + numbers[np.uintp(row + SPACE)]] - state[frame + BEGIN]
-                entry = put(tape, entry, node, state[frame + INDEX], items << 1)
+                entry = put(entries, entry, node, state[frame + INDEX], items << 1)
             return at, pc, frame - FRAME, budget, state[frame + INDEX], entry
         if at < 0:
             return -1, pc, frame, budget, index, entry
@@ -142,13 +142,13 @@ def next_item(
             return -1, pc, frame, budget, index, entry
     if numbers[np.uintp(row + KEYED)] == 1:
         at, entry = read_key(
-            data, at, end, row, frame, node, index, numbers, state, tape, entry, keys
+            data, at, end, row, frame, node, index, numbers, state, entries, entry, keys
         )
     return at, numbers[np.uintp(row + FIRST)], frame, budget, index, entry
 
 
 @inlined
-def message(data, at, end, begin, budget, numbers, state, tape, keys):
+def message(data, at, end, begin, budget, numbers, state, entries, keys):
     """Scans one message; returns whether it is a row.
 
     If it isn't, the caller restores the counts of items.
@@ -159,23 +159,23 @@ def message(data, at, end, begin, budget, numbers, state, tape, keys):
         op, node = numbers[np.uintp(row + OP)], numbers[np.uintp(row + NODE)]
         pc = numbers[np.uintp(row + NEXT)]
         if op <= VARINT_FLOAT:
-            at, entry = integer(data, at, end, row, op, node, index, numbers, state, tape, entry)
+            at, entry = integer(data, at, end, row, op, node, index, numbers, state, entries, entry)
         elif op <= OCTETS_ANY:
             at, n = octets(data, at, end)
             if at < 0 or (op == OCTETS_TEXT and not is_utf8(data, at, at + n)):
                 return False
             if node >= 0:
-                entry = put(tape, entry, node, index, at << 32 | n << 1)
+                entry = put(entries, entry, node, index, at << 32 | n << 1)
             at += n
         elif op <= FIXED_ANY:
-            at, entry = fixed(data, at, end, row, op, node, index, numbers, tape, entry)
+            at, entry = fixed(data, at, end, row, op, node, index, numbers, entries, entry)
         elif op == UNION:
             at, branch = varint(data, at, end, INT_BYTES)
             if at < 0 or branch < 0 or branch >= numbers[np.uintp(row + COUNT)]:
                 return False
             pc = numbers[np.uintp(numbers[np.uintp(row + FIRST)] + branch)]
         elif op == ENUM:
-            at, entry = enum(data, at, end, row, node, index, numbers, tape, entry)
+            at, entry = enum(data, at, end, row, node, index, numbers, entries, entry)
         elif op == LOOP:
             at, pc, frame, budget, index, entry = next_item(
                 data,
@@ -189,7 +189,7 @@ def message(data, at, end, begin, budget, numbers, state, tape, keys):
                 index,
                 numbers,
                 state,
-                tape,
+                entries,
                 entry,
                 keys,
             )
@@ -204,11 +204,11 @@ def message(data, at, end, begin, budget, numbers, state, tape, keys):
                 pc = numbers[np.uintp(row + FIRST)]
         elif op == PRESENT:
             if node >= 0:
-                entry = put(tape, entry, node, index, 0)
+                entry = put(entries, entry, node, index, 0)
         elif op == DECIMAL_OCTETS:
-            at, entry = wide(data, at, end, row, node, index, numbers, tape, entry)
+            at, entry = wide(data, at, end, row, node, index, numbers, entries, entry)
         elif op == INSTANT_OCTETS:
-            at, entry = zoned(data, at, end, row, node, index, numbers, state, tape, entry)
+            at, entry = zoned(data, at, end, row, node, index, numbers, state, entries, entry)
         elif op == RETURN:
             pc = state[frame + INSTRUCTION]
             frame -= FRAME
@@ -248,7 +248,7 @@ def next_block(data, at, end, frame, keyed, state):
 
 
 @part
-def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys):
+def message_or_nothing(data, at, end, begin, budget, numbers, state, entries, keys):
     """Scans one message; returns whether it is a row. If not, the state is as before it."""
     # Two loops over the spaces are written out here, and in the scanners of the other
     # formats: as functions of their own they make an Avro pass slower.
@@ -257,7 +257,7 @@ def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys)
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
     state[KEYS_MASK] = _room_for_keys(end - at) - 1
-    if message(data, at, end, begin, budget, numbers, state, tape, keys):
+    if message(data, at, end, begin, budget, numbers, state, entries, keys):
         state[ITEMS] += 1
         return True
     for space in range(ITEMS, ITEMS + spaces):
@@ -278,22 +278,22 @@ def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys)
         uint8[::1],
     )
 )
-def scan(data, begins, ends, begin, numbers, state, tape, keys, taken):
+def scan(data, begins, ends, begin, numbers, state, entries, keys, taken):
     """Scans the messages between `begins` and `ends`; notes in `taken` which are rows.
 
     `begin`: the program's first instruction.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
-    data_at, numbers_at, state_at, tape_at, keys_at = (
+    data_at, numbers_at, state_at, entries_at, keys_at = (
         memory(data),
         memory(numbers),
         memory(state),
-        memory(tape),
+        memory(entries),
         memory(keys),
     )
     for i in range(len(begins)):
         at, end = np.int64(begin_at[i]), np.int64(end_at[i])
         left = _budget(end - at)
         taken_at[i] = message_or_nothing(
-            data_at, at, end, begin, left, numbers_at, state_at, tape_at, keys_at
+            data_at, at, end, begin, left, numbers_at, state_at, entries_at, keys_at
         )

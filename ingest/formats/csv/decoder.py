@@ -90,7 +90,7 @@ class CsvPass(OnePass):
 
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         del longest
-        PASS.scan(data, begins, ends, *self._own, self.state, self.tape, mask)
+        PASS.scan(data, begins, ends, *self._own, self.state, self.entries, mask)
 
     def _most_entries(self, size: int, messages: int) -> int:
         del size

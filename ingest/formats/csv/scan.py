@@ -3,18 +3,18 @@
 Compiled.
 
 A line is taken apart by the grammar in `lines.py`, without escapes: a line with one
-isn't taken. Its values are written to a tape (`shared/gather.py`). If a line isn't
+isn't taken. Its values are written as entries (`shared/gather.py`). If a line isn't
 taken, the next one writes over its entries. Each byte is read a bounded number of
 times.
 
 State, which only a whole row changes:
 
-- `state[ENTRIES]`: entries on the tape, all of them of taken lines.
+- `state[ENTRIES]`: entries, all of them of taken lines.
 - `state[ROWS]`: rows so far, which is the index of the row that is being read.
 
 What the functions share: `data` are the bytes of all lines, `at` and `end` are indexes
 in them, and `end` is the end of the line or field: no byte from there on is read.
-`entry` is where the next entry of the tape goes. A line that isn't taken gives False,
+`entry` is where the next entry goes. A line that isn't taken gives False,
 or the index -1.
 """
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from windrow.ingest.formats.csv.decoder import HIGH, KIND, LOW, REQUIRED, ROWS, WIDTH
+from windrow.ingest.formats.shared.entries import copy_octets, put
 from windrow.ingest.formats.shared.instants import day, epoch, instant
 from windrow.ingest.formats.shared.nodes import BOOL, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
 from windrow.ingest.formats.shared.numbers import decimal, numeric
@@ -32,10 +33,9 @@ from windrow.ingest.formats.shared.octets import (
     TRUE,
     byte,
     is_utf8,
-    letters_end,
+    literal_end,
 )
 from windrow.ingest.formats.shared.onepass import ENTRIES
-from windrow.ingest.formats.shared.spread import copy_octets, put
 from windrow.ingest.native.making import (
     OCTETS,
     boolean,
@@ -99,7 +99,7 @@ def quoted_end(data, at, end, quote, escape):
 
 
 @inlined
-def value(data, at, end, doubled, node, index, fields, tape, entry):
+def value(data, at, end, doubled, node, index, fields, entries, entry):
     """Reads the field from `at` to `end` as a value of its column, and writes it.
 
     Returns whether it certainly is one, and where the next entry goes. A text's value
@@ -109,28 +109,30 @@ def value(data, at, end, doubled, node, index, fields, tape, entry):
     kind = fields[np.uintp(row + KIND)]
     if kind == TEXT:
         return is_utf8(data, at, end), put(
-            tape, entry, node, index, at << 32 | (end - at - doubled) << 1 | (doubled > 0)
+            entries, entry, node, index, at << 32 | (end - at - doubled) << 1 | (doubled > 0)
         )
     if doubled:
         return False, entry
     low, high = fields[np.uintp(row + LOW)], fields[np.uintp(row + HIGH)]
     if kind <= FLOAT32:
         behind, found = numeric(data, at, end, kind, low, high)
-        return behind == end, put(tape, entry, node, index, found)
-    return rare_value(data, at, end, node, index, kind, low, high, tape, entry)
+        return behind == end, put(entries, entry, node, index, found)
+    return rare_value(data, at, end, node, index, kind, low, high, entries, entry)
 
 
 @part
-def rare_value(data, at, end, node, index, kind, low, high, tape, entry):
+def rare_value(data, at, end, node, index, kind, low, high, entries, entry):
     """Reads a decimal, a boolean, a date or a timestamp, as `value` does."""
     if kind <= WIDE:
         at, upper, lower = decimal(data, at, end, low, high)
-        entry = put(tape, entry, node, index, np.int64(lower))
-        return at == end, put(tape, entry, node, index, np.int64(upper)) if kind == WIDE else entry
+        entry = put(entries, entry, node, index, np.int64(lower))
+        if kind == WIDE:
+            entry = put(entries, entry, node, index, np.int64(upper))
+        return at == end, entry
     if kind == BOOL:
-        right = letters_end(data, at, end, TRUE) == end
-        sure = right or letters_end(data, at, end, FALSE) == end
-        return sure, put(tape, entry, node, index, np.int64(right))
+        right = literal_end(data, at, end, TRUE) == end
+        sure = right or literal_end(data, at, end, FALSE) == end
+        return sure, put(entries, entry, node, index, np.int64(right))
     cut = False
     if kind == EPOCH:
         at, found, cut = epoch(data, at, end, low, high == 1)
@@ -138,24 +140,24 @@ def rare_value(data, at, end, node, index, kind, low, high, tape, entry):
         at, found, cut = instant(data, at, end, low == 1, high == 1)
     else:
         at, found = day(data, at, end)
-    entry = put(tape, entry, node, index, found)
+    entry = put(entries, entry, node, index, found)
     # the document's node says that it was truncated
-    return at == end, put(tape, entry, 0, index, 1) if cut else entry
+    return at == end, put(entries, entry, 0, index, 1) if cut else entry
 
 
 @inlined
-def line(data, at, end, delimiter, quote, escape, null, has_null, fields, count, state, tape):
+def line(data, at, end, delimiter, quote, escape, null, has_null, fields, count, state, entries):
     """Takes the line from `at` to `end`; returns whether it is a row.
 
     Each step reads one field. It may assume that `at` is the first byte of the field,
     or `end` for an empty last one, and that all fields before are written behind
     `state[ENTRIES]`. Only a whole row moves `state[ENTRIES]` and `state[ROWS]`.
     """
-    if end < at or letters_end(data, at, end, _BOM) >= 0:
+    if end < at or literal_end(data, at, end, _BOM) >= 0:
         return False
     end, entry = without_line_end(data, at, end), state[ENTRIES]
     for node in range(1, count + 1):
-        behind = letters_end(data, at, end, null) if has_null else -1
+        behind = literal_end(data, at, end, null) if has_null else -1
         if behind >= 0 and (behind == end or byte(data, behind) == delimiter):
             sure = fields[np.uintp((node - 1) * WIDTH + REQUIRED)] == 0
         else:
@@ -171,7 +173,7 @@ def line(data, at, end, delimiter, quote, escape, null, has_null, fields, count,
             if closing < 0:
                 return False
             sure, entry = value(
-                data, begin, closing, doubled, node, state[ROWS], fields, tape, entry
+                data, begin, closing, doubled, node, state[ROWS], fields, entries, entry
             )
         if not sure or (behind == end) != (node == count):
             return False
@@ -199,7 +201,19 @@ def line(data, at, end, delimiter, quote, escape, null, has_null, fields, count,
     )
 )
 def scan(
-    data, begins, ends, delimiter, quote, escape, null, has_null, fields, count, state, tape, taken
+    data,
+    begins,
+    ends,
+    delimiter,
+    quote,
+    escape,
+    null,
+    has_null,
+    fields,
+    count,
+    state,
+    entries,
+    taken,
 ):
     """Takes the lines between `begins` and `ends` that are certainly rows.
 
@@ -208,11 +222,11 @@ def scan(
     see `decoder.py`.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
-    data_at, fields_at, state_at, tape_at = (
+    data_at, fields_at, state_at, entries_at = (
         memory(data),
         memory(fields),
         memory(state),
-        memory(tape),
+        memory(entries),
     )
     for i in range(len(begins)):
         at, end = np.int64(begin_at[i]), np.int64(end_at[i])
@@ -228,17 +242,17 @@ def scan(
             fields_at,
             count,
             state_at,
-            tape_at,
+            entries_at,
         )
 
 
 @compiled((OCTETS, int64, int64[::1], uint8[::1], int32[::1], uint8[::1]))
-def copy_texts(data, quote, values, present, offsets, letters):
+def copy_texts(data, quote, values, present, offsets, texts):
     """Copies all texts behind each other, a quote for each doubled one.
 
-    `letters` has room for eight bytes more, which are written to in between.
+    `texts` has room for eight bytes more, which are written to in between.
     """
-    source, target, size = memory(data), memory(letters), len(data)
+    source, target, size = memory(data), memory(texts), len(data)
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
     for i in range(len(values)):
         if not present_at[i]:

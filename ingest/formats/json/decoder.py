@@ -101,7 +101,7 @@ class JsonPass(OnePass):
             self._required,
             self._tables.numbers,
             self.state,
-            self.tape,
+            self.entries,
             self.keys,
             mask,
         )

@@ -1,4 +1,4 @@
-"""One value that is no object and no array, from its bytes to the tape.
+"""One value that is no object and no array, from its bytes to entries.
 
 Compiled. The arguments are those of `scan.py`. Each function may assume that `at` is
 the first byte of the value, before `end`, and returns the index behind the value. -1
@@ -12,12 +12,12 @@ import numpy as np
 
 from windrow.ingest.formats.json.layout import FACTOR, HIGH, ITEMS, KIND, LOW, REQUIRED, WIDTH
 from windrow.ingest.formats.json.text import QUOTE, text_end
+from windrow.ingest.formats.shared.entries import put as put_entry
 from windrow.ingest.formats.shared.instants import day, epoch, instant
 from windrow.ingest.formats.shared.nodes import BOOL, DAY, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
 from windrow.ingest.formats.shared.numbers import decimal, number, numeric, unscaled
-from windrow.ingest.formats.shared.octets import FALSE, TRUE, byte, letters_end
+from windrow.ingest.formats.shared.octets import FALSE, TRUE, byte, literal_end
 from windrow.ingest.formats.shared.onepass import ENTRIES
-from windrow.ingest.formats.shared.spread import put as put_entry
 from windrow.ingest.native.making import inlined, part
 
 _NULL = np.frombuffer(b"null", np.uint8)
@@ -25,9 +25,9 @@ _LETTER_T, _LETTER_F, _LETTER_N = b"tfn"
 
 
 @inlined
-def put(tape, state, node, index, value):
-    """Writes one value of 64 bits, of any kind, as the next entry of the tape."""
-    state[ENTRIES] = put_entry(tape, state[ENTRIES], node, index, value)
+def put(entries, state, node, index, value):
+    """Writes one value of 64 bits, of any kind, as the next entry."""
+    state[ENTRIES] = put_entry(entries, state[ENTRIES], node, index, value)
 
 
 @part
@@ -38,17 +38,17 @@ def skipped(data, at, end):
         at, _ = text_end(data, at + 1, end)
         return at + 1 if at >= 0 else -1
     if c == _LETTER_T:
-        return letters_end(data, at, end, TRUE)
+        return literal_end(data, at, end, TRUE)
     if c == _LETTER_F:
-        return letters_end(data, at, end, FALSE)
+        return literal_end(data, at, end, FALSE)
     if c == _LETTER_N:
-        return letters_end(data, at, end, _NULL)
+        return literal_end(data, at, end, _NULL)
     at, _, _, _, _ = number(data, at, end)
     return at
 
 
 @inlined
-def scalar(data, at, end, tables, tape, state, node, index):
+def scalar(data, at, end, tables, entries, state, node, index):
     """Reads a value of a node, and writes it; null writes nothing.
 
     -1 also for objects and arrays.
@@ -56,24 +56,24 @@ def scalar(data, at, end, tables, tape, state, node, index):
     row, c = node * WIDTH, byte(data, at)
     kind = tables[np.uintp(row + KIND)]
     if c == _LETTER_N:
-        return -1 if tables[np.uintp(row + REQUIRED)] else letters_end(data, at, end, _NULL)
+        return -1 if tables[np.uintp(row + REQUIRED)] else literal_end(data, at, end, _NULL)
     if kind == TEXT:
-        return _text(data, at, end, tape, state, node, index) if c == QUOTE else -1
+        return _text(data, at, end, entries, state, node, index) if c == QUOTE else -1
     if kind <= FLOAT32:
-        return _number(data, at, end, tables, tape, state, node, index, kind)
+        return _number(data, at, end, tables, entries, state, node, index, kind)
     if kind <= WIDE:
-        return _decimal(data, at, end, tables, tape, state, node, index, kind)
+        return _decimal(data, at, end, tables, entries, state, node, index, kind)
     if kind == BOOL:
-        at = letters_end(data, at, end, TRUE if c == _LETTER_T else FALSE)
-        put(tape, state, node, index, np.int64(c == _LETTER_T))
+        at = literal_end(data, at, end, TRUE if c == _LETTER_T else FALSE)
+        put(entries, state, node, index, np.int64(c == _LETTER_T))
         return at
     if kind > DAY:
         return -1
-    return _moment(data, at, end, tables, tape, state, node, index, kind)
+    return _moment(data, at, end, tables, entries, state, node, index, kind)
 
 
 @part
-def _moment(data, at, end, tables, tape, state, node, index, kind):
+def _moment(data, at, end, tables, entries, state, node, index, kind):
     """Reads a date or a timestamp.
 
     Of a truncated one, an entry of the document's own node says so, at the message's
@@ -95,14 +95,14 @@ def _moment(data, at, end, tables, tape, state, node, index, kind):
         at, value = day(data, at + 1, end)
     if at < 0 or (quoted and (at >= end or byte(data, at) != QUOTE)):
         return -1
-    put(tape, state, node, index, value)
+    put(entries, state, node, index, value)
     if cut:
-        put(tape, state, 0, state[ITEMS], 1)
+        put(entries, state, 0, state[ITEMS], 1)
     return at + quoted
 
 
 @inlined
-def _text(data, at, end, tape, state, node, index):
+def _text(data, at, end, entries, state, node, index):
     """Reads a string.
 
     Its value is its place, its length without escapes, and whether it has any.
@@ -111,23 +111,23 @@ def _text(data, at, end, tape, state, node, index):
     if closing < 0:
         return -1
     length = closing - at - 1 - less
-    put(tape, state, node, index, (at + 1) << 32 | length << 1 | (less > 0))
+    put(entries, state, node, index, (at + 1) << 32 | length << 1 | (less > 0))
     return closing + 1
 
 
 @inlined
-def _number(data, at, end, tables, tape, state, node, index, kind):
+def _number(data, at, end, tables, entries, state, node, index, kind):
     row = node * WIDTH
     at, value = numeric(
         data, at, end, kind, tables[np.uintp(row + LOW)], tables[np.uintp(row + HIGH)]
     )
     if at >= 0:
-        put(tape, state, node, index, value)
+        put(entries, state, node, index, value)
     return at
 
 
 @part
-def _decimal(data, at, end, tables, tape, state, node, index, kind):
+def _decimal(data, at, end, tables, entries, state, node, index, kind):
     quoted = byte(data, at) == QUOTE
     precision, scale = tables[np.uintp(node * WIDTH + LOW)], tables[np.uintp(node * WIDTH + HIGH)]
     power = tables[np.uintp(node * WIDTH + FACTOR)]
@@ -137,7 +137,7 @@ def _decimal(data, at, end, tables, tape, state, node, index, kind):
         at, high, low = decimal(data, at + quoted, end, precision, scale)
     if at < 0 or (quoted and (at >= end or byte(data, at) != QUOTE)):
         return -1
-    put(tape, state, node, index, np.int64(low))
+    put(entries, state, node, index, np.int64(low))
     if kind == WIDE:
-        put(tape, state, node, index, np.int64(high))
+        put(entries, state, node, index, np.int64(high))
     return at + quoted

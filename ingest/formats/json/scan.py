@@ -12,8 +12,8 @@ Each byte is read a bounded number of times, whatever the message is: fields are
 by the hashes of their names, and the search for an equal key gives up after
 `MOST_PROBES` steps.
 
-Values go to a tape of (node, index in its space) and value, in the order of the
-message. If a message isn't taken, the tape and the counts of items are put back to
+Values go to entries of (node, index in its space) and value, in the order of the
+message. If a message isn't taken, the entries and the counts of items are put back to
 where the message began. So nothing of it is left, and the verdict on a message doesn't
 depend on the others.
 
@@ -26,7 +26,7 @@ The functions share their arguments:
 - `state`: what the pass keeps in mind (`layout.py`, `shared/seen.py`): counters,
   frames and counts of items. `frame`: the place in it of the innermost object or array
   that is open.
-- `tape`: the entries; `state[ENTRIES]` counts them.
+- `entries`: the entries; `state[ENTRIES]` counts them.
 - `keys`: a hash table of keys that are no struct's fields, in pairs with the message
   that they are of.
 
@@ -71,11 +71,11 @@ from windrow.ingest.formats.json.layout import (
 )
 from windrow.ingest.formats.json.scalars import put, scalar, skipped
 from windrow.ingest.formats.json.text import QUOTE, blank, hashed, same, text_end, unescape
+from windrow.ingest.formats.shared.entries import copy_octets
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
 from windrow.ingest.formats.shared.octets import EDGES, byte
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, is_first
-from windrow.ingest.formats.shared.spread import copy_octets
 from windrow.ingest.native.making import (
     OCTETS,
     boolean,
@@ -96,7 +96,7 @@ KEY_HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 
 @inlined
-def read_message(data, at, end, names, room, others, tables, state, tape, keys):
+def read_message(data, at, end, names, room, others, tables, state, entries, keys):
     """Reads a message; returns whether it is a row, except for required columns.
 
     A loop takes the place of a recursion. Each step closes the innermost object or
@@ -112,11 +112,11 @@ def read_message(data, at, end, names, room, others, tables, state, tape, keys):
     """
     at = blank(data, at, end)
     if at < end and byte(data, at) != _OPEN_OBJECT and tables[LOW]:
-        return read_alone(data, at, end, tables, state, tape)
+        return read_alone(data, at, end, tables, state, entries)
     if at >= end or byte(data, at) != _OPEN_OBJECT:
         return False
     frame, empty = FRAMES, True
-    open_frame(_OPEN_OBJECT, at, 0, state[ITEMS], frame, tables, state, tape)
+    open_frame(_OPEN_OBJECT, at, 0, state[ITEMS], frame, tables, state, entries)
     at += 1
     while True:
         at = blank(data, at, end)
@@ -124,7 +124,7 @@ def read_message(data, at, end, names, room, others, tables, state, tape, keys):
             return False
         c = byte(data, at)
         if c == state[frame + CLOSE]:
-            close_frame(at, frame, tables, state, tape)
+            close_frame(at, frame, tables, state, entries)
             at, frame, empty = at + 1, frame - FRAME, False
             if frame < FRAMES:
                 return blank(data, at, end) == end
@@ -136,7 +136,7 @@ def read_message(data, at, end, names, room, others, tables, state, tape, keys):
             if at >= end:
                 return False
         at, child = read_member(
-            data, at, end, frame, names, room, others, tables, state, tape, keys
+            data, at, end, frame, names, room, others, tables, state, entries, keys
         )
         if at < 0:
             return False
@@ -144,7 +144,7 @@ def read_message(data, at, end, names, room, others, tables, state, tape, keys):
         empty = c | 32 == _OPEN_OBJECT  # `[` with this bit is `{`
         if empty:
             if frame == _LAST_FRAME or not open_frame(
-                c, at, child, state[frame + ITEM], frame + FRAME, tables, state, tape
+                c, at, child, state[frame + ITEM], frame + FRAME, tables, state, entries
             ):
                 return False
             at, frame = at + 1, frame + FRAME
@@ -160,26 +160,26 @@ def read_message(data, at, end, names, room, others, tables, state, tape, keys):
                         ITEMS + tables[child * WIDTH + INNER],
                         tables,
                         state,
-                        tape,
+                        entries,
                     )
         elif child == UNKNOWN:
             at = skipped(data, at, end)
         else:
-            at = scalar(data, at, end, tables, tape, state, child, state[frame + ITEM])
+            at = scalar(data, at, end, tables, entries, state, child, state[frame + ITEM])
         if at < 0:
             return False
 
 
 @part
-def read_alone(data, at, end, tables, state, tape):
+def read_alone(data, at, end, tables, state, entries):
     """Reads a document that is no object as the only column; returns whether it is a row."""
     state[REQUIRED_SEEN] = tables[tables[FIRST] * WIDTH + REQUIRED]
-    at = scalar(data, at, end, tables, tape, state, tables[FIRST], state[ITEMS])
+    at = scalar(data, at, end, tables, entries, state, tables[FIRST], state[ITEMS])
     return at >= 0 and blank(data, at, end) == end
 
 
 @inlined
-def open_frame(bracket, at, node, index, frame, tables, state, tape):
+def open_frame(bracket, at, node, index, frame, tables, state, entries):
     """Opens a value of the node at its bracket; returns whether the node may have one.
 
     May assume that `frame` is free. A text that an object or array will do for is
@@ -201,7 +201,7 @@ def open_frame(bracket, at, node, index, frame, tables, state, tape):
             ):
                 return False
             if kind == STRUCT:
-                put(tape, state, node, index, 0)
+                put(entries, state, node, index, 0)
             state[frame + BEGIN] = state[ITEMS + tables[node * WIDTH + INNER]]
     state[OBJECTS] += 1
     state[frame + NODE] = node
@@ -214,7 +214,7 @@ def open_frame(bracket, at, node, index, frame, tables, state, tape):
 
 
 @inlined
-def scalar_items(data, at, end, node, space, tables, state, tape):
+def scalar_items(data, at, end, node, space, tables, state, entries):
     """Reads all items of a list, which are neither objects nor arrays.
 
     `at` is behind the opening bracket. Returns the index behind the last item and white
@@ -227,7 +227,7 @@ def scalar_items(data, at, end, node, space, tables, state, tape):
     while at < end:
         index = state[space]
         state[space] += 1
-        at = scalar(data, at, end, tables, tape, state, node, index)
+        at = scalar(data, at, end, tables, entries, state, node, index)
         if at < 0:
             break
         at = blank(data, at, end)
@@ -238,7 +238,7 @@ def scalar_items(data, at, end, node, space, tables, state, tape):
 
 
 @inlined
-def close_frame(at, frame, tables, state, tape):
+def close_frame(at, frame, tables, state, entries):
     """Writes what is known when an object or array is closed, by the bracket at `at`.
 
     Of a list or a map that is its length, written like a string's. Of a text it is
@@ -250,7 +250,7 @@ def close_frame(at, frame, tables, state, tape):
         if state[frame + TEXT_NODE] != UNKNOWN:
             begin = state[frame + BEGIN]
             put(
-                tape,
+                entries,
                 state,
                 state[frame + TEXT_NODE],
                 state[frame + INDEX],
@@ -258,11 +258,11 @@ def close_frame(at, frame, tables, state, tape):
             )
     elif tables[node * WIDTH + KIND] != STRUCT:
         items = state[ITEMS + tables[node * WIDTH + INNER]] - state[frame + BEGIN]
-        put(tape, state, node, state[frame + INDEX], items << 1)
+        put(entries, state, node, state[frame + INDEX], items << 1)
 
 
 @inlined
-def read_member(data, at, end, frame, names, room, others, tables, state, tape, keys):
+def read_member(data, at, end, frame, names, room, others, tables, state, entries, keys):
     """Reads up to the value of the item or field at `at`.
 
     Returns where the value begins, or -1, and its node; `UNKNOWN` if no column is for
@@ -279,7 +279,7 @@ def read_member(data, at, end, frame, names, room, others, tables, state, tape, 
     if node != UNKNOWN and tables[node * WIDTH + KIND] == STRUCT:
         at, child = read_field(data, at + 1, end, frame, names, room, others, tables, state, keys)
     else:
-        at, child = read_key(data, at + 1, end, frame, names, room, tables, state, tape, keys)
+        at, child = read_key(data, at + 1, end, frame, names, room, tables, state, entries, keys)
     if at < 0:
         return -1, UNKNOWN
     at = blank(data, at, end)
@@ -383,7 +383,7 @@ def child_named(data, at, end, n, name, node, names, tables):
 
 
 @part
-def read_key(data, at, end, frame, names, room, tables, state, tape, keys):
+def read_key(data, at, end, frame, names, room, tables, state, entries, keys):
     """Reads a key whose first character is at `at`, of an object that is no struct.
 
     The object is a map, a list that may be an object, or for no column. Returns the
@@ -399,9 +399,9 @@ def read_key(data, at, end, frame, names, room, tables, state, tape, keys):
     next_item(frame, tables, state)
     child = tables[node * WIDTH + FIRST]
     if tables[node * WIDTH + KIND] == LIST:
-        put(tape, state, child, state[frame + ITEM], 0)
+        put(entries, state, child, state[frame + ITEM], 0)
         child = tables[child * WIDTH + FIRST]
-    put(tape, state, child, state[frame + ITEM], at << 32 | n << 1 | escaped)
+    put(entries, state, child, state[frame + ITEM], at << 32 | n << 1 | escaped)
     return closing + 1, child + 1
 
 
@@ -417,22 +417,22 @@ def is_new(name, frame, state, keys):
 
 
 @part
-def take_message(data, at, end, names, room, others, required, tables, state, tape, keys):
+def take_message(data, at, end, names, room, others, required, tables, state, entries, keys):
     """Takes a message as a row, or leaves the counts of items and entries as they were."""
     # the loops are written out as in Avro's scanner
-    entries, spaces = state[ENTRIES], state[SPACES]
+    written, spaces = state[ENTRIES], state[SPACES]
     for space in range(ITEMS, ITEMS + spaces):
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
     state[REQUIRED_SEEN] = 0
     state[KEYS_MASK] = _room_for_keys((end - at) // 2) - 1
     if (
-        read_message(data, at, end, names, room, others, tables, state, tape, keys)
+        read_message(data, at, end, names, room, others, tables, state, entries, keys)
         and state[REQUIRED_SEEN] == required
     ):
         state[ITEMS] += 1
         return True
-    state[ENTRIES] = entries
+    state[ENTRIES] = written
     for space in range(ITEMS, ITEMS + spaces):
         state[space] = state[space + spaces]
     return False
@@ -454,7 +454,7 @@ def take_message(data, at, end, names, room, others, required, tables, state, ta
         uint8[::1],
     )
 )
-def scan(data, begins, ends, names, room, others, required, tables, state, tape, keys, taken):
+def scan(data, begins, ends, names, room, others, required, tables, state, entries, keys, taken):
     """Takes the messages between `begins` and `ends` that are certainly rows.
 
     `taken` says which messages these are. `others`: whether fields that no column is
@@ -462,7 +462,7 @@ def scan(data, begins, ends, names, room, others, required, tables, state, tape,
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, names_at, room_at, keys_at = memory(data), memory(names), memory(room), memory(keys)
-    tables_at, state_at, tape_at = memory(tables), memory(state), memory(tape)
+    tables_at, state_at, entries_at = memory(tables), memory(state), memory(entries)
     for i in range(len(begins)):
         taken_at[i] = take_message(
             data_at,
@@ -474,7 +474,7 @@ def scan(data, begins, ends, names, room, others, required, tables, state, tape,
             required,
             tables_at,
             state_at,
-            tape_at,
+            entries_at,
             keys_at,
         )
 
@@ -486,12 +486,12 @@ def hash_of(octets, at, n):
 
 
 @compiled((OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
-def copy_texts(data, values, present, offsets, letters):
+def copy_texts(data, values, present, offsets, texts):
     """Copies all strings behind each other, their escapes replaced.
 
-    `letters` has room for eight bytes more, which are written to in between.
+    `texts` has room for eight bytes more, which are written to in between.
     """
-    source, target, size = memory(data), memory(letters), len(data)
+    source, target, size = memory(data), memory(texts), len(data)
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
     for i in range(len(values)):
         if not present_at[i]:

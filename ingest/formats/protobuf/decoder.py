@@ -16,7 +16,7 @@ from windrow.ingest.formats.protobuf.strict import StrictProtobuf
 from windrow.ingest.formats.protobuf.tables import ITEMS, field_tables
 from windrow.ingest.formats.row_decoder import DecodeValues
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.gather import SPREADING
+from windrow.ingest.formats.shared.gather import ENTRIES_CODE
 from windrow.ingest.formats.shared.nodes import WIDE
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.native.calling import Compiled
@@ -66,7 +66,7 @@ class ProtobufPass(OnePass):
         super().__init__(
             tables.nodes,
             ITEMS,
-            SPREADING.copy_texts,
+            ENTRIES_CODE.copy_texts,
             np.frombuffer(tables.symbols, np.uint8),
             null=-1,
             defaults=tables.defaults,
@@ -77,11 +77,11 @@ class ProtobufPass(OnePass):
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         del longest
         tables = self._tables
-        own = tables.root, tables.kids, tables.numbers, self.state, self.tape, self.keys
+        own = tables.root, tables.kids, tables.numbers, self.state, self.entries, self.keys
         PASS.scan(data, begins, ends, *own, mask)
 
     def _most_entries(self, size: int, messages: int) -> int:
-        """Returns the most entries of the tape.
+        """Returns the most entries that the messages can have.
 
         An item of a list has at least one byte, any other value at least two. The length
         of a list is written for each of its fields, which have at least two bytes.

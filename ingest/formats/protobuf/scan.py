@@ -1,7 +1,7 @@
 """Compiled pass over the bytes of all messages: takes those that are certainly rows.
 
-It goes by tables of fields (tables.py), writes the values to a tape (shared/gather.py),
-and leaves every message that it isn't certain of to the strict decoder. On the tape a
+It goes by tables of fields (tables.py), writes the values as entries (shared/gather.py),
+and leaves every message that it isn't certain of to the strict decoder. Of the entries a
 field that comes again replaces its value before, as Protobuf demands. The pass is a loop
 over fields and never recursive: messages inside a message are on a stack of frames. It
 reads each byte a bounded number of times.
@@ -17,10 +17,10 @@ The state of a message being scanned:
 - `index`: which value of its nodes the innermost open message is: the row's number, or an
   item's.
 - `bits`: which of the fields that have bits have come in the innermost open message.
-- `entry`: the next entry of the tape. `state[ENTRIES]` changes only when the message is
+- `entry`: the next entry. `state[ENTRIES]` changes only when the message is
   taken, so the entries of another message are overwritten.
 - `left`: what the other items of the message may still cost (shared/budget.py);
-  `weight`: what its other messages inside may still weigh (weight.py).
+  `inner_left`: what its other messages inside may still cost (budget.py).
 - `row`: the place of the numbers of the field being read; `op`: its operation.
 
 Functions return -1 for a place if the message isn't taken.
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from windrow.ingest.formats.protobuf.budget import inner_budget
 from windrow.ingest.formats.protobuf.scalars import instant, passed_over, raw, sized, tag
 from windrow.ingest.formats.protobuf.tables import (
     BITS,
@@ -59,6 +60,7 @@ from windrow.ingest.formats.protobuf.tables import (
     LENGTHS,
     LOW,
     MESSAGE,
+    MESSAGE_COST,
     NEEDS,
     NO_VALUE,
     NODE,
@@ -77,22 +79,20 @@ from windrow.ingest.formats.protobuf.tables import (
     TABLE,
     UINT64,
     UNKNOWN,
-    WEIGHT,
     WIRE,
 )
-from windrow.ingest.formats.protobuf.weight import most_weight
 from windrow.ingest.formats.shared.budget import budget
+from windrow.ingest.formats.shared.entries import put
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, hash_of, is_first
-from windrow.ingest.formats.shared.spread import put
 from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memory, part, uint8
 
 SIGNLESS = (UINT64, FIXED64)
 """Encodings of unsigned numbers of 64 bits: the pass reads those from 2**63 on as negative."""
 
 _room_for_keys, _budget = part(room_for_keys), part(budget)
-_most_weight = part(most_weight)
+_inner_budget = part(inner_budget)
 
 
 @inlined
@@ -139,15 +139,15 @@ def next_item(row, spaces, numbers, state):
 
 
 @inlined
-def put_length(row, index, spaces, numbers, state, tape, entry):
+def put_length(row, index, spaces, numbers, state, entries, entry):
     """Writes the length that a list or map has by now. Returns the next entry."""
     space = numbers[np.uintp(row + SPACE)]
     items = state[np.uintp(ITEMS + space)] - state[np.uintp(ITEMS + 2 * spaces + space)]
-    return put(tape, entry, numbers[np.uintp(row + LENGTHS)], index, items << 1)
+    return put(entries, entry, numbers[np.uintp(row + LENGTHS)], index, items << 1)
 
 
 @inlined
-def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
+def value(data, at, end, row, op, index, frame, numbers, state, entries, entry):
     """Scans one value, other than a message; its tag is read.
 
     Returns the place after it, or -1, and the next entry.
@@ -159,14 +159,14 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
             return -1, entry
         if op == INSTANT:
             sure, number, cut = instant(data, at, at + n, numbers[np.uintp(row + LOW)] == 1)
-            entry = put(tape, entry, node, index, number)
-            return at + n if sure else -1, put(tape, entry, 0, state[ITEMS], 1) if cut else entry
+            entry = put(entries, entry, node, index, number)
+            return at + n if sure else -1, put(entries, entry, 0, state[ITEMS], 1) if cut else entry
         if op != OCTETS_ANY and not is_utf8(data, at, at + n):
             return -1, entry
         if op == KEY:
             state[frame + FRAME_KEY] = at << 32 | n << 1
         if node >= 0:
-            entry = put(tape, entry, node, index, at << 32 | n << 1)
+            entry = put(entries, entry, node, index, at << 32 | n << 1)
         return at + n, entry
     at, number = raw(data, at, end, kind)
     if at < 0:
@@ -183,8 +183,8 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
         signless = kind in SIGNLESS
         if number < 0 and signless and not numbers[np.uintp(row + LOW)]:
             return -1, entry
-        entry = put(tape, entry, node, index, number)
-        return at, put(tape, entry, node, index, 0 if signless else number >> 63)
+        entry = put(entries, entry, node, index, number)
+        return at, put(entries, entry, node, index, 0 if signless else number >> 63)
     elif op != BITS:  # a number within the column's bounds, so there is a node
         if number < 0 and kind in SIGNLESS:
             return -1, entry
@@ -196,15 +196,15 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
                 if factor > 0:
                     return -1, entry
                 # an entry of the row's node notes that a value was truncated
-                entry = put(tape, entry, 0, state[ITEMS], 1)
+                entry = put(entries, entry, 0, state[ITEMS], 1)
             number //= abs(factor)
         else:
             number = np.float64(number).view(np.int64) if op == NUMBER_FLOAT else number * factor
-    return at, put(tape, entry, node, index, number) if node >= 0 else entry
+    return at, put(entries, entry, node, index, number) if node >= 0 else entry
 
 
 @inlined
-def values(data, at, end, row, op, index, frame, left, spaces, numbers, state, tape, entry):
+def values(data, at, end, row, op, index, frame, left, spaces, numbers, state, entries, entry):
     """Scans the values that are packed up to `end`; there is at least one.
 
     Returns the place after them, or -1, the rest of the budget, and the next entry.
@@ -217,28 +217,28 @@ def values(data, at, end, row, op, index, frame, left, spaces, numbers, state, t
             left -= numbers[np.uintp(row + COST)]
             if left < 0:
                 return -1, left, entry
-        at, entry = value(data, at, end, row, op, own, frame, numbers, state, tape, entry)
+        at, entry = value(data, at, end, row, op, own, frame, numbers, state, entries, entry)
         if at < 0 or at >= end:
             return at, left, entry
 
 
 @part
-def packed(data, at, end, row, op, index, frame, left, spaces, numbers, state, tape, entry):
+def packed(data, at, end, row, op, index, frame, left, spaces, numbers, state, entries, entry):
     """Scans packed values, which may be none, and writes the length of their list.
 
     Returns the same as `values`.
     """
     if at < end:
         at, left, entry = values(
-            data, at, end, row, op, index, frame, left, spaces, numbers, state, tape, entry
+            data, at, end, row, op, index, frame, left, spaces, numbers, state, entries, entry
         )
     if at >= 0 and numbers[np.uintp(row + LENGTHS)] >= 0:
-        entry = put_length(row, index, spaces, numbers, state, tape, entry)
+        entry = put_length(row, index, spaces, numbers, state, entries, entry)
     return at, left, entry
 
 
 @inlined
-def entered(at, own, table, end, index, bits, row, frame, numbers, state, tape, entry):
+def entered(at, own, table, end, index, bits, row, frame, numbers, state, entries, entry):
     """Fills the frame of a message inside, and writes that the message is present.
 
     `own`: which value of its nodes the message is; the other arguments are the state of
@@ -252,7 +252,7 @@ def entered(at, own, table, end, index, bits, row, frame, numbers, state, tape, 
     node = numbers[np.uintp(row + NODE)]
     if node >= 0:
         for _ in range(numbers[np.uintp(row + FACTOR)]):
-            entry = put(tape, entry, node, own, 0)
+            entry = put(entries, entry, node, own, 0)
     return entry
 
 
@@ -277,7 +277,7 @@ def may_end(data, end, table, frame, bits, numbers, state, keys):
 
 
 @inlined
-def message(data, at, end, table, kids, left, weight, spaces, numbers, state, tape, keys):
+def message(data, at, end, table, kids, left, inner_left, spaces, numbers, state, entries, keys):
     """Scans one message; returns whether it is a row.
 
     If it isn't, the caller restores the counts of items.
@@ -319,7 +319,7 @@ def message(data, at, end, table, kids, left, weight, spaces, numbers, state, ta
                         spaces,
                         numbers,
                         state,
-                        tape,
+                        entries,
                         entry,
                     )
             else:  # where a column is for the field, the strict decoder refuses the message
@@ -328,28 +328,30 @@ def message(data, at, end, table, kids, left, weight, spaces, numbers, state, ta
                 at = -1 if read or keyed else passed_over(data, at, end, wire)
             continue
         bits |= numbers[np.uintp(row + SETS)]
-        weight -= numbers[np.uintp(row + WEIGHT)]
+        inner_left -= numbers[np.uintp(row + MESSAGE_COST)]
         own = index
         if numbers[np.uintp(row + LENGTHS)] >= 0:
             own = next_item(row, spaces, numbers, state)
             left -= numbers[np.uintp(row + COST)]
-            entry = put_length(row, index, spaces, numbers, state, tape, entry)
-        if weight < 0 or left < 0:
+            entry = put_length(row, index, spaces, numbers, state, entries, entry)
+        if inner_left < 0 or left < 0:
             return False
         if op != MESSAGE:
-            at, entry = value(data, at, end, row, op, own, frame, numbers, state, tape, entry)
+            at, entry = value(data, at, end, row, op, own, frame, numbers, state, entries, entry)
             continue
         at, n = sized(data, at, end)
         frame += FRAME
         if frame >= ITEMS:
             return False
-        entry = entered(at, own, table, end, index, bits, row, frame, numbers, state, tape, entry)
+        entry = entered(
+            at, own, table, end, index, bits, row, frame, numbers, state, entries, entry
+        )
         table, end, index, bits = numbers[np.uintp(row + INNER)], at + n, own, 0
     return False
 
 
 @part
-def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, keys):
+def message_or_nothing(data, at, end, table, kids, left, numbers, state, entries, keys):
     """Scans one message; returns whether it is a row. If not, the state is as before it."""
     # the loops are written out as in Avro's scanner
     spaces = state[SPACES]
@@ -357,8 +359,8 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, k
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
     state[KEYS_MASK] = _room_for_keys(end - at) - 1
-    weight = _most_weight(end - at)
-    if message(data, at, end, table, kids, left, weight, spaces, numbers, state, tape, keys):
+    inner_left = _inner_budget(end - at)
+    if message(data, at, end, table, kids, left, inner_left, spaces, numbers, state, entries, keys):
         state[ITEMS] += 1
         return True
     for space in range(ITEMS, ITEMS + spaces):
@@ -380,22 +382,22 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, k
         uint8[::1],
     )
 )
-def scan(data, begins, ends, table, kids, numbers, state, tape, keys, taken):
+def scan(data, begins, ends, table, kids, numbers, state, entries, keys, taken):
     """Scans the messages between `begins` and `ends`; notes in `taken` which are rows.
 
     `table`, `kids`: the tables' `root` and `kids`.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
-    data_at, numbers_at, state_at, tape_at, keys_at = (
+    data_at, numbers_at, state_at, entries_at, keys_at = (
         memory(data),
         memory(numbers),
         memory(state),
-        memory(tape),
+        memory(entries),
         memory(keys),
     )
     for i in range(len(begins)):
         at, end = np.int64(begin_at[i]), np.int64(end_at[i])
         left = _budget(end - at)
         taken_at[i] = message_or_nothing(
-            data_at, at, end, table, kids, left, numbers_at, state_at, tape_at, keys_at
+            data_at, at, end, table, kids, left, numbers_at, state_at, entries_at, keys_at
         )

@@ -3,7 +3,8 @@
 Its verdict counts. The compiled pass (`scan.py`) may take only messages that this decoder
 takes too, with the same values.
 
-1. A large message is weighed: messages inside it might take too much memory (`weight.py`).
+1. The messages inside a large message are counted: they might take too much memory
+   (`budget.py`).
 2. The library parses the whole message, or it isn't Protobuf.
 3. Required fields must be set.
 4. A reader (`fields.py`) takes the values of the columns from the parsed message. It may
@@ -19,9 +20,9 @@ from __future__ import annotations
 from typing import Any
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.protobuf.budget import SHARE, SMALL, exceeds_budget
 from windrow.ingest.formats.protobuf.descriptors import forget_types
 from windrow.ingest.formats.protobuf.fields import Absent, reader
-from windrow.ingest.formats.protobuf.weight import SHARE, SMALL, is_too_heavy
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Columns
 
@@ -66,7 +67,7 @@ class StrictProtobuf:
         Raises:
             RefusedValueError: the message isn't a row; has the reason.
         """
-        if len(message) > SMALL and is_too_heavy(message, self._kind):
+        if len(message) > SMALL and exceeds_budget(message, self._kind):
             raise RefusedValueError(
                 "too_large",
                 f"Expected inner messages of at most {SHARE} bytes for each byte of the message",

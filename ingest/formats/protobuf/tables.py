@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.ingest.formats.protobuf.budget import message_cost
 from windrow.ingest.formats.protobuf.fields import (
     INTEGERS,
     TYPES,
@@ -24,7 +25,6 @@ from windrow.ingest.formats.protobuf.fields import (
     is_map,
     is_wrapper,
 )
-from windrow.ingest.formats.protobuf.weight import weight_of
 from windrow.ingest.formats.shared.budget import item_cost
 from windrow.ingest.formats.shared.nodes import FLOAT32, FLOAT64, MAP, STRUCT, WIDE, Node, nodes_of
 from windrow.ingest.schema.columns import Columns, Finer
@@ -93,7 +93,7 @@ FIELD = 16
     KIDS,
     COST,
     INNER,
-    WEIGHT,
+    MESSAGE_COST,
 ) = range(FIELD)
 """Numbers in a field's row.
 
@@ -103,14 +103,14 @@ FIELD = 16
   divisor, negative if the rest may be cut off. For `NUMBER_WIDE` `LOW` is 1 if the column
   has room for 20 digits. For `INSTANT` `LOW` is 1 if nanoseconds may be cut off. For
   `TABLE` they are the enum's lowest number, its highest, and the place of the table. For
-  `MESSAGE` `FACTOR` is how many entries of the tape say that the message is present.
+  `MESSAGE` `FACTOR` is how many entries say that the message is present.
 - `ONCE`: bits that must not be set when the field comes: the result would depend on the
   order of the fields, so the strict decoder decides; `SETS`: bits that the field sets.
 - `REPEATED`: 1 if the field may come several times, or packed; `LENGTHS`: the node of its
   list or map, or `NOBODY`; `SPACE`: the space of its items; `KIDS`: the place of the list
   of spaces that begin anew with each item, its length first; `COST`: what an item costs
   of the budget.
-- `INNER`: the table of the message inside; `WEIGHT`: its weight (`weight.py`).
+- `INNER`: the table of the message inside; `MESSAGE_COST`: its cost (`budget.py`).
 """
 
 TYPE = 6
@@ -141,7 +141,7 @@ FRAME_TABLE, FRAME_END, FRAME_INDEX, FRAME_BITS, FRAME_PARENT, FRAME_LENGTHS, FR
 - `FRAME_PARENT`: for an entry of a map, which value of its node the map is.
 - `FRAME_LENGTHS`: for an entry of a map, the map's node; `NOBODY` if the message is no
   such entry, or no column is for the map.
-- `FRAME_KEY`: for an entry of a map, where its key is, as a text's entry of the tape
+- `FRAME_KEY`: for an entry of a map, where its key is, as a text's entry
   says it.
 """
 ITEMS = FRAMES + FRAME * MAX_DEPTH
@@ -402,7 +402,7 @@ class _TableWriter:
         """Yields the numbers of a field's row that say what is done with one value."""
         inner, name = one.message_type, TYPES[one.type]
         if inner is not None:
-            yield WEIGHT, weight_of(inner)
+            yield MESSAGE_COST, message_cost(inner)
             if node is not None and pa.types.is_timestamp(node.type) and not is_wrapper(inner):
                 yield from (
                     (OP, INSTANT),
@@ -464,10 +464,10 @@ class _TableWriter:
             (FACTOR, self._put(table)),
         )
 
-    def _symbol(self, letters: bytes) -> int:
-        """Adds a text to the symbols; returns its place and length as an entry of the tape."""
-        self.symbols += letters
-        return len(self.symbols) - len(letters) << 32 | len(letters) << 1 | 1
+    def _symbol(self, octets: bytes) -> int:
+        """Adds a text to the symbols; returns its place and length as an entry."""
+        self.symbols += octets
+        return len(self.symbols) - len(octets) << 32 | len(octets) << 1 | 1
 
     def _default(self, row: dict[int, int], one: Any, node: Node, of: _Type) -> None:
         """Notes what the column has if the field isn't set."""

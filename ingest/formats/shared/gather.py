@@ -1,6 +1,6 @@
 """Arrow arrays of what a compiled pass wrote.
 
-The pass wrote a tape: (node, index in its space) and value, in the order in which the
+It wrote entries: (node, index in its space) and value, in the order in which the
 values came. The upper 64 bits of a wide decimal are the value of one more entry. The
 lower half of a string's, list's or map's value is its length, times two, plus a bit of
 the format's. The upper half is the format's, too.
@@ -29,8 +29,8 @@ from windrow.ingest.formats.shared.nodes import (
 )
 from windrow.ingest.native.calling import Compiled
 
-SPREADING = Compiled("windrow.ingest.formats.shared.spread")
-"""Compiled functions that bring a tape to arrays."""
+ENTRIES_CODE = Compiled("windrow.ingest.formats.shared.entries")
+"""The compiled functions of `entries.py`."""
 
 
 _NUMPY = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.date32(): np.int32}
@@ -38,7 +38,7 @@ _SPARE = 8
 """Bytes behind the last string, since strings are copied eight bytes at a time."""
 
 _APART = 72
-"""Values between the stretches of two nodes.
+"""Values between those of two nodes.
 
 A batch often has a power of two of messages. Without a gap, the values of one message
 would lie in lines of memory that share the same few places of a processor's caches, and
@@ -49,9 +49,9 @@ CopyTexts = Callable[
     [npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]],
     None,
 ]
-"""Copies the strings of (values, present) to their (offsets) in (letters).
+"""Copies the strings of (values, present) to their (offsets) in (target).
 
-`letters` has room for eight bytes more.
+`target` has room for eight bytes more.
 """
 
 
@@ -86,16 +86,16 @@ class Gathered:
         cls,
         nodes: Sequence[Node],
         counts: npt.NDArray[np.int64],
-        tape: npt.NDArray[np.int64],
-        entries: int,
+        entries: npt.NDArray[np.int64],
+        count: int,
         copy_texts: CopyTexts,
         defaults: Iterable[tuple[int, int]] = (),
         *,
         by_key: bool = False,
     ) -> Gathered:
-        """Brings the entries of a tape to their nodes' places.
+        """Brings entries to the places of their nodes.
 
-        `defaults`: nodes that have a value where the tape has none, each with this
+        `defaults`: nodes that have a value where there is no entry, each with this
         value.
         """
         behind = np.array([int(counts[node.space]) if node.kind == WIDE else 0 for node in nodes])
@@ -114,7 +114,7 @@ class Gathered:
                 values[bases[number] : bases[number + 1]],
                 present[bases[number] : bases[number + 1]],
             ) = (value, 1)
-        SPREADING.spread(tape, entries, behind, bases, values, present)
+        ENTRIES_CODE.scatter(entries, count, behind, bases, values, present)
         return cls(copy_texts, counts, bases[:-1], values, present, by_key)
 
     def array(self, node: Node) -> pa.Array:
@@ -146,13 +146,13 @@ class Gathered:
     ) -> pa.Array:
         """The array of strings, lists or maps."""
         offsets = np.empty(len(values) + 1, np.int32)
-        SPREADING.add_lengths(values, present, offsets)
+        ENTRIES_CODE.add_lengths(values, present, offsets)
         buffers = [valid, pa.py_buffer(offsets)]
         if node.kind == TEXT:
-            letters = np.empty(int(offsets[-1]) + _SPARE, np.uint8)
-            self.copy_texts(values, present, offsets, letters)
+            target = np.empty(int(offsets[-1]) + _SPARE, np.uint8)
+            self.copy_texts(values, present, offsets, target)
             return pa.Array.from_buffers(
-                node.type, len(values), [*buffers, pa.py_buffer(letters[:-_SPARE])], nulls
+                node.type, len(values), [*buffers, pa.py_buffer(target[:-_SPARE])], nulls
             )
         children = [self.array(child) for child in node.children]
         if node.kind == MAP:

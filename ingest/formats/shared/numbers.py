@@ -305,12 +305,12 @@ def unscaled(data, at, end, precision, power):
     """
     failed = (-1, _U(0), _U(0))
     high = low = _U(0)
-    octets, bits, waiting, letters = 0, 0, 0, 0
+    octets, bits, waiting, digits = 0, 0, 0, 0
     while at < end and _BASE64[data[np.uintp(at)]] >= 0:
-        waiting, bits, letters = (
+        waiting, bits, digits = (
             (waiting << 6 | _BASE64[data[np.uintp(at)]]) & 0xFFFF,
             bits + 6,
-            letters + 1,
+            digits + 1,
         )
         at += 1
         if bits < 8:
@@ -322,9 +322,9 @@ def unscaled(data, at, end, precision, power):
         high, low, octets = high << _U(8) | low >> _U(56), low << _U(8) | _U(octet), octets + 1
         if octets > _MOST_OCTETS:
             return failed
-    while letters % 4 and at < end and byte(data, at) == _PADDING:
-        at, letters = at + 1, letters + 1
-    if power < 0 or not octets or letters % 4 or waiting & (1 << bits) - 1:
+    while digits % 4 and at < end and byte(data, at) == _PADDING:
+        at, digits = at + 1, digits + 1
+    if power < 0 or not octets or digits % 4 or waiting & (1 << bits) - 1:
         return failed
     negative = high >> _U(63)
     if negative:

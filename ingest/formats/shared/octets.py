@@ -15,7 +15,7 @@ _ONES = _U(0x0101_0101_0101_0101)
 _TOPS = _U(0x8080_8080_8080_8080)
 _QUOTES, _BACKSLASHES, _SPACES = (_ONES * _U(c) for c in b'"\\ ')
 
-TRUE, FALSE = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false"))
+TRUE, FALSE = (np.frombuffer(word, np.uint8) for word in (b"true", b"false"))
 
 EDGES = types.Array(types.int32, 1, "C", readonly=True)
 """Type of the arrays that say where messages begin or end."""
@@ -31,14 +31,14 @@ def byte(data, at):
 
 
 @inlined
-def letters_end(data, at, end, letters):
-    """Index behind these letters, if the bytes at `at` are these; else -1."""
-    if at + len(letters) > end:
+def literal_end(data, at, end, literal):
+    """Index behind a literal, if the bytes at `at` are it; else -1."""
+    if at + len(literal) > end:
         return -1
-    for i in range(len(letters)):
-        if data[np.uintp(at + i)] != letters[i]:
+    for i in range(len(literal)):
+        if data[np.uintp(at + i)] != literal[i]:
             return -1
-    return at + len(letters)
+    return at + len(literal)
 
 
 @part

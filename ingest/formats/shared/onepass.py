@@ -20,10 +20,10 @@ from windrow.ingest.formats.shared.gather import Gathered
 from windrow.ingest.formats.shared.nodes import Node
 
 ENTRIES, SPACES = range(2)
-"""First places of every pass's state: entries of the tape; spaces of the nodes."""
+"""First places of every pass's state: entries; spaces of the nodes."""
 
 KEPT = 1 << 20
-"""Entries of the tape, or of the table of keys, that are kept for the next batch.
+"""Entries of the entries, or of the table of keys, that are kept for the next batch.
 
 Memory beyond that, which a large message took, is given back.
 """
@@ -68,7 +68,7 @@ class OnePass(ABC):
         self._by_key = by_key
         self.state = np.zeros(items + 3 * self._spaces, np.int64)
         self.state[SPACES] = self._spaces
-        self.tape = self.keys = np.zeros(0, np.int64)
+        self.entries = self.keys = np.zeros(0, np.int64)
 
     def decode(self, messages: pa.BinaryArray, skip: int = 0) -> Taken:
         """Decodes the messages that are certainly rows.
@@ -79,12 +79,12 @@ class OnePass(ABC):
         longest = int((ends - begins).max(initial=0))
         size = int(ends[-1] - begins[0]) if len(ends) else 0
         # memory costs nothing until something is written to it
-        entries, keys = (
+        room, keys = (
             2 * self._most_entries(size, len(messages)),
             2 * self._room_for_keys(longest),
         )
-        if len(self.tape) < entries:
-            self.tape = np.empty(entries, np.int64)
+        if len(self.entries) < room:
+            self.entries = np.empty(room, np.int64)
         if len(self.keys) < keys:
             self.keys = np.zeros(keys, np.int64)
         mask = np.zeros(len(messages), np.uint8)
@@ -95,14 +95,14 @@ class OnePass(ABC):
         gathered = Gathered.of(
             self._nodes,
             state[items].copy(),
-            self.tape,
+            self.entries,
             written,
             partial(self._copy_texts, data, *self._copying),
             self._defaults,
             by_key=self._by_key,
         )
         if written > KEPT:
-            self.tape = np.zeros(0, np.int64)
+            self.entries = np.zeros(0, np.int64)
         if len(self.keys) > 2 * KEPT:
             self.keys = np.zeros(0, np.int64)
         return Taken(
@@ -120,11 +120,11 @@ class OnePass(ABC):
         longest: int,
         mask: npt.NDArray[np.uint8],
     ) -> None:
-        """Runs the compiled scanner: it writes the tape, and `mask` for what it took."""
+        """Runs the compiled scanner: it writes the entries, and `mask` for what it took."""
 
     @abstractmethod
     def _most_entries(self, size: int, messages: int) -> int:
-        """Most entries of the tape for so many messages of so many bytes in all."""
+        """Most entries for so many messages of so many bytes in all."""
 
     def _room_for_keys(self, longest: int) -> int:
         """Places in the table of keys for a message of so many bytes."""

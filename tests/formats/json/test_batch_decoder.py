@@ -155,11 +155,11 @@ def test_memory_for_a_large_message_is_given_back() -> None:
         assert fast.decode(pa.array(messages, pa.binary())).mask.all()
 
     taken(b'{"id":1,"tags":[' + b'"",' * (KEPT + 1) + b'""],"more":"' + b"x" * 3 * KEPT + b'"}')
-    assert (fast.tape.nbytes, fast.keys.nbytes) == (0, 0)
+    assert (fast.entries.nbytes, fast.keys.nbytes) == (0, 0)
     taken(*[b'{"id":1,"tags":["a"]}'] * 100)
-    kept = fast.tape
+    kept = fast.entries
     taken(*[b'{"id":1,"tags":["a"]}'] * 100)
-    assert fast.tape is kept
+    assert fast.entries is kept
 
 
 @pytest.mark.parametrize(

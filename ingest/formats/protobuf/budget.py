@@ -1,8 +1,8 @@
-"""Weighs a large Protobuf message: what parsing it would take of memory.
+"""Budget of the messages inside a large Protobuf message: the memory that parsing them takes.
 
 Google's library reserves memory for each field of each message inside a message, and an
-inner message may be two bytes: a megabyte of them would take hundreds. So a large
-message is weighed before it is parsed.
+inner message may be two bytes: a megabyte of them would take hundreds. So the messages inside a
+large message are counted before it is parsed.
 """
 
 from __future__ import annotations
@@ -10,31 +10,33 @@ from __future__ import annotations
 from typing import Any
 
 SMALL = 1 << 16
-"""The most bytes of a message that isn't weighed: its size bounds what it may take."""
+"""The most bytes of a message that has no budget: its size bounds what it may take."""
 FREE, SHARE = 64 << 20, 32
-"""What the messages inside a larger message may weigh, and how much more for each byte of it."""
+"""What the messages inside a larger message may cost in bytes, and how much more for each of its
+bytes.
+"""
 _MESSAGE, _FIELD = 64, 16
 """The bytes that an inner message takes by itself, and for each field of its type."""
 _DEPTH = 100
-"""The deepest nesting that is weighed; the library refuses deeper messages."""
+"""The deepest nesting that is looked at; the library refuses deeper messages."""
 
 
-def weight_of(kind: Any) -> int:
-    """Returns what a message of a type takes inside another one, in bytes."""
+def message_cost(kind: Any) -> int:
+    """Returns the cost of a message of a type inside another one."""
     return _MESSAGE + _FIELD * len(kind.fields)
 
 
-def most_weight(size: int) -> int:
-    """Returns what the messages inside a message of so many bytes may weigh."""
+def inner_budget(size: int) -> int:
+    """Returns what the messages inside a message of `size` bytes may cost."""
     return FREE + SHARE * size if size > SMALL else 1 << 62
 
 
-def is_too_heavy(message: bytes, kind: Any) -> bool:
-    """Returns whether the messages inside weigh more than `most_weight`.
+def exceeds_budget(message: bytes, kind: Any) -> bool:
+    """Returns whether the messages inside cost more than `inner_budget`.
 
-    A malformed message isn't too heavy: the parser refuses it.
+    A malformed message doesn't: the parser refuses it.
     """
-    left, spans = most_weight(len(message)), [(0, len(message), kind)]
+    left, spans = inner_budget(len(message)), [(0, len(message), kind)]
     types: dict[str, dict[int, Any]] = {}
     while spans:
         at, end, of = spans.pop()
@@ -54,7 +56,7 @@ def is_too_heavy(message: bytes, kind: Any) -> bool:
             if at < 0 or wire in {6, 7}:
                 return False
             if below is not None and wire in {2, 3}:
-                left -= weight_of(below)
+                left -= message_cost(below)
                 if left < 0:
                     return True
             if below is not None and wire == 2 and len(spans) < _DEPTH and at + size <= end:

@@ -1,7 +1,7 @@
-"""From the tape to the nodes' stretches.
+"""Entries: what a compiled pass writes, one for each value. Compiled.
 
-Compiled. The tape has the values in the order in which they came; a stretch has those
-of one node.
+An entry is (node, index in its space) and 64 bits. Entries are in the order in which the values
+came; `scatter` brings them to their nodes, whose values lie together.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ _LENGTH = 0xFFFF_FFFF
 
 
 @inlined
-def put(tape, entry, node, index, value):
+def put(entries, entry, node, index, value):
     """Writes one value as an entry; returns where the next entry goes."""
-    tape[np.uintp(2 * entry)] = node << 32 | index
-    tape[np.uintp(2 * entry + 1)] = value
+    entries[np.uintp(2 * entry)] = node << 32 | index
+    entries[np.uintp(2 * entry + 1)] = value
     return entry + 1
 
 
 @compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1]))
-def spread(tape, entries, behind, bases, values, present):
-    """Brings the tape's entries to the stretches of their nodes.
+def scatter(entries, count, behind, bases, values, present):
+    """Brings entries to the places of their nodes.
 
     `behind`: how far behind a low half of a node the high one is; 0: it has none.
     """
-    tape_at, behind_at, bases_at, values_at, present_at = (
-        memory(tape),
+    entries_at, behind_at, bases_at, values_at, present_at = (
+        memory(entries),
         memory(behind),
         memory(bases),
         memory(values),
         memory(present),
     )
     entry = 0
-    while entry < entries:
-        node, index = tape_at[2 * entry] >> 32, tape_at[2 * entry] & 0xFFFF_FFFF
+    while entry < count:
+        node, index = entries_at[2 * entry] >> 32, entries_at[2 * entry] & 0xFFFF_FFFF
         at = bases_at[node] + index
-        values_at[at] = tape_at[2 * entry + 1]
+        values_at[at] = entries_at[2 * entry + 1]
         present_at[at] = 1
         entry += 1
         if behind_at[node]:
-            values_at[at + behind_at[node]] = tape_at[2 * entry + 1]
+            values_at[at + behind_at[node]] = entries_at[2 * entry + 1]
             entry += 1
 
 
@@ -82,13 +82,13 @@ def copy_octets(source, at, size, target, begin, end):
 
 
 @compiled((OCTETS, OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
-def copy_texts(data, symbols, values, present, offsets, letters):
+def copy_texts(data, symbols, values, present, offsets, texts):
     """Copies strings and bytes behind each other.
 
-    Those whose lowest bit is set come from the symbols. `letters` has room for eight
+    Those whose lowest bit is set come from the symbols. `texts` has room for eight
     bytes more.
     """
-    data_at, symbols_at, target = memory(data), memory(symbols), memory(letters)
+    data_at, symbols_at, target = memory(data), memory(symbols), memory(texts)
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
     for i in range(len(values)):
         if not present_at[i]:
