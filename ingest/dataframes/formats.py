@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from windrow.ingest.runner.spark.worker_bootstrap import take_up
+from windrow.ingest.runner.spark.worker_bootstrap import install_code
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # Spark's own
 
@@ -70,8 +70,8 @@ class WindrowSource(DataSource):
         Raises:
             WindrowError: as `ingest.dataframes.pinned.pin`.
         """
-        take_up(self._code)
-        from windrow.ingest.dataframes.source import pinned  # after take_up
+        install_code(self._code)
+        from windrow.ingest.dataframes.source import pinned  # after install_code
 
         columns, self._pinned = pinned(dict(self.options))
         return columns
@@ -82,7 +82,7 @@ class WindrowSource(DataSource):
         Raises:
             SpecError: the columns were given by `.schema()`.
         """
-        take_up(self._code)
+        install_code(self._code)
         from windrow.ingest.dataframes.source import reader
 
         return PackedReader(self._code, reader(self._pinned, schema))
@@ -113,7 +113,7 @@ class PackedReader(DataSourceReader):
         return iter(()) if partition.value is None else self._reader().read(partition.value)
 
     def _reader(self) -> Any:
-        take_up(self._code)
+        install_code(self._code)
         return pickle.loads(self._packed)  # our own  # noqa: S301
 
 
@@ -140,7 +140,7 @@ class WindrowKafka(DataSource):
             RefusedError: the control topic belongs to somebody else, or is damaged.
             UnreachableError: the cluster doesn't answer.
         """
-        take_up(self._code)
+        install_code(self._code)
         from windrow.ingest.dataframes.sink import writer
 
         return PackedWriter(self._code, writer(dict(self.options), schema, overwrite=overwrite))
@@ -183,5 +183,5 @@ class PackedWriter(DataSourceArrowWriter):
         """Leaves what was staged to a later write: a copy of a task may still be running."""
 
     def _writer(self) -> Any:
-        take_up(self._code)
+        install_code(self._code)
         return pickle.loads(self._packed)  # our own  # noqa: S301

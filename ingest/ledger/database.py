@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError, how_to_install
 from windrow.ingest.ledger.entries import ITSELF, REBUILD, TABLE
-from windrow.ingest.settings.libpq import TCP, tls_cure
+from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.places import home
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.waiting import lock_holder, waiting_for
@@ -137,17 +137,17 @@ class Database:
                 raise DamagedError(
                     f"The ledger {self.name} is damaged: {self._reason(error)}", "ledger", REBUILD
                 ) from error
-            cure = tls_cure(str(error.orig)) if self.file is None else None
-            if cure is not None:
+            advice = tls_advice(str(error.orig)) if self.file is None else None
+            if advice is not None:
                 raise SpecError(
                     f"The ledger's server {self.name} isn't trusted: {self._reason(error)}",
                     "ledger",
-                    cure,
+                    advice,
                 ) from error
             raise UnreachableError(
                 f"The ledger {self.name} can't be used: {self._reason(error)}",
                 "ledger",
-                _cure(error),
+                _advice(error),
             ) from error
         except OSError as error:
             raise UnreachableError(
@@ -330,7 +330,7 @@ def _lock(connection: Connection, pipeline: str) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": number})
 
 
-def _cure(error: DBAPIError) -> str:
+def _advice(error: DBAPIError) -> str:
     if "lock" in _first_line(error):
         return (
             f"Another process held the lock for more than {WAIT_SECONDS} s: look for one that is"

@@ -20,7 +20,7 @@ _AUTHORITY = (
     " authority that signed the server's, `sslrootcert=system` those that this machine trusts."
     " Without it libpq reads ~/.postgresql/root.crt."
 )
-_CURES = {
+_ADVICE = {
     "does not match host name": (
         "Write the host in the URL as the server's certificate names it, or have one made that"
         " names this host."
@@ -37,10 +37,10 @@ _CURES = {
 """Remedies, by words in the errors of libpq and OpenSSL, which have no SQLSTATE."""
 
 
-def tls_cure(text: str) -> str | None:
+def tls_advice(text: str) -> str | None:
     """Returns the remedy for an error of libpq that is a TLS failure.
 
-    None for other errors. Another try wouldn't cure a TLS failure: one untrusted host
+    None for other errors. Another try wouldn't mend a TLS failure: one untrusted host
     among several is enough, and must be repaired before it is needed.
     """
-    return next((cure for words, cure in _CURES.items() if words in text), None)
+    return next((advice for words, advice in _ADVICE.items() if words in text), None)

@@ -64,7 +64,7 @@ def test_for_people(stage: Stage) -> None:
 
 
 def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Java the line ends with the cure, the other checks go on, and the exit
+    """Without Java the line ends with the advice, the other checks go on, and the exit
     code is that of something missing.
     """
     monkeypatch.setattr(

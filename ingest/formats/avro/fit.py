@@ -40,7 +40,7 @@ from windrow.ingest.formats.avro.schema import (
     MapType,
     NamedReference,
     PrimitiveType,
-    UnfitType,
+    RefusedType,
     UnionType,
 )
 from windrow.ingest.formats.shared.calendar import MAX_DAYS, MIN_DAYS
@@ -173,7 +173,7 @@ class _Fitting:
         branches = [
             branch
             for branch in kind.branches
-            if not is_null(branch) and not isinstance(branch, UnfitType)
+            if not is_null(branch) and not isinstance(branch, RefusedType)
         ]
         if not branches:
             yield f"{path}: the field is always null"
@@ -212,7 +212,7 @@ def words(kind: AvroType) -> str:
         return f"{name} ({kind.logical.name}{digits})"
     if isinstance(kind, EnumType | NamedReference):
         return f"{'enum' if isinstance(kind, EnumType) else 'record'} {kind.name}"
-    if isinstance(kind, UnfitType):
+    if isinstance(kind, RefusedType):
         return kind.words
     return {ArrayType: "array", MapType: "map", UnionType: "union", AbsentType: "nothing"}[
         type(kind)

@@ -33,7 +33,7 @@ from windrow.ingest.formats.avro.schema import (
     MapType,
     NamedReference,
     PrimitiveType,
-    UnfitType,
+    RefusedType,
     UnionType,
 )
 from windrow.ingest.formats.avro.strict import MAX_DEPTH
@@ -231,7 +231,7 @@ class _ProgramWriter:
         number = node.number
         if isinstance(kind, AbsentType):
             return after
-        if isinstance(kind, UnfitType):
+        if isinstance(kind, RefusedType):
             return self.add(OP=MISSING)
         if isinstance(kind, UnionType):
             missing = self.add(OP=MISSING) if node.required else after

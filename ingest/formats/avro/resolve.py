@@ -29,7 +29,7 @@ from windrow.ingest.formats.avro.schema import (
     MapType,
     NamedReference,
     RecordType,
-    UnfitType,
+    RefusedType,
     UnionType,
 )
 from windrow.ingest.schema.columns import Columns, epoch_of
@@ -119,12 +119,12 @@ class _Resolution:
         ]
         if not any(fine and not is_null(branch) for fine, branch in zip(good, made, strict=True)):
             return UnionType(tuple(made))  # no type can be read: `check` reports each
-        unfit = [
-            UnfitType(words(old), "other_record" if old in others else "wrong_type")
+        refused = [
+            RefusedType(words(old), "other_record" if old in others else "wrong_type")
             for old in kind.branches
         ]
         return UnionType(
-            tuple(b if fine else bad for b, fine, bad in zip(made, good, unfit, strict=True))
+            tuple(b if fine else bad for b, fine, bad in zip(made, good, refused, strict=True))
         )
 
     def _others(self, kind: UnionType, column: pa.DataType) -> list[NamedReference]:

@@ -115,7 +115,7 @@ class AbsentType:
 
 
 @dataclass(frozen=True)
-class UnfitType:
+class RefusedType:
     """Type of a union that can't become the column: a message that has it is refused.
 
     A parsed schema has no such type; `resolve.py` adds it. `words`: the original type,
@@ -135,7 +135,7 @@ AvroType = (
     | UnionType
     | NamedReference
     | AbsentType
-    | UnfitType
+    | RefusedType
 )
 """Any type. A record is a `NamedReference` to one of `AvroSchema.records`."""
 

@@ -44,7 +44,7 @@ from windrow.ingest.formats.avro.schema import (
     MapType,
     NamedReference,
     PrimitiveType,
-    UnfitType,
+    RefusedType,
     UnionType,
 )
 from windrow.ingest.formats.json.values import EXACT, converter
@@ -228,8 +228,8 @@ class StrictAvro:
         """
         if isinstance(kind, AbsentType):
             return _null
-        if isinstance(kind, UnfitType):
-            return _unfit(kind, column)
+        if isinstance(kind, RefusedType):
+            return _refused_branch(kind, column)
         if isinstance(kind, UnionType):
             return _union(
                 [_null if is_null(b) else self._value(b, column, epoch) for b in kind.branches]
@@ -330,7 +330,7 @@ def _null(_cursor: _Cursor, _path: Path) -> None:
     return None
 
 
-def _unfit(kind: UnfitType, column: pa.DataType) -> Read:
+def _refused_branch(kind: RefusedType, column: pa.DataType) -> Read:
     def read(_cursor: _Cursor, path: Path) -> None:
         raise _refused(
             kind.reason,

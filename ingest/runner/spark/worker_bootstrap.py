@@ -91,7 +91,7 @@ _DO_ENVIRONMENT = (
 _DO_ROOM = "Make room there, or name another folder by XDG_CACHE_HOME in the workers' environment."
 
 
-def take_up(code: Code | None) -> None:
+def install_code(code: Code | None) -> None:
     """Installs windrow's code, so that it can be imported.
 
     `code`: None if it is installed.

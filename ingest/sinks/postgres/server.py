@@ -29,7 +29,7 @@ from windrow.ingest.errors import (
     UnreachableError,
     WindrowError,
 )
-from windrow.ingest.settings.libpq import TCP, tls_cure
+from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.settings.watched import WatchedConnection
 from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName
@@ -312,7 +312,7 @@ def is_lost(error: psycopg.Error) -> bool:
     """
     state = error.sqlstate
     if state is None:
-        return isinstance(error, psycopg.OperationalError) and tls_cure(str(error)) is None
+        return isinstance(error, psycopg.OperationalError) and tls_advice(str(error)) is None
     return state.startswith("08") or state in _ENDED
 
 
@@ -322,9 +322,9 @@ def explained(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowErro
     Its message quotes no values, unlike the one of the server.
     """
     state, why = error.sqlstate or "", reason(url, error)
-    cure = tls_cure(str(error)) if not state else None
-    if cure is not None:
-        return SpecError(f"the server {url.place} isn't trusted: {why}", stage, cure)
+    advice = tls_advice(str(error)) if not state else None
+    if advice is not None:
+        return SpecError(f"the server {url.place} isn't trusted: {why}", stage, advice)
     if state in _KNOWN:
         kind, what, do = _KNOWN[state]
         return kind(f"the server {url.place}: {what.format(why)}", stage, do)

@@ -125,7 +125,7 @@ def _last_header(headers: pa.Array, name: str) -> pa.Array:
     return entries.field("value").take(pa.array(last, mask=last < 0))
 
 
-def spread(
+def parts_by_table(
     tables: npt.NDArray[np.intp], rows: pa.RecordBatch, messages: pa.RecordBatch
 ) -> Sequence[tuple[int, pa.RecordBatch, pa.RecordBatch]]:
     """Splits rows and their messages by table; they keep their order."""

@@ -16,7 +16,7 @@ from windrow.ingest.model.staged import Staging
 from windrow.ingest.ports.sink import CheckingStager, Stager, StagerFactory
 from windrow.ingest.schema.checksum import text
 from windrow.ingest.sinks.routes.parts import TableRows
-from windrow.ingest.sinks.routes.router import Router, spread
+from windrow.ingest.sinks.routes.router import Router, parts_by_table
 
 
 class RoutedStagerFactory(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class RoutedStager:
         if not rows.num_rows:
             return
         tables = self._router.rules_of(rows, messages)
-        parts = spread(tables, rows, messages)
+        parts = parts_by_table(tables, rows, messages)
         for take in [
             self._ready(np.flatnonzero(tables == table), self._tables[table][1], *part)
             for table, *part in parts

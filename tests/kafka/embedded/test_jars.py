@@ -31,7 +31,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [("17.0.15", True), ("21", True), ("11.0.2", False), ("1.8.0_392", False), ("25.0.1", False)],
 )
 def test_java_17_and_21_are_taken(bare: Path, said: str, good: bool) -> None:
-    """Kafka and Spark run on 17 and 21; another version is named, with the cure."""
+    """Kafka and Spark run on 17 and 21; another version is named, with the advice."""
     program(bare / "bin", "java", f"echo 'openjdk version \"{said}\" 2025-04-15' >&2")
     problem = jars.java_problem()
     assert (problem is None) is good

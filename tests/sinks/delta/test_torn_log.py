@@ -248,7 +248,7 @@ def _run(sink: DeltaBoth) -> None:
 def test_a_torn_newest_entry_names_its_cure(
     sink: DeltaBoth, torn: str, question: Callable[[DeltaBoth], None]
 ) -> None:
-    """1 Power is lost in a commit. 2 The error names the file and the cure. 3 The cure
+    """1 Power is lost in a commit. 2 The error names the file and the advice. 3 The advice
     is taken. 4 The window runs again: all is right.
     """
     file = newest(sink.uri)
@@ -256,9 +256,9 @@ def test_a_torn_newest_entry_names_its_cure(
     with pytest.raises(UnreachableError) as told:
         question(DeltaBoth(sink.uri, ROWS))
     assert str(file) in told.value.what
-    cure = f"mv '{file}' '{file}.torn'"
-    assert cure in told.value.do
-    subprocess.run(["sh", "-c", cure], check=True, timeout=60)
+    advice = f"mv '{file}' '{file}.torn'"
+    assert advice in told.value.do
+    subprocess.run(["sh", "-c", advice], check=True, timeout=60)
     fresh = DeltaBoth(sink.uri, ROWS)
     assert fresh.look(window(1)) is None
     content_is_right(sink, range(1))
@@ -307,7 +307,7 @@ def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaBoth, genera
     named, and nothing comes on top of it.
 
     1 A loss of power takes the newest entry's last lines. 2 The next window is refused,
-    with the cure, and so is this one. 3 The cure is taken. 4 Both run: all is right.
+    with the advice, and so is this one. 3 The advice is taken. 4 Both run: all is right.
     """
     if generation:
         commit(sink, 1, "a2", generation)

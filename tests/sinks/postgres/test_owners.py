@@ -147,9 +147,9 @@ GENERATED = [
 
 
 @pytest.mark.parametrize("own", [COLUMNS, KEYED])
-@pytest.mark.parametrize(("was", "becomes", "cure"), GENERATED)
+@pytest.mark.parametrize(("was", "becomes", "advice"), GENERATED)
 def test_a_column_that_takes_no_values_is_refused(
-    request: Any, owner: Any, own: str, was: str, becomes: str, cure: str
+    request: Any, owner: Any, own: str, was: str, becomes: str, advice: str
 ) -> None:
     """By its name, before anything is staged, in either kind of table; one that only
     has a default isn't.
@@ -160,7 +160,7 @@ def test_a_column_that_takes_no_values_is_refused(
         SchemaChangedError, match=f"{was.split(maxsplit=1)[0]}: GENERATED ALWAYS in the table"
     ) as told:
         made.prepare()
-    assert cure in told.value.do
+    assert advice in told.value.do
 
 
 @pytest.fixture

@@ -84,12 +84,12 @@ def test_table_and_ledger_by_tls(
         assert connection.execute("SELECT count(*) > 0 FROM windrow_ledger_2").fetchone() == (True,)
 
 
-@pytest.mark.parametrize(("host", "ca", "says", "cure"), REFUSED)
+@pytest.mark.parametrize(("host", "ca", "says", "advice"), REFUSED)
 def test_a_server_that_is_not_trusted_is_refused(
-    database: str, port: int, ledgers: list[Database], host: str, ca: str, says: str, cure: str
+    database: str, port: int, ledgers: list[Database], host: str, ca: str, says: str, advice: str
 ) -> None:
     """A wrong authority, a wrong host and a file that isn't there: each is the spec's
-    mistake with its cure, for table and ledger alike.
+    mistake with its advice, for table and ledger alike.
     """
     url = _by_tls(database, host, port, ca)
     ledgers.append(open_database(url))
@@ -97,7 +97,7 @@ def test_a_server_that_is_not_trusted_is_refused(
         with pytest.raises(SpecError, match="isn't trusted") as told:
             come(url)
         assert says in told.value.what
-        assert cure in told.value.do
+        assert advice in told.value.do
 
 
 def test_a_server_without_tls_is_refused(database: str, ledgers: list[Database]) -> None:

@@ -17,7 +17,7 @@ from tests.sinks.things import messages
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.sinks.routes.router import Router, Rule, spread
+from windrow.ingest.sinks.routes.router import Router, Rule, parts_by_table
 
 RULES = (Rule(values=("de", "at")), Rule(pattern="u[ks]|d."), Rule(values=("", "true", "7")))
 VALUES = st.none() | st.sampled_from(
@@ -115,7 +115,7 @@ def test_rows_stay_beside_their_messages(places: list[int]) -> None:
     or doubled.
     """
     made, theirs = rows([str(i) for i in range(len(places))])
-    parts = spread(np.array(places), made, theirs)
+    parts = parts_by_table(np.array(places), made, theirs)
     assert all(
         part["country"].to_pylist() == [str(o) for o in beside["offset"].to_pylist()]
         for _, part, beside in parts
