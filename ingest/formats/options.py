@@ -4,34 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from windrow.ingest.formats.json.dialects import (
+    EXACT,
+    DateForm,
+    DecimalForm,
+    Reading,
+    TimestampForm,
+)
 from windrow.ingest.model.instants import is_zone
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values
-
-if TYPE_CHECKING:
-    from windrow.ingest.formats.json.values import Reading
-
-
-TimestampForm = Literal["iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]
-"""Form of timestamps.
-
-`iso-8601` needs an offset; `sql` without an offset is UTC; the others are numbers since
-1970.
-"""
-
-DateForm = Literal["iso-8601", "epoch_days"]
-"""Form of dates: ISO 8601, or whole days since 1970."""
-
-DecimalForm = Literal["numeric", "base64"]
-"""Form of decimals.
-
-`numeric`: their digits, as a number or a text. `base64`: the bytes of the unscaled
-integer.
-"""
 
 
 def _zone(name: str | None) -> str | None:
@@ -64,6 +50,9 @@ class FinerOptions(Section):
 class TimestampOptions(FinerOptions):
     """Options of formats whose timestamps are written as text or numbers."""
 
+    dialect: ClassVar[Reading] = EXACT
+    """How the format writes values; the options change it."""
+
     timestamps: TimestampForm = Field(
         default="iso-8601",
         description=(
@@ -84,10 +73,7 @@ class TimestampOptions(FinerOptions):
     @property
     def reading(self) -> Reading:
         """The options as a decoder takes them."""
-        # loads Arrow, which only decoding needs
-        from windrow.ingest.formats.json.values import Reading
-
-        return Reading(self.timestamps, zone=self.zone)
+        return replace(self.dialect, timestamps=self.timestamps, zone=self.zone)
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
@@ -111,11 +97,10 @@ class ReadingOptions(TimestampOptions):
 
     @property
     def reading(self) -> Reading:
-        """The options as a decoder takes them."""
         return replace(super().reading, lenient=self.coerce == "lenient")
 
 
-class ConnectOptions(Section):
+class ConnectOptions(TimestampOptions):
     """Options of formats that Kafka Connect writes: how its values look in JSON."""
 
     dates: DateForm = Field(
@@ -134,3 +119,7 @@ class ConnectOptions(Section):
             " unless the message says another."
         ),
     )
+
+    @property
+    def reading(self) -> Reading:
+        return replace(super().reading, dates=self.dates, decimals=self.decimal_format)

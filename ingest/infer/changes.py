@@ -21,7 +21,7 @@ from windrow.ingest.formats.cdc.envelope import (
     ChangeKind,
     Envelope,
 )
-from windrow.ingest.formats.json.values import Reading
+from windrow.ingest.formats.json.dialects import Reading
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, with_passed_over
 from windrow.ingest.infer.documents import STRICT, candidates_of, document, scalars
 from windrow.ingest.infer.proposal import (

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
-from windrow.ingest.formats.cdc.connect import DECIMAL, FORMS, ZONED_TIMESTAMP
+from windrow.ingest.formats.json.dialects import CONNECT_DECIMAL, CONNECT_FORMS, ZONED_TIMESTAMP
 from windrow.ingest.infer.candidates import (
     OWN_SCALE,
     Candidate,
@@ -101,7 +101,7 @@ def _connect_guess(part: Any, depth: int, budget: TypeBudget) -> TypeGuess:
                 )
             )
         )
-    if name == DECIMAL:
+    if name == CONNECT_DECIMAL:
         return _connect_decimal(part.get("parameters"))
     instant = _instant(str(name), depth)
     if instant is not None:
@@ -120,7 +120,7 @@ def _instant(name: str, depth: int) -> TypeGuess | None:
     """The type of a date or a timestamp, by the name of its schema; None for other names."""
     if name == ZONED_TIMESTAMP:
         return TypeGuess(TIMESTAMP)
-    form = FORMS.get(name, {})
+    form = CONNECT_FORMS.get(name, {})
     if "dates" in form:
         return TypeGuess(pa.date32())
     if "timestamps" not in form:

@@ -91,24 +91,32 @@ def is_null(kind: AvroType) -> bool:
     return isinstance(kind, PrimitiveType) and kind.name == "null"
 
 
+def misfits(schema: AvroSchema, columns: Columns) -> dict[str, str]:
+    """Returns why columns can't be read from the schema, by their names; others can."""
+    fields, fitting = dict(schema.records[schema.root].fields), _Fitting(schema)
+    wrong: dict[str, str] = {}
+    for column in columns.columns:
+        kind = fields.get(column.name)
+        if kind is None or (isinstance(kind, AbsentType) and not column.nullable):
+            problems = [f"{column.name}: the Avro schema has no such field"]
+        elif column.zone is not None:
+            problems = [f"{column.name}: {_ZONE_OF_NUMBER}"]
+        else:
+            problems = [*fitting.misfits(kind, column.type, column.epoch, column.name)]
+        if problems:
+            wrong[column.name] = "; ".join(problems)
+    return wrong
+
+
 def check(schema: AvroSchema, columns: Columns) -> None:
     """Refuses columns that can't be read from the schema.
 
     Raises:
         SpecError: says for each such column why.
     """
-    fields, fitting = dict(schema.records[schema.root].fields), _Fitting(schema)
-    wrong: list[str] = []
-    for column in columns.columns:
-        kind = fields.get(column.name)
-        if kind is None or (isinstance(kind, AbsentType) and not column.nullable):
-            wrong.append(f"{column.name}: the Avro schema has no such field")
-        elif column.zone is not None:
-            wrong.append(f"{column.name}: {_ZONE_OF_NUMBER}")
-        else:
-            wrong += fitting.misfits(kind, column.type, column.epoch, column.name)
+    wrong = misfits(schema, columns)
     if wrong:
-        what = "The columns can't come from the Avro schema: " + "; ".join(wrong)
+        what = "The columns can't come from the Avro schema: " + "; ".join(wrong.values())
         raise SpecError(what, "spec", "Fix the schema or the Avro schema; nothing was read.")
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
 from windrow.ingest.formats.json.decoder import JsonEncoding, json_batch_decoder
-from windrow.ingest.formats.json.values import Reading
+from windrow.ingest.formats.json.dialects import CONNECT_DECIMAL, CONNECT_FORMS, Reading
 from windrow.ingest.formats.row_decoder import DecodeValues, OnNull
 from windrow.ingest.formats.shared.decoded import together
 from windrow.ingest.ports.decoder import Decoded
@@ -31,27 +31,7 @@ _KEPT = 64
 """Schemas that are cached, and decoders for them: a topic has a few at a time."""
 
 _SCALE = re.compile(r"-?[0-9]{1,9}")
-_CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
-DECIMAL, ZONED_TIMESTAMP = f"{_CONNECT}Decimal", f"{_DEBEZIUM}ZonedTimestamp"
 _TEXTS = {"timestamps": "iso-8601", "dates": "iso-8601"}
-FORMS: dict[str, dict[str, Any]] = {
-    f"{_CONNECT}Date": {"dates": "epoch_days"},
-    f"{_CONNECT}Timestamp": {"timestamps": "epoch_ms"},
-    f"{_CONNECT}Time": {},
-    f"{_DEBEZIUM}Date": {"dates": "epoch_days"},
-    f"{_DEBEZIUM}Timestamp": {"timestamps": "epoch_ms"},
-    f"{_DEBEZIUM}MicroTimestamp": {"timestamps": "epoch_us"},
-    f"{_DEBEZIUM}NanoTimestamp": {"timestamps": "epoch_ns"},
-    **{f"{_DEBEZIUM}{name}": {} for name in ("Time", "MicroTime", "NanoTime", "ZonedTime")},
-    **{
-        f"{_DEBEZIUM}{name}": {}
-        for name in ("ZonedTimestamp", "IsoTimestamp", "IsoDate", "IsoTime")
-    },
-}
-"""Forms of dates and timestamps that aren't texts, by the name of their schema.
-
-Names with no form are of texts, or of numbers that are neither dates nor timestamps.
-"""
 
 
 @dataclass(frozen=True)
@@ -155,7 +135,7 @@ def _reading_by_name(schema: dict[str, Any], reading: Reading) -> Reading:
     Bytes are base64; a text or a number has its digits.
     """
     kind, name = str(schema.get("type")), schema.get("name")
-    if name == DECIMAL:
+    if name == CONNECT_DECIMAL:
         parameters = schema.get("parameters")
         scale = parameters.get("scale") if isinstance(parameters, dict) else None
         return (
@@ -167,5 +147,5 @@ def _reading_by_name(schema: dict[str, Any], reading: Reading) -> Reading:
         return replace(reading, decimals="base64")
     if kind not in {"bytes", "struct", "array", "map"}:
         reading = replace(reading, decimals="numeric")
-    stated = FORMS.get(name) if isinstance(name, str) else None
+    stated = CONNECT_FORMS.get(name) if isinstance(name, str) else None
     return reading if stated is None else replace(reading, stated=True, **{**_TEXTS, **stated})

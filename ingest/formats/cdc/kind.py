@@ -13,13 +13,13 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.formats.avro.kind import WriterSchema
 from windrow.ingest.formats.cdc.envelope import CANAL, DEBEZIUM, MAXWELL, Envelope, FieldPath
+from windrow.ingest.formats.json import dialects
+from windrow.ingest.formats.json.dialects import DateForm, TimestampForm
 from windrow.ingest.formats.kind import VALUES, RowSection
 from windrow.ingest.formats.options import (
     ConnectOptions,
-    DateForm,
     FinerOptions,
     ReadingOptions,
-    TimestampForm,
     TimestampOptions,
 )
 from windrow.ingest.schema.load import ModelReference
@@ -191,8 +191,10 @@ class DebeziumOptions(DebeziumTableOptions, ChangeSection):
     )
 
 
-class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
+class DebeziumJsonSection(ConnectOptions, DebeziumOptions):
     """Debezium's change events as JSON, one a message."""
+
+    dialect = dialects.DEBEZIUM
 
     format: Literal["debezium-json"] = Field(default="debezium-json", description=VALUES)
     schema_include: bool = Field(
@@ -204,7 +206,8 @@ class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
         ),
     )
     dates: DateForm = Field(
-        default="epoch_days", description=str(ConnectOptions.model_fields["dates"].description)
+        default=dialects.DEBEZIUM.dates,
+        description=str(ConnectOptions.model_fields["dates"].description),
     )
 
     @property
@@ -217,11 +220,7 @@ class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
         from windrow.ingest.formats.cdc.connect import ConnectEncoding
         from windrow.ingest.formats.json.decoder import JsonEncoding
 
-        return (ConnectEncoding if self.schema_include else JsonEncoding)(
-            reading=replace(
-                self.reading, dates=self.dates, decimals=self.decimal_format, non_numeric=True
-            )
-        )
+        return (ConnectEncoding if self.schema_include else JsonEncoding)(reading=self.reading)
 
 
 class DebeziumAvroSection(FinerOptions, DebeziumOptions):
@@ -259,11 +258,12 @@ class PlainJsonSection(ReadingOptions, ChangeSection):
 class CanalJsonSection(PlainJsonSection):
     """Canal's messages as JSON, each with one row or several."""
 
-    tool = CANAL
+    tool, dialect = CANAL, dialects.CANAL
 
     format: Literal["canal-json"] = Field(default="canal-json", description=VALUES)
     timestamps: TimestampForm = Field(
-        default="sql", description=str(TimestampOptions.model_fields["timestamps"].description)
+        default=dialects.CANAL.timestamps,
+        description=str(TimestampOptions.model_fields["timestamps"].description),
     )
     coerce: Literal["strict", "lenient"] = Field(
         default="lenient", description=str(ReadingOptions.model_fields["coerce"].description)
@@ -273,9 +273,10 @@ class CanalJsonSection(PlainJsonSection):
 class MaxwellJsonSection(PlainJsonSection):
     """Maxwell's messages as JSON, each with one row."""
 
-    tool = MAXWELL
+    tool, dialect = MAXWELL, dialects.MAXWELL
 
     format: Literal["maxwell-json"] = Field(default="maxwell-json", description=VALUES)
     timestamps: TimestampForm = Field(
-        default="sql", description=str(TimestampOptions.model_fields["timestamps"].description)
+        default=dialects.MAXWELL.timestamps,
+        description=str(TimestampOptions.model_fields["timestamps"].description),
     )

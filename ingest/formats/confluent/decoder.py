@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -58,6 +58,19 @@ class Payloads(Protocol):
         """Returns for each record that a schema's messages may be of its names.
 
         They are without namespaces.
+
+        Raises:
+            SpecError: the schema can't be used.
+        """
+
+    def misfits(
+        self, schema: WriterSchema, path: Sequence[int], columns: Columns, document: Any
+    ) -> dict[str, str]:
+        """Returns why columns can't come from the schema's fields of their names; others can.
+
+        `path`: the path of the message in a Protobuf schema; `document`: one that has all of
+        a JSON Schema, by which payloads in JSON are judged. Columns without a field are none
+        of its matter.
 
         Raises:
             SpecError: the schema can't be used.

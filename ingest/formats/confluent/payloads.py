@@ -5,10 +5,12 @@ Avro and Protobuf are decoded by the schema that the frame names, JSON without i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from windrow.ingest.formats.avro.decoder import AvroPass
+from windrow.ingest.formats.avro.fit import misfits as avro_misfits
 from windrow.ingest.formats.avro.resolve import is_one_of, resolved
 from windrow.ingest.formats.avro.schema import AvroSchema, parse_root
 from windrow.ingest.formats.avro.strict import StrictAvro
@@ -28,6 +30,7 @@ from windrow.ingest.formats.protobuf.descriptors import (
     name_at,
     refuse_without_compiler,
 )
+from windrow.ingest.formats.protobuf.fields import misfits as protobuf_misfits
 from windrow.ingest.formats.protobuf.strict import StrictProtobuf
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -47,19 +50,25 @@ class AvroPayloads:
         """Accepts all columns: only a schema tells which can be read from it."""
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
-        root = _root(schema, "value")
-        several = [root] if isinstance(root, AvroSchema) else root
         return [
             frozenset(name.rpartition(".")[2] for name in one.names)
-            for one in several
-            if one is not None
+            for one in _records(schema, "value")
         ]
+
+    def misfits(
+        self, schema: WriterSchema, _path: Sequence[int], columns: Columns, _document: Any
+    ) -> dict[str, str]:
+        wrong: dict[str, str] = {}
+        for written in _records(schema, _only(columns)):
+            present = _present(columns, written.fields)
+            wrong |= avro_misfits(resolved(written, present), present)
+        return wrong
 
     def batch_decoder(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
     ) -> RecordDecoder | OtherRecord | OneOfSeveral:
         assert schema is not None
-        root = _root(schema, columns.columns[0].name if len(columns.columns) == 1 else None)
+        root = _root(schema, _only(columns))
         if not isinstance(root, AvroSchema) and not frame.path:
             return OneOfSeveral(len(root))
         written = root if isinstance(root, AvroSchema) else root[frame.path[0]]
@@ -97,12 +106,17 @@ class ProtobufPayloads:
             )
         ]
 
+    def misfits(
+        self, schema: WriterSchema, path: Sequence[int], columns: Columns, _document: Any
+    ) -> dict[str, str]:
+        kind = message_at(schema, path, _PLACE)
+        return protobuf_misfits(kind, _present(columns, kind.fields_by_name), "null")
+
     def batch_decoder(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
     ) -> RecordDecoder | OtherRecord:
         assert schema is not None
-        types = compiled_text(schema.text, schema.references, _PLACE)
-        kind = message_type(types, name_at(types, frame.path, _PLACE), _PLACE)
+        kind = message_at(schema, frame.path, _PLACE)
         fields = set(kind.fields_by_name)
         by_field, defaults = columns.as_written(fields)
         if _is_other([kind.full_name], fields, by_field, records):
@@ -129,11 +143,41 @@ class JsonPayloads:
         """Returns no names: a JSON document has no record."""
         return []
 
+    def misfits(
+        self, _schema: WriterSchema, _path: Sequence[int], columns: Columns, document: Any
+    ) -> dict[str, str]:
+        return self.encoding.misfits(_present(columns, document), document)
+
     def batch_decoder(
         self, _schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]
     ) -> RecordDecoder:
         unknown, reading = self.encoding.unknown, self.encoding.reading
         return RecordDecoder(json_batch_decoder(columns, unknown, reading, frame.skip), "")
+
+
+def message_at(schema: WriterSchema, path: Sequence[int], origin: str) -> Any:
+    """Returns the message type at a path of a Protobuf schema.
+
+    Raises:
+        SpecError: the schema can't be compiled, or has no type there.
+    """
+    types = compiled_text(schema.text, schema.references, origin)
+    return message_type(types, name_at(types, path, origin), origin)
+
+
+def _records(schema: WriterSchema, only: str | None) -> list[AvroSchema]:
+    root = _root(schema, only)
+    return [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
+
+
+def _only(columns: Columns) -> str | None:
+    """Returns the name of the one column, which a schema may fill that is no record."""
+    return columns.columns[0].name if len(columns.columns) == 1 else None
+
+
+def _present(columns: Columns, fields: Container[str]) -> Columns:
+    """Returns the columns for which there is a field."""
+    return replace(columns, columns=tuple(c for c in columns.columns if c.name in fields))
 
 
 def _root(schema: WriterSchema, only: str | None) -> AvroSchema | list[AvroSchema | None]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from windrow.ingest.formats.json.dialects import EXACT, Reading
 from windrow.ingest.formats.json.layout import ITEMS, PASS, SPARE, tables_of
 from windrow.ingest.formats.json.strict import StrictJson, Unknown
-from windrow.ingest.formats.json.values import EXACT, Reading
+from windrow.ingest.formats.json.values import converter
 from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.formats.shared.nodes import EPOCH, WIDE, nodes_of
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
+from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import holds_bytes, map_type
 
@@ -39,6 +41,22 @@ class JsonEncoding:
         refuse_columns(
             wrong, "JSON, which has no bytes", "Take String, and decode it after the table"
         )
+
+    def misfits(self, columns: Columns, document: Mapping[str, Any]) -> dict[str, str]:
+        """Why columns can't take values of the types that a document has; others can.
+
+        A value of a right type may still be refused for what it says: that is no misfit.
+        """
+        wrong: dict[str, str] = {}
+        for column in columns.columns:
+            try:
+                reading = self.reading.field(column.name)
+                convert = converter(column.type, column.epoch, reading, zone=column.zone)
+                convert(document[column.name], f"$.{column.name}")
+            except RefusedValueError as refusal:
+                if refusal.reason == "wrong_type":
+                    wrong[column.name] = f"{column.name}: {refusal.detail}"
+        return wrong
 
     def open(self, columns: Columns) -> DecodeValues:
         return json_batch_decoder(columns, self.unknown, self.reading).decode

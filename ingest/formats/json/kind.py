@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from windrow.ingest.formats.json.dialects import JSON
 from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import ConnectOptions, ReadingOptions
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 class JsonOptions(ReadingOptions, ConnectOptions):
     """Options of both keys and values."""
+
+    dialect = JSON
 
     unknown: Literal["ignore", "dead"] = Field(
         default="ignore",
@@ -37,16 +40,8 @@ class JsonOptions(ReadingOptions, ConnectOptions):
     def encoding(self, _folder: Path, _setting: str) -> JsonEncoding:
         from windrow.ingest.formats.json.decoder import JsonEncoding
 
-        return JsonEncoding(
-            self.unknown,
-            replace(
-                self.reading,
-                dates=self.dates,
-                decimals=self.decimal_format,
-                non_numeric=self.allow_non_numeric_numbers,
-                alone=True,
-            ),
-        )
+        reading = replace(self.reading, non_numeric=self.allow_non_numeric_numbers)
+        return JsonEncoding(self.unknown, reading)
 
 
 class JsonSection(JsonOptions, RowSection):

@@ -18,14 +18,8 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
-from windrow.ingest.formats.json.values import (
-    EXACT,
-    Convert,
-    Reading,
-    converter,
-    integer,
-    wrong_type,
-)
+from windrow.ingest.formats.json.dialects import EXACT, Reading
+from windrow.ingest.formats.json.values import Convert, converter, integer, wrong_type
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation, text_of
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import map_type

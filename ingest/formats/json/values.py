@@ -2,11 +2,9 @@
 
 No digit of a number is lost before it is judged.
 
-By the spec's options, timestamps may be of another form (`Reading.timestamps`), and a
-value of another type is taken if it means the same (`Reading.lenient`): a number in a
-string, a whole number that is written with a fraction, a number or a boolean for a
-String. What would lose something, or need a guess, is always refused. One thing alone
-may be lost: what of a timestamp is finer than a microsecond (`Truncation`).
+Values are read by the rules of a dialect (`dialects.Reading`). What would lose something, or
+need a guess, is always refused. One thing alone may be lost: what of a timestamp is finer than
+a microsecond (`Truncation`).
 
 An integer comes as an int if its literal is short, else as a `LongInteger`. A number
 with a fraction or an exponent comes as its literal in bytes, a type that no other JSON
@@ -21,21 +19,18 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from windrow.ingest.formats.json.dialects import EXACT, Reading
 from windrow.ingest.formats.shared.calendar import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import epoch_of, zone_of
 from windrow.ingest.schema.dtypes import EPOCH_UNITS, map_type
-
-if TYPE_CHECKING:
-    from windrow.ingest.formats.options import DateForm, DecimalForm, TimestampForm
 
 
 class LongInteger(str):
@@ -51,62 +46,6 @@ def integer(literal: str) -> int | LongInteger:
     """Makes an integer of its JSON literal."""
     return int(literal) if len(literal) <= _LONGEST_INT else LongInteger(literal)
 
-
-@dataclass(frozen=True)
-class Reading:
-    """Rules for reading values, at any depth.
-
-    - `timestamps`, `zone`: for columns whose model doesn't say it itself.
-    - `lenient`: whether values of other types are taken.
-    - `dates`, `decimals`: how these are written; `scale`: of decimals that are bytes;
-      None: the column's.
-    - `non_numeric`: whether `NaN`, `Infinity` and `-Infinity`, bare or in quotes, are
-      values of floats.
-    - `alone`: whether a document that is no object is the value of the only column.
-    - `stated`: whether the message's own schema gives the form, whatever the model
-      says; `fields`, `items`: how values inside are read by it. Without such a schema
-      all are read by the same rules.
-    """
-
-    timestamps: TimestampForm = "iso-8601"
-    lenient: bool = False
-    dates: DateForm = "iso-8601"
-    decimals: DecimalForm = "numeric"
-    scale: int | None = None
-    non_numeric: bool = False
-    alone: bool = False
-    stated: bool = False
-    fields: tuple[tuple[str, Reading], ...] = ()
-    items: Reading | None = None
-    zone: str | None = None
-
-    def clock(self, zone: str | None = None) -> str | None:
-        """Zone of a column's texts that have no offset; None: each must have one.
-
-        `zone`: the column's zone in the model.
-        """
-        return zone or self.zone or ("UTC" if self.timestamps == "sql" else None)
-
-    def unit(self, epoch: str | None, zone: str | None = None) -> str | None:
-        """Unit of a column's timestamps if they are numbers; None: they are texts.
-
-        `epoch`, `zone`: those of the column in the model.
-        """
-        own = (
-            self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None
-        )
-        return own if self.stated else None if zone is not None else epoch or own
-
-    def field(self, name: str) -> Reading:
-        """Rules for a field of an object; a map's values are its field `value`."""
-        return dict(self.fields).get(name) or replace(self, fields=(), items=None)
-
-    def item(self) -> Reading:
-        """Rules for an item of a list, or an entry of a map."""
-        return self.items or replace(self, fields=())
-
-
-EXACT = Reading()
 
 Convert = Callable[[Any, str], Any]
 """Converts a JSON value, never null, to what pyarrow takes for the column.

@@ -111,20 +111,11 @@ def reader(
     Raises:
         SpecError: columns can't be read from the type; says for each one why.
     """
-    wrong = [
-        problem
-        for c in columns.columns
-        for problem in _misfits(
-            kind, c.name, c.type, c.epoch, c.name, absent if c.nullable else "refused"
-        )
-    ]
-    wrong += [
-        f"{c.name}: metadata zone is for timestamps that are text"
-        for c in columns.columns
-        if c.zone is not None
-    ]
+    wrong = misfits(kind, columns, absent)
     if wrong:
-        what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(wrong)
+        what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(
+            wrong.values()
+        )
         raise SpecError(what, "spec", "Fix the schema or the message type; nothing was read.")
     fields = _Fields(truncation or Truncation(columns.finer))
     gets = [
@@ -136,6 +127,18 @@ def reader(
         [c.name for c in columns.columns],
         lambda message, path: [g(message, path) for g in gets],
     )
+
+
+def misfits(kind: Any, columns: Columns, absent: Absent = "refused") -> dict[str, str]:
+    """Returns why columns can't be read from a type, by their names; others can."""
+    wrong: dict[str, str] = {}
+    for c in columns.columns:
+        found = _misfits(kind, c.name, c.type, c.epoch, c.name, absent if c.nullable else "refused")
+        zone = f"{c.name}: metadata zone is for timestamps that are text"
+        problems = [*found, *([zone] if c.zone is not None else [])]
+        if problems:
+            wrong[c.name] = "; ".join(problems)
+    return wrong
 
 
 def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
