@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,6 @@ from windrow.ingest.formats.avro.fit import (
     is_variable_decimal,
 )
 from windrow.ingest.formats.avro.schema import (
-    ZONED,
     ArrayType,
     AvroSchema,
     AvroType,
@@ -34,42 +34,32 @@ from windrow.ingest.infer.candidates import (
     MOST_DIGITS,
     OWN_SCALE,
     Candidate,
-    TypeBudget,
+    Composite,
+    SchemaTypes,
     TypeGuess,
+    array,
     decimal_of,
     example,
-    list_of,
-    map_of,
+    mapping,
     passed_over,
-    struct_of,
+    record,
 )
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
-_LOGICAL = {
-    "date": TypeGuess(pa.date32()),
-    "timestamp-millis": TypeGuess(TIMESTAMP),
-    "timestamp-micros": TypeGuess(TIMESTAMP),
-    "timestamp-nanos": TypeGuess(
-        TIMESTAMP, "nanoseconds: what is finer than a microsecond is cut off, see `decode.finer`"
+_NO_INSTANT = "since 1970 by some clock, which is no instant"
+_NOTES = {
+    "timestamp-nanos": (
+        "nanoseconds: what is finer than a microsecond is cut off, see `decode.finer`"
     ),
-    ZONED: TypeGuess(TIMESTAMP),
-    "duration": TypeGuess(pa.binary(), "duration: months, days and milliseconds of 4 bytes each"),
-    "time-millis": TypeGuess(pa.int32(), "time-millis: milliseconds since midnight"),
-    "time-micros": TypeGuess(pa.int64(), "time-micros: microseconds since midnight"),
-    "local-timestamp-millis": TypeGuess(
-        pa.int64(),
-        "local-timestamp-millis: milliseconds since 1970 by some clock, which is no instant",
-    ),
-    "local-timestamp-micros": TypeGuess(
-        pa.int64(),
-        "local-timestamp-micros: microseconds since 1970 by some clock, which is no instant",
-    ),
-    "local-timestamp-nanos": TypeGuess(
-        pa.int64(),
-        "local-timestamp-nanos: nanoseconds since 1970 by some clock, which is no instant",
-    ),
+    "duration": "duration: months, days and milliseconds of 4 bytes each",
+    "time-millis": "time-millis: milliseconds since midnight",
+    "time-micros": "time-micros: microseconds since midnight",
+    "local-timestamp-millis": f"local-timestamp-millis: milliseconds {_NO_INSTANT}",
+    "local-timestamp-micros": f"local-timestamp-micros: microseconds {_NO_INSTANT}",
+    "local-timestamp-nanos": f"local-timestamp-nanos: nanoseconds {_NO_INSTANT}",
 }
+"""Comments on columns of logical types."""
 
 
 def avro_candidates(written: WriterSchema, only: str) -> list[Candidate]:
@@ -80,28 +70,24 @@ def avro_candidates(written: WriterSchema, only: str) -> list[Candidate]:
     Raises:
         SpecError: the text is no Avro schema.
     """
-    types = [_AvroTypes(schema) for schema in roots_of(written, only)]
+    schemas = roots_of(written, only)
     found = json.loads(written.text)
     stated = {
         part["name"]: part
-        for record in (found if isinstance(found, list) else [found])
-        if isinstance(record, dict)
-        for part in reversed(record.get("fields", []))
+        for one in (found if isinstance(found, list) else [found])
+        if isinstance(one, dict)
+        for part in reversed(one.get("fields", []))
     }
-    each = [dict(one.schema.records[one.schema.root].fields) for one in types]
-    return [
-        _candidate(
-            name,
-            [
-                (one, fields[name])
-                for one, fields in zip(types, each, strict=True)
-                if name in fields
-            ],
-            stated.get(name, {}),
-            missing=any(name not in fields for fields in each),
-        )
-        for name in dict.fromkeys(name for fields in each for name in fields)
-    ]
+    each = [dict(schema.records[schema.root].fields) for schema in schemas]
+    types = [SchemaTypes(partial(_opened, schema)) for schema in schemas]
+    candidates = []
+    for name in dict.fromkeys(name for fields in each for name in fields):
+        having = [n for n, fields in enumerate(each) if name in fields]
+        kinds = [(schemas[n], each[n][name]) for n in having]
+        guess = _widest([types[n].of(each[n][name]) for n in having], kinds)
+        nullable = len(having) < len(each) or any(_takes_null(kind) for _, kind in kinds)
+        candidates.append(_candidate(name, guess, stated.get(name, {}), nullable=nullable))
+    return candidates
 
 
 def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
@@ -117,26 +103,15 @@ def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
 
 
 def _candidate(
-    name: str,
-    kinds: Sequence[tuple[_AvroTypes, AvroType]],
-    stated: Mapping[str, Any],
-    *,
-    missing: bool,
+    name: str, guess: TypeGuess, stated: Mapping[str, Any], *, nullable: bool
 ) -> Candidate:
-    """A field of one record, or of several: its type takes the values of all.
-
-    `missing`: whether there are records without it; `stated`: the field as it is written.
-    """
-    guess = _widest(
-        [types.of(kind, ()) for types, kind in kinds],
-        [(types.schema, kind) for types, kind in kinds],
-    )
+    """A field with the doc and the default that are `stated` of it."""
     doc, default = stated.get("doc"), stated.get("default")
     plain = guess.type in PRIMITIVE_COLUMNS.values() and guess.type != pa.binary()
     return Candidate(
         name,
         guess,
-        missing or any(_takes_null(kind) for _, kind in kinds),
+        nullable,
         doc if isinstance(doc, str) else "",
         repr(default) if plain and default is not None and len(repr(default)) < LONGEST else "",
     )
@@ -146,43 +121,20 @@ def _takes_null(kind: AvroType) -> bool:
     return isinstance(kind, UnionType) and any(map(is_null, kind.branches))
 
 
-class _AvroTypes:
-    """Chooses the column types of one schema. `around`: the records that a type is in."""
-
-    def __init__(self, schema: AvroSchema) -> None:
-        self.schema = schema
-        self._budget = TypeBudget()
-
-    def of(self, kind: AvroType, around: tuple[str, ...]) -> TypeGuess:
-        refusal = self._budget.refusal(len(around))
-        if refusal is not None:
-            return refusal
-        if self.schema.is_empty(kind):
-            return TypeGuess(None, "no value of it has a byte")
-        if isinstance(kind, UnionType):
-            return self._union(kind, around)
-        if isinstance(kind, NamedReference):
-            return self._record(kind, around)
-        if isinstance(kind, ArrayType):
-            return list_of(self.of(kind.items, (*around, "[]")))
-        if isinstance(kind, MapType):
-            return map_of(self.of(kind.values, (*around, "{}")))
-        return _scalar(kind)
-
-    def _record(self, kind: NamedReference, around: tuple[str, ...]) -> TypeGuess:
-        if kind.name in around:
-            return TypeGuess(None, f"the record {kind.name} holds itself")
-        if is_variable_decimal(self.schema, kind):
-            return OWN_SCALE
-        inside = (*around, kind.name)
-        return struct_of(
-            (name, self.of(field, inside)) for name, field in self.schema.records[kind.name].fields
-        )
-
-    def _union(self, kind: UnionType, around: tuple[str, ...]) -> TypeGuess:
+def _opened(schema: AvroSchema, kind: AvroType) -> TypeGuess | Composite:
+    if schema.is_empty(kind):
+        return TypeGuess(None, "no value of it has a byte")
+    if isinstance(kind, UnionType):
         branches = [branch for branch in kind.branches if not is_null(branch)]
-        guesses = [self.of(branch, around) for branch in branches]
-        return _widest(guesses, [(self.schema, branch) for branch in branches])
+        of_schema = [(schema, branch) for branch in branches]
+        return Composite(branches, lambda guesses: _widest(guesses, of_schema), None)
+    if is_variable_decimal(schema, kind):
+        return OWN_SCALE
+    if isinstance(kind, NamedReference):
+        return record(schema.records[kind.name].fields, f"the record {kind.name}")
+    if isinstance(kind, ArrayType):
+        return array(kind.items)
+    return mapping(kind.values) if isinstance(kind, MapType) else _scalar(schema, kind)
 
 
 def _widest(
@@ -214,18 +166,18 @@ def _width(kind: pa.DataType) -> int:
     return int(kind.bit_width) if pa.types.is_primitive(kind) else int(pa.types.is_binary(kind))
 
 
-def _scalar(kind: AvroType) -> TypeGuess:
+def _scalar(schema: AvroSchema, kind: AvroType) -> TypeGuess:
     if isinstance(kind, EnumType):
         return TypeGuess(pa.string(), f"one of {', '.join(kind.symbols[:LONGEST])}")
     if not isinstance(kind, PrimitiveType | FixedType):
         return TypeGuess(None, "it is always null")
     if kind.logical is not None and kind.logical.name == "decimal":
         return _decimal(kind.logical)
-    if kind.logical is not None and kind.logical.name in _LOGICAL:
-        return _LOGICAL[kind.logical.name]
+    timed = [time for time in (pa.date32(), TIMESTAMP) if fits(schema, kind, time, None)]
+    note = "" if kind.logical is None else _NOTES.get(kind.logical.name, "")
     if isinstance(kind, FixedType):
-        return TypeGuess(pa.binary(), f"always {kind.size} bytes")
-    return TypeGuess(PRIMITIVE_COLUMNS[kind.name])
+        return TypeGuess(pa.binary(), note or f"always {kind.size} bytes")
+    return TypeGuess(timed[0] if timed else PRIMITIVE_COLUMNS[kind.name], note)
 
 
 def _decimal(logical: Logical) -> TypeGuess:

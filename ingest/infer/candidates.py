@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.dtypes import map_type
+from windrow.ingest.schema.dtypes import TIMESTAMP, map_type
 from windrow.ingest.schema.metadata_fields import names_beyond_spark
 
 LONGEST = 300
@@ -67,25 +67,63 @@ class Candidate:
         return self.guess.type is not None
 
 
-class TypeBudget:
-    """Bounds the types of one schema that are read, and their depth."""
+class Composite(NamedTuple):
+    """A type of a schema that is made of other types of it.
 
-    def __init__(self) -> None:
-        self._left = MOST_TYPES
+    `parts`: these, in the schema's terms; `make`: makes the column's type of theirs;
+    `name`: says which type it is, for one that may hold itself; None: it is no level of its own.
+    """
 
-    def refusal(self, depth: int) -> TypeGuess | None:
-        """Counts one more type; returns the reason if it is not read, else None."""
+    parts: Sequence[Any]
+    make: Callable[[Sequence[TypeGuess]], TypeGuess]
+    name: str | None = ""
+
+
+class SchemaTypes:
+    """The column types of a schema's types, whose number and depth are bounded.
+
+    `opened`: the column's type of a plain type of the schema, or what a type is made of.
+    """
+
+    def __init__(self, opened: Callable[[Any], TypeGuess | Composite]) -> None:
+        self._opened, self._left = opened, MOST_TYPES
+
+    def of(self, kind: Any, around: tuple[str, ...] = ()) -> TypeGuess:
+        """The column's type of a type that is in those of the names `around`."""
         self._left -= 1
-        if depth > DEEPEST:
+        if len(around) > DEEPEST:
             return TypeGuess(None, f"it lies more than {DEEPEST} levels deep")
-        return (
-            TypeGuess(
-                None,
-                f"the schema has more than {MOST_TYPES:,} types, counted wherever they are used",
-            )
-            if self._left < 0
-            else None
-        )
+        if self._left < 0:
+            why = f"the schema has more than {MOST_TYPES:,} types, counted wherever they are used"
+            return TypeGuess(None, why)
+        found = self._opened(kind)
+        if isinstance(found, TypeGuess):
+            return found
+        if found.name and found.name in around:
+            return TypeGuess(None, f"{found.name} holds itself")
+        inside = around if found.name is None else (*around, found.name)
+        return found.make([self.of(part, inside) for part in found.parts])
+
+
+def record(fields: Iterable[tuple[str, Any]], name: str = "") -> Composite:
+    """A type with fields of these names and types."""
+    by_place = list(fields)
+    names = [field for field, _ in by_place]
+    return Composite(
+        [kind for _, kind in by_place],
+        lambda guesses: struct_of(zip(names, guesses, strict=True)),
+        name,
+    )
+
+
+def array(items: Any) -> Composite:
+    """A type with items of a type."""
+    return Composite([items], lambda guesses: list_of(guesses[0]))
+
+
+def mapping(values: Any) -> Composite:
+    """A type with values of a type, by texts."""
+    return Composite([values], lambda guesses: map_of(guesses[0]))
 
 
 def struct_of(parts: Iterable[tuple[str, TypeGuess]]) -> TypeGuess:
@@ -111,21 +149,20 @@ def struct_of(parts: Iterable[tuple[str, TypeGuess]]) -> TypeGuess:
 
 def list_of(items: TypeGuess) -> TypeGuess:
     """A list of items of a type."""
-    inner = nested(items)
-    return (
-        TypeGuess(None, f"of its items {inner.note}")
-        if inner.type is None
-        else replace(inner, type=pa.list_(inner.type))
-    )
+    return _around(items, "items", pa.list_)
 
 
 def map_of(values: TypeGuess) -> TypeGuess:
     """A map of texts to values of a type."""
-    inner = nested(values)
+    return _around(values, "values", lambda kind: pa.map_(pa.string(), kind))
+
+
+def _around(part: TypeGuess, what: str, make: Callable[[pa.DataType], pa.DataType]) -> TypeGuess:
+    inner = nested(part)
     return (
-        TypeGuess(None, f"of its values {inner.note}")
+        TypeGuess(None, f"of its {what} {inner.note}")
         if inner.type is None
-        else replace(inner, type=pa.map_(pa.string(), inner.type))
+        else replace(inner, type=make(inner.type))
     )
 
 
@@ -165,13 +202,21 @@ def is_double(value: Any) -> bool:
     )
 
 
+_EXAMPLES = {
+    pa.string(): "",
+    pa.bool_(): True,
+    TIMESTAMP: "2026-01-05T00:00:00Z",
+    pa.date32(): "2026-01-05",
+}
+
+
 def example(kind: pa.DataType) -> Any:
-    """A document that has everything of a type."""
+    """A JSON document that has everything of a type."""
     if pa.types.is_struct(kind):
         return {part.name: example(part.type) for part in kind}
     if pa.types.is_map(kind):
         return {"": example(kind.item_type)}
-    return [example(kind.value_type)] if pa.types.is_list(kind) else 0
+    return [example(kind.value_type)] if pa.types.is_list(kind) else _EXAMPLES.get(kind, 0)
 
 
 def struct_type(candidates: Iterable[Candidate]) -> pa.DataType:
@@ -220,18 +265,14 @@ OWN_SCALE = TypeGuess(
 
 
 def nested(guess: TypeGuess) -> TypeGuess:
-    """A type as a part of another type, which can't have the metadata `map` or `epoch`.
+    """A type as a part of another type, where a map is a list of its entries.
 
-    A map is a list of its entries there.
+    Without the unit of its timestamps, which only a column can state.
     """
-    if guess.type is not None and pa.types.is_map(guess.type):
-        entry = pa.struct([("key", pa.string()), ("value", guess.type.item_type)])
-        return replace(guess, type=pa.list_(entry))
-    return (
-        TypeGuess(pa.int64(), f"whole {guess.epoch} since 1970")
-        if guess.epoch is not None
-        else guess
-    )
+    kind = guess.type
+    if kind is not None and pa.types.is_map(kind):
+        kind = pa.list_(pa.struct([("key", pa.string()), ("value", kind.item_type)]))
+    return replace(guess, type=kind, epoch=None)
 
 
 def unusable(name: str, seen: dict[str, str]) -> str:
@@ -269,11 +310,8 @@ def table_refusal(metadata: Mapping[str, str], *, delta: bool) -> Refuses:
     def refusal(candidate: Candidate) -> str:
         if candidate.name.casefold() in taken:
             return "a metadata column of windrow has this name: rename that one under `metadata`"
-        beyond = (
-            list(names_beyond_spark([pa.field(candidate.name, candidate.guess.type or pa.null())]))
-            if delta
-            else []
-        )
+        kind = candidate.guess.type or pa.null()
+        beyond = [*names_beyond_spark([pa.field(candidate.name, kind)])] if delta else []
         return (
             f"Spark can't read a Delta table with the name {beyond[0]!a}: it holds a blank, or one"
             " of ,;{}()="
@@ -316,15 +354,8 @@ def over_versions(
 
 def refuse_unusable(candidates: Iterable[Candidate], refusal: Refuses) -> list[Candidate]:
     """Replaces the type of candidates that can't be a column with the reason."""
-    seen = dict[str, str]()
-    return [
-        (
-            replace(candidate, guess=TypeGuess(None, why))
-            if (
-                why := unusable(candidate.name, seen)
-                or (refusal(candidate) if candidate.usable else "")
-            )
-            else candidate
-        )
-        for candidate in candidates
-    ]
+    seen, kept = dict[str, str](), []
+    for candidate in candidates:
+        why = unusable(candidate.name, seen) or (refusal(candidate) if candidate.usable else "")
+        kept.append(replace(candidate, guess=TypeGuess(None, why)) if why else candidate)
+    return kept

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from windrow.ingest.formats.cdc.envelope import (
     ChangeKind,
     Envelope,
 )
-from windrow.ingest.formats.json.dialects import Reading
+from windrow.ingest.formats.json import dialects
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, with_passed_over
 from windrow.ingest.infer.documents import STRICT, candidates_of, document, scalars
 from windrow.ingest.infer.proposal import (
@@ -42,7 +43,7 @@ ENVELOPES: Mapping[str, Envelope] = {
 }
 """The formats of change data that can be recognised in sampled messages."""
 
-_SQL = scalars(Reading("sql"), texts=True)
+_MAXWELL = scalars(dialects.MAXWELL, texts=True)
 _NO_KEY = (
     "the rows' primary key is unknown: with `sink.mode: upsert` and a `primary_key` the table has"
     " each row once"
@@ -75,65 +76,48 @@ class Event:
 
 
 def events_of(format_: str, messages: Sequence[KeyAndValue]) -> list[Event]:
-    """The messages that are events of a format."""
+    """The messages that are events of a format; those with their schema alone, if there are any."""
     documents = documents_of(messages)
     wrapped = [
         Event(key, event["payload"], event["schema"])
         for key, event in documents
-        if _is_wrapped(format_, event)
+        if format_ == "debezium-json"
+        and _has_schema(event)
+        and _is_event(format_, event["payload"])
     ]
-    return wrapped or [Event(key, event) for key, event in documents if _IS_EVENT[format_](event)]
+    return wrapped or [Event(key, event) for key, event in documents if _is_event(format_, event)]
 
 
 def marks_of(format_: str, messages: Sequence[KeyAndValue]) -> int:
     """The number of a format's messages without a row: heartbeats, transaction markers."""
-    inside = [
-        event["payload"] if event.keys() == {"schema", "payload"} else event
-        for _, event in documents_of(messages)
-    ]
-    return sum(
-        isinstance(event, dict) and ENVELOPES[format_].is_mark(event.keys()) for event in inside
+    inside = (
+        event["payload"] if _has_schema(event) else event for _, event in documents_of(messages)
     )
+    return sum(ENVELOPES[format_].is_mark(event.keys()) for event in inside)
 
 
-def _is_wrapped(format_: str, event: Document) -> bool:
+def _has_schema(event: Document) -> bool:
     """Returns whether Connect's JsonConverter wrote the schema into the message."""
-    payload = event.get("payload")
-    parts = (
-        event.keys() == {"schema", "payload"}
-        and isinstance(payload, dict)
-        and isinstance(event["schema"], dict)
-    )
-    return format_ == "debezium-json" and parts and _IS_EVENT[format_](payload)
-
-
-def _is_debezium(event: Any) -> bool:
-    return _has_kind(event, DEBEZIUM) and (
-        isinstance(event.get("source"), dict) or {"before", "after"} <= event.keys()
+    return event.keys() == {"schema", "payload"} and all(
+        isinstance(part, dict) for part in event.values()
     )
 
 
-def _is_canal(event: Any) -> bool:
-    return _has_kind(event, CANAL) and {"isDdl", DATABASE, TABLE, CANAL.written} <= event.keys()
-
-
-def _is_maxwell(event: Any) -> bool:
-    return (
-        _has_kind(event, MAXWELL)
-        and {DATABASE, TABLE, "ts"} <= event.keys()
-        and "isDdl" not in event
-    )
-
-
-def _has_kind(event: Mapping[str, Any], envelope: Envelope) -> bool:
-    return event.get(envelope.kind) in [word for word, _ in envelope.words]
-
-
-_IS_EVENT: Mapping[str, Callable[[Any], bool]] = {
-    "debezium-json": _is_debezium,
-    "canal-json": _is_canal,
-    "maxwell-json": _is_maxwell,
+_BESIDE = {
+    "canal-json": {"isDdl", DATABASE, TABLE, CANAL.written},
+    "maxwell-json": {DATABASE, TABLE, "ts"},
 }
+"""The fields that events have beside the kind of the change."""
+
+
+def _is_event(format_: str, event: Document) -> bool:
+    envelope = ENVELOPES[format_]
+    if event.get(envelope.kind) not in [word for word, _ in envelope.words]:
+        return False
+    if format_ == "debezium-json":
+        return isinstance(event.get("source"), dict) or {"before", "after"} <= event.keys()
+    beside = _BESIDE[format_]
+    return beside <= event.keys() and ("isDdl" in beside) == ("isDdl" in event)
 
 
 def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | None) -> Proposal:
@@ -145,26 +129,10 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
     """
     envelope = ENVELOPES[format_]
     events, included = _of_one_table(envelope, topic, events, table)
-    texts = sum(isinstance(event.envelope.get(envelope.written), str) for event in events)
-    events = [event for event in events if any(rows_of(envelope, event))]
-    if not events and texts and envelope.text_row is not None:
-        what = (
-            f"The sampled events are {envelope.tool}'s of MongoDB, whose documents are texts, so"
-            " their columns are unknown"
-        )
-        do = (
-            "Nothing was written. Let the connector unwrap them (transforms.unwrap.type:"
-            " io.debezium.connector.mongodb.transforms.ExtractNewDocumentState): then they are"
-            " JSON objects, and can be inferred."
-        )
-        raise SpecError(what, "spec", do)
+    texts = any(isinstance(event.envelope.get(envelope.written), str) for event in events)
+    events = [event for event in events if changed_rows(envelope, event)]
     if not events:
-        what = f"The sampled {envelope.tool} events have no row, so the columns are unknown"
-        do = (
-            "Nothing was written. Sample more of the topic (--sample 100000), or try again after a"
-            " row was changed; or begin with a template: windrow init --topic TOPIC."
-        )
-        raise SpecError(what, "spec", do)
+        raise _no_rows(envelope, mongodb=texts and envelope.text_row is not None)
     written = [event for event in events if event.change(envelope) is not ChangeKind.REMOVED]
     key = _primary_key(format_, written)
     shared = key and _is_shared(envelope, key, events)
@@ -199,6 +167,26 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
     return Proposal(tuple(candidates), source, decode, hints, key, change_data=True)
 
 
+def _no_rows(envelope: Envelope, *, mongodb: bool) -> SpecError:
+    if mongodb:
+        what = (
+            f"The sampled events are {envelope.tool}'s of MongoDB, whose documents are texts, so"
+            " their columns are unknown"
+        )
+        do = (
+            "Nothing was written. Let the connector unwrap them (transforms.unwrap.type:"
+            " io.debezium.connector.mongodb.transforms.ExtractNewDocumentState): then they are"
+            " JSON objects, and can be inferred."
+        )
+        return SpecError(what, "spec", do)
+    what = f"The sampled {envelope.tool} events have no row, so the columns are unknown"
+    do = (
+        "Nothing was written. Sample more of the topic (--sample 100000), or try again after a"
+        " row was changed; or begin with a template: windrow init --topic TOPIC."
+    )
+    return SpecError(what, "spec", do)
+
+
 def _of_one_table(
     envelope: Envelope, topic: str, events: Sequence[Event], asked: str | None
 ) -> tuple[Sequence[Event], dict[str, Setting]]:
@@ -231,10 +219,10 @@ def _of_one_table(
         envelope.names_topics and len(tables) == 1 and is_called_after(topic, names[TABLE])
     ):
         return [event for event, _ in chosen], {}
-    table = r"\.".join(_exactly(names[part]) for part in (SCHEMA, TABLE) if part in names)
+    table = r"\.".join(re.escape(names[part]) for part in (SCHEMA, TABLE) if part in names)
     settings = {"table_include": Setting(table, _OTHERS)}
     if DATABASE in names:
-        settings = {"database_include": Setting(_exactly(names[DATABASE]), _OTHERS), **settings}
+        settings = {"database_include": Setting(re.escape(names[DATABASE]), _OTHERS), **settings}
     return [event for event, _ in chosen], settings
 
 
@@ -250,16 +238,12 @@ def _names(envelope: Envelope, event: Event) -> dict[str, str]:
     return {name: text for name, text in names.items() if name != DATABASE or SCHEMA not in names}
 
 
-def _exactly(name: str) -> str:
-    """A regular expression that matches one name."""
-    return "".join(c if c.isalnum() or c == "_" else f"\\{c}" for c in name)
-
-
-def rows_of(envelope: Envelope, event: Event) -> list[Document]:
-    """The changed rows of an event; none if it has none."""
-    if event.change(envelope) in {ChangeKind.OTHER, ChangeKind.TRUNCATED}:
+def changed_rows(envelope: Envelope, event: Event) -> list[Document]:
+    """The rows in an event."""
+    kind = event.change(envelope)
+    if kind in {ChangeKind.OTHER, ChangeKind.TRUNCATED}:
         return []
-    where = envelope.removed if event.change(envelope) is ChangeKind.REMOVED else envelope.written
+    where = envelope.removed if kind is ChangeKind.REMOVED else envelope.written
     image = event.envelope.get(where)
     return [row for row in (image if isinstance(image, list) else [image]) if isinstance(row, dict)]
 
@@ -267,7 +251,7 @@ def rows_of(envelope: Envelope, event: Event) -> list[Document]:
 def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
     """The columns of the changed rows, by the types in the events, or by their values."""
     envelope = ENVELOPES[format_]
-    rows = [row for event in events for row in rows_of(envelope, event)]
+    rows = [row for event in events for row in changed_rows(envelope, event)]
     if format_ == "debezium-json":
         stated = next(
             (event.schema for event in reversed(events) if event.schema is not None), None
@@ -279,7 +263,7 @@ def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
         )
     if format_ == "canal-json":
         return typed_candidates(rows, [event.envelope.get("mysqlType") for event in events])
-    return candidates_of(rows, _SQL)
+    return candidates_of(rows, _MAXWELL)
 
 
 def _forms(
@@ -298,10 +282,14 @@ def _forms(
 def _primary_key(format_: str, written: Sequence[Event]) -> tuple[str, ...]:
     """The columns that all events name as the key of their row; none if they disagree."""
     envelope = ENVELOPES[format_]
-    keys = {_key_of(format_, event, row) for event in written for row in rows_of(envelope, event)}
+    keys = {
+        _key_of(format_, event, row) for event in written for row in changed_rows(envelope, event)
+    }
     (key,) = keys if len(keys) == 1 else [()]
+    if not key:
+        return ()
     kinds = {candidate.name: candidate.guess.type for candidate in _candidates(format_, written)}
-    return key if key and all(_may_be_key(kinds.get(name)) for name in key) else ()
+    return key if all(_may_be_key(kinds.get(name)) for name in key) else ()
 
 
 def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
@@ -314,17 +302,15 @@ def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
             if texts == names and all(row.get(name) is not None for name in texts)
             else ()
         )
-    key = None if event.key is None else document(event.key)
-    if key is not None and format_ == "debezium-json" and key.keys() == {"schema", "payload"}:
-        key = key["payload"] if isinstance(key["payload"], dict) else None
-    if key is not None and format_ == "maxwell-json":
+    key = document(event.key or b"") or {}
+    if format_ == "debezium-json" and _has_schema(key):
+        key = key["payload"]
+    if format_ == "maxwell-json":
         key = {
             name.removeprefix("pk."): value for name, value in key.items() if name.startswith("pk.")
         }
-    same = key is not None and all(
-        value is not None and row.get(name) == value for name, value in key.items()
-    )
-    return tuple(key) if same and key else ()
+    same = all(value is not None and row.get(name) == value for name, value in key.items())
+    return tuple(key) if same else ()
 
 
 def _is_shared(envelope: Envelope, key: Sequence[str], events: Sequence[Event]) -> bool:
@@ -333,7 +319,7 @@ def _is_shared(envelope: Envelope, key: Sequence[str], events: Sequence[Event]) 
     for event in events:
         removed = event.change(envelope) is ChangeKind.REMOVED
         new = not removed and event.envelope[envelope.kind] not in _UPDATES
-        for row in rows_of(envelope, event):
+        for row in changed_rows(envelope, event):
             place = repr([row.get(name) for name in key])
             if new and there.get(place, row) != row:
                 return True
@@ -345,6 +331,4 @@ def _is_shared(envelope: Envelope, key: Sequence[str], events: Sequence[Event]) 
 
 def _may_be_key(kind: pa.DataType | None) -> bool:
     """Returns whether a column of a type may be in a primary key."""
-    if kind is None:
-        return False
-    return not pa.types.is_nested(kind) and not pa.types.is_floating(kind)
+    return kind is not None and not pa.types.is_nested(kind) and not pa.types.is_floating(kind)

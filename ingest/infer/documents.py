@@ -200,17 +200,35 @@ def _list(values: Sequence[Sequence[Any]], tried: Scalars, depth: int) -> TypeGu
 
 def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> TypeGuess:
     fields = by_key(values)
-    if len(fields) > MOST_FIELDS or len(fields) >= max(FEWEST_KEYS, 2 * max(map(len, values))):
-        every = [value for found in fields.values() for value in found]
-        guess = guess_type(every, tried, depth)
-        if len(fields) > MOST_FIELDS and guess.type is None:
-            return guess
-        if len(fields) > MOST_FIELDS or (guess.type and not guess.lenient and _are_alike(every)):
-            entries = list_of(struct_of((("key", TypeGuess(pa.string())), ("value", guess))))
-            note = f"{len(fields)} different keys were sampled"
-            return replace(entries, note="; ".join(filter(None, [note, entries.note])))
+    every = _entry_type(fields, values, tried, depth)
+    if every is not None and every.type is None:
+        return every
+    if every is not None:
+        entries = list_of(struct_of((("key", TypeGuess(pa.string())), ("value", every))))
+        note = f"{len(fields)} different keys were sampled"
+        return replace(entries, note="; ".join(filter(None, [note, entries.note])))
     guess = struct_of((key, guess_type(found, tried, depth)) for key, found in fields.items())
     return guess if fields else TypeGuess(None, "only objects without fields were sampled")
+
+
+def keys_are_data(documents: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether documents have so many different fields that their names seem to be data."""
+    return _entry_type(by_key(documents), documents, EXACT_OR_TEXT, 0) is not None
+
+
+def _entry_type(
+    fields: Mapping[str, list[Any]],
+    objects: Sequence[Mapping[str, Any]],
+    tried: Scalars,
+    depth: int,
+) -> TypeGuess | None:
+    """The type of all values of objects whose keys are data; None if the keys are names."""
+    many = len(fields) > MOST_FIELDS
+    if not many and len(fields) < max(FEWEST_KEYS, 2 * max(map(len, objects))):
+        return None
+    every = [value for found in fields.values() for value in found]
+    guess = guess_type(every, tried, depth)
+    return guess if many or (guess.type and not guess.lenient and _are_alike(every)) else None
 
 
 def _are_alike(values: Sequence[Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -15,28 +15,19 @@ from windrow.ingest.formats.json.values import converter
 from windrow.ingest.infer.candidates import (
     LONGEST,
     Candidate,
-    TypeBudget,
+    Composite,
+    SchemaTypes,
     TypeGuess,
+    array,
     is_double,
-    list_of,
-    map_of,
-    struct_of,
+    mapping,
+    record,
 )
-from windrow.ingest.infer.documents import (
-    EXACT_OR_TEXT,
-    STRICT,
-    by_key,
-    guess_type,
-    takes,
-)
+from windrow.ingest.infer.documents import EXACT_OR_TEXT, STRICT, by_key, guess_type, takes
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
-_PLAIN = {
-    "integer": TypeGuess(pa.int64()),
-    "number": TypeGuess(pa.float64()),
-    "boolean": TypeGuess(pa.bool_()),
-}
+_PLAIN = {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 _FORMATS = {"date-time": TypeGuess(TIMESTAMP), "date": TypeGuess(pa.date32())}
 
 
@@ -53,7 +44,7 @@ def json_candidates(
     what = f"The JSON Schema of id {written.id} doesn't say which properties the documents have"
     try:
         schema = _Schema(written)
-        root, _ = schema.resolve(schema.root, "")
+        root, _ = schema.resolve(schema.documents[""], "")
     except (ValueError, RecursionError):
         root = {}
     properties = root.get("properties")
@@ -64,10 +55,11 @@ def json_candidates(
             "Infer from the messages alone: windrow infer TOPIC --format json-schema-confluent.",
         )
     required, values = _texts(root.get("required")), by_key(documents)
+    types = SchemaTypes(schema.opened)
     return [
         Candidate(
             name,
-            schema.type_of(properties.get(name, {}), (), "", found := values.get(name, [])),
+            types.of(_Part(properties.get(name, {}), "", found := values.get(name, []))),
             name not in required
             or schema.takes_null(properties[name])
             or len(documents) > sum(value is not None for value in found),
@@ -91,23 +83,22 @@ def _doc(part: Any) -> str:
     return doc if isinstance(doc, str) else ""
 
 
-class _Schema:
-    """A schema, and the schemas that it refers to.
+class _Part(NamedTuple):
+    """A schema, the name of the document that it is in, and sampled values that it is about."""
 
-    In its methods, `around` are the references and types that a type is in, and `base` is
-    the name of its document.
-    """
+    written: Any
+    base: str
+    values: Sequence[Any]
+
+
+class _Schema:
+    """A schema, and the schemas that it refers to."""
 
     def __init__(self, written: WriterSchema) -> None:
-        self._documents = {
+        self.documents = {
             "": json.loads(written.text),
             **{name: json.loads(text) for name, text in written.references},
         }
-        self._budget = TypeBudget()
-
-    @property
-    def root(self) -> Any:
-        return self._documents[""]
 
     def resolve(self, part: Any, base: str) -> tuple[Mapping[str, Any], str]:
         """Follows a schema's references; returns their target and its document.
@@ -122,44 +113,8 @@ class _Schema:
                 return part, base
             name, _, pointer = reference.partition("#")
             base = name or base
-            part = _at(self._documents.get(base), pointer)
+            part = _at(self.documents.get(base), pointer)
         return {}, base
-
-    def type_of(
-        self, written: Any, around: tuple[str, ...], base: str, values: Sequence[Any]
-    ) -> TypeGuess:
-        """The stated type, or that of the sampled values if it doesn't take them."""
-        present = [value for value in values if value is not None]
-        stated = self._stated(written, around, base, present)
-        if stated.lenient or not present or _takes(stated.type, present):
-            return stated
-        found = guess_type(present, depth=len(around))
-        return replace(
-            found, note=found.note or stated.note or "not all of its values are of its schema"
-        )
-
-    def _stated(
-        self, written: Any, around: tuple[str, ...], base: str, values: Sequence[Any]
-    ) -> TypeGuess:
-        refusal = self._budget.refusal(len(around))
-        if refusal is not None:
-            return refusal
-        part, base = self.resolve(written, base)
-        reference = written.get("$ref") if isinstance(written, Mapping) else None
-        if isinstance(reference, str):
-            if f"{base}{reference}" in around:
-                return TypeGuess(None, f"{reference!a} holds itself")
-            around = (*around, f"{base}{reference}")
-        for word in ("oneOf", "anyOf", "allOf"):
-            if isinstance(part.get(word), list) and "type" not in part:
-                return self._one_of(word, part[word], around, base, values)
-        kinds = _kinds(part)
-        others = [kind for kind in kinds if kind != "null"]
-        if not others:
-            return TypeGuess(None, "it has no type")
-        if len(others) > 1:
-            return EXACT_OR_TEXT.mixed(f"it has several types: {', '.join(others)}")
-        return self._of_kind(others[0], part, (*around, others[0]), base, values)
 
     def takes_null(self, written: Any) -> bool:
         """Returns whether a schema allows null."""
@@ -174,60 +129,74 @@ class _Schema:
             "null" in _kinds(self.resolve(choice, base)[0]) for choice in choices
         )
 
+    def opened(self, part: _Part) -> TypeGuess | Composite:
+        """The stated type, or that of the sampled values if it doesn't take them."""
+        present = [value for value in part.values if value is not None]
+        found = self._stated(part._replace(values=present))
+        if isinstance(found, TypeGuess):
+            return _held(found, present)
+        reference = part.written.get("$ref")
+        return found._replace(
+            make=lambda guesses: _held(found.make(guesses), present),
+            name=ascii(f"{part.base}{reference}") if isinstance(reference, str) else "",
+        )
+
+    def _stated(self, of: _Part) -> TypeGuess | Composite:
+        part, base = self.resolve(of.written, of.base)
+        for word in ("oneOf", "anyOf", "allOf"):
+            if isinstance(part.get(word), list) and "type" not in part:
+                return self._one_of(word, part[word], base, of.values)
+        others = [kind for kind in _kinds(part) if kind != "null"]
+        if len(others) > 1:
+            return EXACT_OR_TEXT.mixed(f"it has several types: {', '.join(others)}")
+        kind = others[0] if others else ""
+        if kind == "object":
+            return self._object(part, base, of.values)
+        if kind == "array":
+            items = [item for value in of.values if isinstance(value, list) for item in value]
+            return array(_Part(part.get("items"), base, items))
+        if kind == "string":
+            words = [f"{word!a}" for word in _texts(part.get("enum"), LONGEST)]
+            plain = TypeGuess(pa.string(), f"one of {', '.join(words)}" if words else "")
+            return _FORMATS.get(str(part.get("format")), plain)
+        wrong = f"{kind!a} is no type" if kind else "it has no type"
+        return TypeGuess(_PLAIN.get(kind), "" if kind in _PLAIN else wrong)
+
     def _one_of(
-        self,
-        word: str,
-        choices: list[Any],
-        around: tuple[str, ...],
-        base: str,
-        values: Sequence[Any],
-    ) -> TypeGuess:
+        self, word: str, choices: list[Any], base: str, values: Sequence[Any]
+    ) -> TypeGuess | Composite:
         """The type of the only schema that isn't null."""
         left = [choice for choice in choices if _kinds(self.resolve(choice, base)[0]) != ["null"]]
         if len(left) != 1:
             tried = STRICT if word == "allOf" else EXACT_OR_TEXT
             return tried.mixed(f"{word} of {len(left)} schemas")
-        return self._stated(left[0], (*around, word), base, values)
-
-    def _of_kind(
-        self,
-        kind: str,
-        part: Mapping[str, Any],
-        around: tuple[str, ...],
-        base: str,
-        values: Sequence[Any],
-    ) -> TypeGuess:
-        if kind == "object":
-            objects = [value for value in values if isinstance(value, dict)]
-            return self._object(part, around, base, by_key(objects))
-        if kind == "array":
-            items = [item for value in values if isinstance(value, list) for item in value]
-            return list_of(self.type_of(part.get("items"), around, base, items))
-        if kind == "string":
-            words = _texts(part.get("enum"), LONGEST)
-            plain = TypeGuess(
-                pa.string(), f"one of {', '.join(f'{word!a}' for word in words)}" if words else ""
-            )
-            return _FORMATS.get(str(part.get("format")), plain)
-        return _PLAIN.get(kind) or TypeGuess(None, f"{kind!a} is no type")
+        return Composite([_Part(left[0], base, values)], lambda guesses: guesses[0])
 
     def _object(
-        self,
-        part: Mapping[str, Any],
-        around: tuple[str, ...],
-        base: str,
-        values: Mapping[str, list[Any]],
-    ) -> TypeGuess:
+        self, part: Mapping[str, Any], base: str, values: Sequence[Any]
+    ) -> TypeGuess | Composite:
         properties, more = part.get("properties"), part.get("additionalProperties")
+        found = by_key([value for value in values if isinstance(value, dict)])
         if isinstance(properties, Mapping) and properties:
-            return struct_of(
-                (name, self.type_of(properties.get(name), around, base, values.get(name, [])))
-                for name in dict.fromkeys((*map(str, properties), *values))
+            fields = dict.fromkeys((*map(str, properties), *found))
+            parts = (
+                (field, _Part(properties.get(field), base, found.get(field, [])))
+                for field in fields
             )
+            return record(parts)
         if isinstance(more, Mapping):
-            every = [value for found in values.values() for value in found]
-            return map_of(self.type_of(more, around, base, every))
+            every = [value for of_key in found.values() for value in of_key]
+            return mapping(_Part(more, base, every))
         return TypeGuess(None, "it doesn't say which properties it has")
+
+
+def _held(stated: TypeGuess, values: Sequence[Any]) -> TypeGuess:
+    """A stated type, or that of the sampled values if it doesn't take them."""
+    if stated.lenient or not values or _takes(stated.type, values):
+        return stated
+    found = guess_type(values)
+    note = found.note or stated.note or "not all of its values are of its schema"
+    return replace(found, note=note)
 
 
 def _takes(kind: pa.DataType | None, values: Sequence[Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -45,13 +45,13 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
         if why:
             what = f"{name!a} in --columns can't be a column: {why}"
             raise SpecError(what, "spec", "Nothing was written. Give each field a name of its own.")
-    texts = [
-        message.value.decode(errors="replace") for message in messages if message.value is not None
-    ]
+    texts = [message.value for message in messages if message.value is not None]
     ways = dict[str, tuple[Dialect, list[list[Piece]]]]()
     for dialect in DIALECTS:
-        rows = _rows(texts, dialect, len(names))
-        if len(rows) > len(ways.get(dialect.delimiter, (dialect, []))[1]):
+        rows = rows_in(texts, dialect, len(names))
+        if enough(len(rows), len(texts)) and len(rows) > len(
+            ways.get(dialect.delimiter, (dialect, []))[1]
+        ):
             ways[dialect.delimiter] = dialect, rows
     if not ways or not texts:
         what = (
@@ -89,14 +89,13 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     return Proposal(candidates, f"guessed from {counted(len(texts))}", decode, hints)
 
 
-def _rows(texts: Sequence[str], dialect: Dialect, fields: int) -> list[list[Piece]]:
-    """The fields of the lines; none if the lines have another number of fields."""
+def rows_in(values: Iterable[bytes | None], dialect: Dialect, fields: int) -> list[list[Piece]]:
+    """The fields of the lines that have so many."""
     lines, rows = Lines(dialect), []
-    for text in texts:
+    for value in (value for value in values if value is not None):
         with suppress(RefusedValueError):
-            rows.append(lines.pieces(text, fields))
-    whole = [row for row in rows if len(row) == fields]
-    return whole if enough(len(whole), len(texts)) else []
+            rows.append(lines.pieces(value.decode(errors="replace"), fields))
+    return [row for row in rows if len(row) == fields]
 
 
 def _candidate(name: str, pieces: Sequence[Piece]) -> Candidate:

@@ -18,7 +18,7 @@ from windrow.ingest.infer.candidates import (
     TypeGuess,
     refuse_unusable,
 )
-from windrow.ingest.infer.documents import candidates_of, document
+from windrow.ingest.infer.documents import candidates_of, document, keys_are_data
 from windrow.ingest.settings.templates import has_template
 
 Document = Mapping[str, Any]
@@ -45,14 +45,6 @@ class KeyAndValue(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-
-
-class Columns(NamedTuple):
-    """The columns of value and key, the settings of `decode` for the key, and hints."""
-
-    candidates: tuple[Candidate, ...]
-    decode: Mapping[str, Setting] = {}
-    hints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,15 +88,20 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
     """Proposes the fields of JSON documents, and of keys that are documents."""
     pairs = documents_of(messages)
     documents = [parsed for _, parsed in pairs]
-    columns = with_json_key(candidates_of(documents), [key for key, _ in pairs])
-    connect = all(one.keys() == {"schema", "payload"} for one in documents)
+    candidates = candidates_of(documents)
     odd = any(word in message.value for message in messages for word in _WORDS if message.value)
-    return Proposal(
-        columns.candidates,
+    hints = []
+    if all(one.keys() == {"schema", "payload"} for one in documents):
+        hints.append(_CONNECT)
+    if keys_are_data(documents):
+        hints.append(f"the names of the {len(candidates):,} fields seem to be data: {_AS_ENTRIES}")
+    proposal = Proposal(
+        tuple(candidates),
         f"guessed from {counted(len(documents))}",
-        {"format": Setting(format_), **(_NON_NUMERIC if odd else {}), **columns.decode},
-        (*columns.hints, *((_CONNECT,) if connect else ())),
+        {"format": Setting(format_), **(_NON_NUMERIC if odd else {})},
+        tuple(hints),
     )
+    return with_json_key(proposal, [key for key, _ in pairs])
 
 
 def counted(messages: int) -> str:
@@ -125,33 +122,41 @@ _CONNECT = (
     " schemas.enable: false in the converter the payload's fields are columns (docs/formats.md says"
     " how its dates and decimals are read)"
 )
+_AS_ENTRIES = (
+    "with --format string the table has each document as a text, to be taken apart after it"
+)
 KEEP_KEY = (
     "the keys are no columns: `metadata: {key: _key}` keeps their bytes; see also docs/formats.md"
 )
 
 
-def with_json_key(candidates: Sequence[Candidate], keys: Sequence[bytes | None]) -> Columns:
+def without_key(proposal: Proposal) -> Proposal:
+    """Adds the hint that keys are left out."""
+    return replace(proposal, hints=(*proposal.hints, KEEP_KEY))
+
+
+def with_json_key(proposal: Proposal, keys: Sequence[bytes | None]) -> Proposal:
     """Adds the fields of the keys, if all keys are JSON objects."""
     parsed = [None if key is None else document(key) for key in keys]
     of_keys = [key for key in parsed if key]
     if not of_keys or len(of_keys) < len(keys):
-        return Columns(tuple(candidates), hints=(KEEP_KEY,) if any(keys) else ())
-    return with_key(candidates, candidates_of(of_keys), "json")
+        return without_key(proposal) if any(keys) else proposal
+    return with_key(proposal, candidates_of(of_keys), "json")
 
 
 def with_key(
-    candidates: Sequence[Candidate],
+    proposal: Proposal,
     of_key: Sequence[Candidate],
     key_format: str,
-    settings: Mapping[str, Setting] | None = None,
-) -> Columns:
+    settings: Mapping[str, Setting] = {},
+) -> Proposal:
     """Adds the fields of the key as columns.
 
     They get a prefix if the value has fields of the same names.
 
     `settings`: more settings of `decode.key`.
     """
-    taken = {candidate.name.casefold() for candidate in candidates}
+    taken = {candidate.name.casefold() for candidate in proposal.candidates}
     prefixes = ("key" * (n > 0) + "_" * n for n in count())
     prefix = next(
         prefix
@@ -159,16 +164,15 @@ def with_key(
         if taken.isdisjoint((prefix + candidate.name).casefold() for candidate in of_key)
     )
     columns = [replace(candidate, name=prefix + candidate.name) for candidate in of_key]
-    usable = [candidate.name for candidate in columns if candidate.usable]
-    if not usable:
-        return Columns((*columns, *candidates))
-    key = {"format": key_format, "fields": usable, **({"fields_prefix": prefix} if prefix else {})}
-    key |= {name: setting.value for name, setting in (settings or {}).items()}
-    decode = {
-        "key": Setting(key, "the columns that come from the key"),
-        "fields_include": Setting("except_key"),
-    }
-    return Columns((*columns, *candidates), decode)
+    fields = [candidate.name for candidate in columns if candidate.usable]
+    decode = dict(proposal.decode)
+    if fields:
+        key = {"format": key_format, "fields": fields}
+        key |= {"fields_prefix": prefix} if prefix else {}
+        key |= {name: setting.value for name, setting in settings.items()}
+        decode["key"] = Setting(key, "the columns that come from the key")
+        decode["fields_include"] = Setting("except_key")
+    return replace(proposal, candidates=(*columns, *proposal.candidates), decode=decode)
 
 
 def without_repeated_key(proposal: Proposal, rows: pa.Table) -> Proposal:
@@ -239,12 +243,13 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
     if not lenient <= set(key):
         decode["coerce"] = Setting("lenient", "values of several kinds are texts")
     if key:
+        setting = decode.pop("key")
         fields = [name for name in key if name not in left_out]
         more = {} if lenient.isdisjoint(key) else {"coerce": "lenient"}
-        setting = decode["key"]
-        decode["key"] = setting._replace(value={**setting.value, "fields": fields, **more})
-        if not fields:
-            del decode["key"], decode["fields_include"]
+        if fields:
+            decode["key"] = setting._replace(value={**setting.value, "fields": fields, **more})
+        else:
+            del decode["fields_include"]
     return replace(proposal, candidates=candidates, decode=decode)
 
 

@@ -5,26 +5,25 @@ For each field the narrowest type that `formats.protobuf.fields` takes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from windrow.ingest.formats.protobuf.descriptors import (
-    comments_at,
-    compiled_text,
-    message_type,
-    name_at,
-)
+from windrow.ingest.formats.confluent.payloads import message_at
+from windrow.ingest.formats.protobuf.descriptors import comments_at, compiled_text
 from windrow.ingest.formats.protobuf.fields import TYPES, is_map, is_timestamp, is_wrapper
 from windrow.ingest.infer.candidates import (
     LONGEST,
     Candidate,
-    TypeBudget,
+    Composite,
+    SchemaTypes,
     TypeGuess,
+    array,
     list_of,
     map_of,
+    mapping,
+    record,
     struct_of,
 )
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -47,35 +46,26 @@ _PLAIN = {
 }
 
 
-def protobuf_schema_candidates(written: WriterSchema, path: Sequence[int]) -> list[Candidate]:
+def protobuf_candidates(written: WriterSchema, path: Sequence[int]) -> list[Candidate]:
     """The fields of the message type at a path of a schema, with their comments.
 
     Raises:
         SpecError: the schema can't be compiled, or has no type there.
     """
-    candidates = protobuf_candidates(message_of(written, path))
-    comments = comments_at(
-        compiled_text(written.text, written.references, f"schema id {written.id}"), path
-    )
-    return [replace(candidate, doc=comments.get(candidate.name, "")) for candidate in candidates]
-
-
-def message_of(written: WriterSchema, path: Sequence[int]) -> Any:
-    """The message type at a path of a schema.
-
-    Raises:
-        SpecError: the schema can't be compiled, or has no type there.
-    """
     origin = f"schema id {written.id}"
-    types = compiled_text(written.text, written.references, origin)
-    return message_type(types, name_at(types, path, origin), origin)
+    kind = message_at(written, path, origin)
+    comments = comments_at(compiled_text(written.text, written.references, origin), path)
+    return candidates_of_type(kind, comments)
 
 
-def protobuf_candidates(kind: Any) -> list[Candidate]:
-    """The fields of a message type's descriptor."""
-    types = _ProtobufTypes()
+def candidates_of_type(kind: Any, comments: Mapping[str, str] = {}) -> list[Candidate]:
+    """The fields of a message type's descriptor. `comments`: by their names."""
+    types = SchemaTypes(_opened)
+    around = (f"the message {kind.full_name}",)
     return [
-        Candidate(field.name, types.of(field, (kind.full_name,)), _may_be_null(field))
+        Candidate(
+            field.name, types.of(field, around), _may_be_null(field), comments.get(field.name, "")
+        )
         for field in kind.fields
     ]
 
@@ -86,43 +76,40 @@ def _may_be_null(field: Any) -> bool:
     return bool(field.has_presence and not default and not field.is_required)
 
 
-class _ProtobufTypes:
-    """Chooses the column types of one schema. `around`: the message types that a field is in."""
+class _Item(NamedTuple):
+    """One item of a repeated field."""
 
-    def __init__(self) -> None:
-        self._budget = TypeBudget()
+    of: Any
 
-    def of(self, field: Any, around: tuple[str, ...]) -> TypeGuess:
-        if is_map(field):
-            return self._map(field.message_type.fields_by_name, around)
-        one = self._one(field, around)
-        return list_of(one) if field.is_repeated else one
 
-    def _one(self, field: Any, around: tuple[str, ...]) -> TypeGuess:
-        refusal = self._budget.refusal(len(around))
-        if refusal is not None:
-            return refusal
-        inner = field.message_type
-        if inner is None:
-            return _enum(field) if TYPES[field.type] == "enum" else _PLAIN[TYPES[field.type]]
-        if is_timestamp(inner):
-            return TypeGuess(TIMESTAMP)
-        if is_wrapper(inner):
-            return self._one(inner.fields_by_name["value"], around)
-        if inner.full_name in around:
-            return TypeGuess(None, f"the message {inner.full_name} holds itself")
-        return struct_of(
-            (part.name, self.of(part, (*around, inner.full_name))) for part in inner.fields
-        )
+def _opened(field: Any) -> TypeGuess | Composite:
+    if isinstance(field, _Item):
+        return _one(field.of)
+    if is_map(field):
+        entry = field.message_type.fields_by_name
+        if TYPES[entry["key"].type] == "string":
+            return mapping(entry["value"])
+        return Composite([entry["key"], entry["value"]], _entries)
+    return array(_Item(field)) if field.is_repeated else _one(field)
 
-    def _map(self, entry: Any, around: tuple[str, ...]) -> TypeGuess:
-        """A map if it is a column of its own with texts as keys; else a list of its entries."""
-        key, value = self._one(entry["key"], around), self._one(entry["value"], around)
-        if len(around) == 1 and key.type == pa.string():
-            return map_of(value)
-        if value.type is None:
-            return map_of(value)
-        return list_of(struct_of([("key", key), ("value", value)]))
+
+def _one(field: Any) -> TypeGuess | Composite:
+    inner = field.message_type
+    if inner is None:
+        return _enum(field) if TYPES[field.type] == "enum" else _PLAIN[TYPES[field.type]]
+    if is_timestamp(inner):
+        return TypeGuess(TIMESTAMP)
+    if is_wrapper(inner):
+        return Composite([inner.fields_by_name["value"]], lambda guesses: guesses[0], None)
+    return record(((part.name, part) for part in inner.fields), f"the message {inner.full_name}")
+
+
+def _entries(key_and_value: Sequence[TypeGuess]) -> TypeGuess:
+    """A map whose keys are no texts, as a list."""
+    key, value = key_and_value
+    if value.type is None:
+        return map_of(value)
+    return list_of(struct_of([("key", key), ("value", value)]))
 
 
 def _enum(field: Any) -> TypeGuess:

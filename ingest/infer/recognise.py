@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import get_args
 
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.changes import ENVELOPES, events_of, marks_of, of_changes
-from windrow.ingest.infer.documents import document
 from windrow.ingest.infer.lines import of_lines
 from windrow.ingest.infer.proposal import (
-    KEEP_KEY,
     KeyAndValue,
     Proposal,
     counted,
+    documents_of,
     of_documents,
     of_one_column,
+    without_key,
 )
-from windrow.ingest.infer.registered import FrameCounts, behind_frames, framed, of_registry
+from windrow.ingest.infer.registered import Framed, framed, of_registry
 from windrow.ingest.infer.request import PipelineRequest, SampledFormat
 from windrow.ingest.ports.schemas import SchemaRegistry
 
@@ -49,19 +48,19 @@ def propose(
     return _refuse_unused(asked, _by_format(topic, format_, plain, asked))
 
 
-def _messages(messages: pa.Table, asked: PipelineRequest, seen: FrameCounts) -> list[KeyAndValue]:
+def _messages(messages: pa.Table, asked: PipelineRequest, seen: Framed) -> list[KeyAndValue]:
     """The messages as Python values, without Confluent's frames."""
     behind = asked.format == "json-schema-confluent" or (asked.format is None and seen.most)
-    values = behind_frames(messages) if behind else messages.column("value").to_pylist()
+    values = seen.values if behind else messages.column("value").to_pylist()
     return [
         KeyAndValue(key, value)
         for key, value in zip(messages.column("key").to_pylist(), values, strict=True)
     ]
 
 
-def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: FrameCounts) -> SampledFormat:
+def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> SampledFormat:
     valued = [message for message in messages if message.value is not None]
-    documents = sum(document(message.value or b"") is not None for message in valued)
+    documents = len(documents_of(messages))
     if seen.most:
         if documents == seen.named:
             return "json-schema-confluent"
@@ -103,6 +102,7 @@ def _by_format(
     topic: str, format_: SampledFormat, messages: Sequence[KeyAndValue], asked: PipelineRequest
 ) -> Proposal:
     valued = sum(message.value is not None for message in messages)
+    keyed = any(message.key for message in messages)
     if format_ == "csv":
         if not asked.columns:
             raise SpecError(
@@ -110,28 +110,19 @@ def _by_format(
                 "spec",
                 "Nothing was written. Give them in order: --columns id,name.",
             )
-        return _hint_of_keys(messages, of_lines(messages, asked.columns))
+        lines = of_lines(messages, asked.columns)
+        return without_key(lines) if keyed else lines
     if format_ in {"string", "raw"}:
-        return _hint_of_keys(messages, of_one_column(format_, valued))
+        whole = of_one_column(format_, valued)
+        return without_key(whole) if keyed else whole
     if format_ in ENVELOPES:
         events = events_of(format_, messages)
         if not events:
             raise _none(topic, valued, f"{ENVELOPES[format_].tool}'s events")
         return of_changes(format_, topic, events, asked.table)
-    if not any(
-        message.value is not None and document(message.value) is not None for message in messages
-    ):
+    if not documents_of(messages):
         raise _none(topic, valued, "JSON objects")
     return of_documents(format_, messages)
-
-
-def _hint_of_keys(messages: Sequence[KeyAndValue], proposal: Proposal) -> Proposal:
-    """Adds the hint that keys are left out, if there are keys."""
-    return (
-        replace(proposal, hints=(*proposal.hints, KEEP_KEY))
-        if any(message.key for message in messages)
-        else proposal
-    )
 
 
 def _none(topic: str, valued: int, what: str) -> SpecError:

@@ -11,18 +11,13 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.confluent.frame import Frame, frames_of
+from windrow.ingest.formats.confluent.payloads import message_at
 from windrow.ingest.infer.avro import avro_candidates, roots_of
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, over_versions
 from windrow.ingest.infer.documents import document
 from windrow.ingest.infer.json_schema import json_candidates
-from windrow.ingest.infer.proposal import (
-    KEEP_KEY,
-    Columns,
-    Proposal,
-    Setting,
-    with_json_key,
-    with_key,
-)
+from windrow.ingest.infer.proposal import Proposal, Setting, with_json_key, with_key, without_key
+from windrow.ingest.infer.protobuf import protobuf_candidates
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.schemas import SchemaRegistry
 from windrow.ingest.registry.client import Subjects
@@ -45,10 +40,13 @@ _FIRST = (0,)
 
 
 @dataclass(frozen=True)
-class FrameCounts:
-    """The numbers of keys or values that are null, name no schema (`others`), or have a frame."""
+class Framed:
+    """Messages' keys or values behind their frames, and how many have each frame.
 
-    nulls: int
+    `others`: how many are there, and name no schema.
+    """
+
+    values: list[bytes | None]
     others: int
     frames: Counter[Frame]
 
@@ -71,37 +69,24 @@ class FrameCounts:
         return ids.most_common(1)[0][0]
 
 
-def framed(messages: pa.Table, part: Part, *, paths: bool = False) -> FrameCounts:
-    """Counts the frames of messages' keys or values.
+def framed(messages: pa.Table, part: Part, *, paths: bool = False) -> Framed:
+    """Reads the frames of messages' keys or values.
 
     `paths`: whether a frame has a path, as Protobuf's have.
     """
-    nulls, others, frames = 0, 0, Counter[Frame]()
-    for batch in messages.combine_chunks().to_batches():
-        octets = batch.set_column(_VALUE, MESSAGES.field(_VALUE), batch.column(part))
-        found = frames_of(octets, Subjects(part=part).header, paths=paths)
-        named = found.numbers[found.numbers >= 0]
-        nulls += octets.column("value").null_count
-        others += len(found.numbers) - len(named) - octets.column("value").null_count
-        frames.update({found.frames[i]: int((named == i).sum()) for i in range(len(found.frames))})
-    return FrameCounts(nulls, others, frames)
-
-
-def behind_frames(messages: pa.Table, part: Part = "value") -> list[bytes | None]:
-    """The values, or the keys, without their frames."""
-    found: list[bytes | None] = []
+    values, others, frames = list[bytes | None](), 0, Counter[Frame]()
     for whole in messages.combine_chunks().to_batches():
         batch = whole.set_column(_VALUE, MESSAGES.field(_VALUE), whole.column(part))
-        frames = frames_of(batch, Subjects(part=part).header, paths=False)
-        skips = [
-            frames.frames[number].skip if number >= 0 else 0 for number in frames.numbers.tolist()
-        ]
-        values = batch.column("value").to_pylist()
-        found += [
-            None if value is None else value[skip:]
-            for value, skip in zip(values, skips, strict=True)
-        ]
-    return found
+        found = frames_of(batch, Subjects(part=part).header, paths=paths)
+        numbers = found.numbers.tolist()
+        for number, value in zip(numbers, batch.column("value").to_pylist(), strict=True):
+            if number >= 0:
+                frames[found.frames[number]] += 1
+                values.append(value[found.frames[number].skip :])
+            else:
+                others += value is not None
+                values.append(value)
+    return Framed(values, others, frames)
 
 
 def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Proposal:
@@ -110,35 +95,23 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
     Raises:
         SpecError: the registry has no schema, or it can't be used.
     """
-    found, candidates, versions = _candidates(registry, topic, messages, "value")
-    if found is None:
+    schema, candidates, by_subject = _candidates(registry, topic, messages, "value")
+    if schema is None:
         raise _unknown(topic, framed(messages, "value"))
-    records = _records(found, messages, "value")
-    if len(records["records"].value if records else ()) > 1:
+    decode = {"format": Setting(FORMATS[schema.kind]), **_records(schema, messages, "value")}
+    if len(decode["records"].value if "records" in decode else ()) > 1:
         kind = free_name("kind", candidates)
-        records["written_with"] = Setting({kind: "record"}, "which record a row is of")
+        decode["written_with"] = Setting({kind: "record"}, "which record a row is of")
         candidates.append(Candidate(kind, TypeGuess(pa.string(), "the name of the record"), False))
-    columns = _with_key(registry, topic, messages, candidates)
-    hints = list(columns.hints)
-    if {"before", "after", "op"} <= {candidate.name for candidate in candidates}:
-        hints.append(
-            "these look like Debezium's events: each row will be the envelope of a message"
-        )
     of = (
-        "the schema of the registry"
-        if not versions
-        else f"the newest schema of subject {topic}-value"
+        f"the newest schema of subject {topic}-value"
+        if by_subject
+        else "the schema of the registry"
     )
-    return Proposal(
-        columns.candidates,
-        f"from {of}, id {found.id}",
-        {
-            "format": Setting(FORMATS[found.kind]),
-            **records,
-            **columns.decode,
-        },
-        tuple(hints),
-    )
+    hint = "these look like Debezium's events: each row will be the envelope of a message"
+    envelope = {"before", "after", "op"} <= {candidate.name for candidate in candidates}
+    proposal = Proposal(tuple(candidates), f"from {of}, id {schema.id}", decode, (hint,) * envelope)
+    return _with_key(registry, topic, messages, proposal)
 
 
 def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> dict[str, Setting]:
@@ -148,13 +121,12 @@ def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> dict[str, 
     if schema.kind == "AVRO":
         names = [record.root for record in roots_of(schema, part)]
     else:
-        from windrow.ingest.infer.protobuf import message_of  # needs an extra
-
-        names = [message_of(schema, path_in(messages, part)).full_name]
+        kind = message_at(schema, path_in(messages, part), f"schema id {schema.id}")
+        names = [kind.full_name]
     return {"records": Setting(names, "others are dead letters")} if all(names) else {}
 
 
-def _unknown(topic: str, seen: FrameCounts) -> SpecError:
+def _unknown(topic: str, seen: Framed) -> SpecError:
     if seen.named:
         what = (
             f"The schema registry doesn't know schema id {seen.id}, which most messages of topic"
@@ -172,32 +144,20 @@ def _unknown(topic: str, seen: FrameCounts) -> SpecError:
     )
 
 
-def newest_of(registry: SchemaRegistry, topic: str, part: Part) -> list[WriterSchema]:
-    """The newest schemas of a topic's subject, newest first."""
-    return [
-        schema
-        for subject in Subjects(part=part).of(topic)
-        for schema in registry.of_subject(subject, VERSIONS)
-    ]
-
-
 def _candidates(
     registry: SchemaRegistry, topic: str, messages: pa.Table, part: Part
-) -> tuple[WriterSchema | None, list[Candidate], list[WriterSchema]]:
-    """The schema to use, its fields, and the subject's versions, if the subject has it."""
+) -> tuple[WriterSchema | None, list[Candidate], bool]:
+    """The schema to use, its fields, and whether it is the newest of the topic's subject.
+
+    Otherwise it is that of most messages.
+    """
     seen = framed(messages, part)
-    versions = newest_of(registry, topic, part)
-    if not versions and seen.named:
-        named = registry.schema(seen.id)
-        return (
-            (None, [], [])
-            if named is None
-            else (named, candidates_of_schema(named, messages, part), [])
-        )
-    if not versions:
-        return None, [], []
-    newest, *older = versions
-    known = {schema.id for schema in versions}
+    (subject,) = Subjects(part=part).of(topic)
+    newest, *older = registry.of_subject(subject, VERSIONS) or [None]
+    if newest is None:
+        named = registry.schema(seen.id) if seen.named else None
+        return named, [] if named is None else candidates_of_schema(named, messages, part), False
+    known = {newest.id, *(schema.id for schema in older)}
     older += [
         schema
         for id_ in {frame.id for frame in seen.frames} - known
@@ -206,7 +166,7 @@ def _candidates(
     others = [
         fields for schema in older if (fields := _if_readable(schema, messages, part)) is not None
     ]
-    return newest, over_versions(candidates_of_schema(newest, messages, part), others), versions
+    return newest, over_versions(candidates_of_schema(newest, messages, part), others), True
 
 
 def _if_readable(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Candidate] | None:
@@ -227,11 +187,9 @@ def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -
     if schema.kind == "AVRO":
         return avro_candidates(schema, part)
     if schema.kind == "JSON":
-        documents = map(document, filter(None, behind_frames(messages, part)))
+        documents = map(document, filter(None, framed(messages, part).values))
         return json_candidates(schema, [found for found in documents if found is not None])
-    from windrow.ingest.infer.protobuf import protobuf_schema_candidates  # needs an extra
-
-    return protobuf_schema_candidates(schema, path_in(messages, part))
+    return protobuf_candidates(schema, path_in(messages, part))
 
 
 def path_in(messages: pa.Table, part: Part) -> Sequence[int]:
@@ -241,20 +199,20 @@ def path_in(messages: pa.Table, part: Part) -> Sequence[int]:
 
 
 def _with_key(
-    registry: SchemaRegistry, topic: str, messages: pa.Table, candidates: list[Candidate]
-) -> Columns:
+    registry: SchemaRegistry, topic: str, messages: pa.Table, proposal: Proposal
+) -> Proposal:
     """Adds the columns of the key, if all keys have the same format and any fields."""
-    seen, no_columns = framed(messages, "key"), Columns(tuple(candidates), hints=(KEEP_KEY,))
-    if seen.nulls or (seen.others and seen.named):
-        return no_columns if seen.others or seen.named else Columns(tuple(candidates))
+    seen = framed(messages, "key")
+    if None in seen.values or (seen.others and seen.named):
+        return without_key(proposal) if seen.others or seen.named else proposal
     if seen.others:
-        return with_json_key(candidates, messages.column("key").to_pylist())
+        return with_json_key(proposal, seen.values)
     try:
         schema, of_key, _ = _candidates(registry, topic, messages, "key")
     except SpecError:  # a schema without fields, as a JSON Schema of texts
-        return no_columns
+        return without_key(proposal)
     if schema is None:
-        return Columns(tuple(candidates))
+        return proposal
     if not of_key:
-        return no_columns
-    return with_key(candidates, of_key, FORMATS[schema.kind], _records(schema, messages, "key"))
+        return without_key(proposal)
+    return with_key(proposal, of_key, FORMATS[schema.kind], _records(schema, messages, "key"))

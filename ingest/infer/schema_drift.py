@@ -7,10 +7,10 @@ schemas of a registry that its columns don't fit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -21,8 +21,10 @@ from windrow.ingest.admin.sample import sample_topics
 from windrow.ingest.config.pipeline import LimitsSpec, is_beyond_share
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.formats.cdc.kind import ChangeSection
-from windrow.ingest.formats.confluent.kind import RecordOptions, RegistryOptions
-from windrow.ingest.formats.kind import FormatSection
+from windrow.ingest.formats.confluent.decoder import Payloads
+from windrow.ingest.formats.confluent.kind import RecordOptions
+from windrow.ingest.formats.csv.kind import CsvOptions
+from windrow.ingest.formats.kind import FormatSection, KeySection
 from windrow.ingest.infer.candidates import (
     Candidate,
     Refuses,
@@ -32,24 +34,18 @@ from windrow.ingest.infer.candidates import (
     struct_type,
     table_refusal,
 )
-from windrow.ingest.infer.changes import ENVELOPES, events_of, rows_of
+from windrow.ingest.infer.changes import ENVELOPES, changed_rows, events_of
 from windrow.ingest.infer.documents import candidates_of, document
 from windrow.ingest.infer.json_schema import json_candidates
+from windrow.ingest.infer.lines import rows_in
 from windrow.ingest.infer.pipeline_files import metadata_text, type_text
 from windrow.ingest.infer.proposal import Document, KeyAndValue
-from windrow.ingest.infer.registered import (
-    FORMATS,
-    Part,
-    behind_frames,
-    candidates_of_schema,
-    path_in,
-)
+from windrow.ingest.infer.registered import FORMATS, Part, candidates_of_schema, framed, path_in
 from windrow.ingest.model.refusals import in_words
 from windrow.ingest.model.source import Selection
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decode
 from windrow.ingest.ports.schemas import SchemaRegistry
-from windrow.ingest.registry.client import Subjects
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.schemas import decoder_for
 from windrow.ingest.schema.columns import Columns
@@ -61,6 +57,9 @@ _KEEPS = (
 )
 _FIX = "Fix the schema, or the producer."
 _BATCH = 4096
+_JSON = {"json", "json-schema-confluent"}
+
+About = Literal["messages", "registry"]
 
 
 class RefusalCount(msgspec.Struct, frozen=True):
@@ -87,7 +86,7 @@ class DriftReport(msgspec.Struct, frozen=True):
     pipeline: str
     sampled: int
     fitting: int | None
-    unfit: tuple[RefusalCount, ...]
+    refused: tuple[RefusalCount, ...]
     findings: tuple[Finding, ...]
 
     @property
@@ -115,39 +114,29 @@ def check(
     sample = sample_topics(
         pipeline.broker, pipeline.reader, selection, most, spec.source.on_removed
     )
-    unfit: tuple[RefusalCount, ...] | None = None
+    messages, sampled, fitting = sample.messages, sample.messages.num_rows, None
+    refused: tuple[RefusalCount, ...] = ()
     findings: list[Finding] = []
     try:
-        unfit = tried(sample.messages, _verdict_of(pipeline, sample.messages))
+        refused = tried(messages, _verdict_of(pipeline, messages))
+        fitting = sampled - sum(one.messages for one in refused)
     except (RefusedError, UnreachableError, SpecError) as error:
         findings.append(_of_error(error, "messages"))
-    sampled, dead = sample.messages.num_rows, sum(one.messages for one in unfit or ())
-    findings += refusals(unfit or (), sampled, spec.limits)
+    findings += refusals(refused, sampled, spec.limits)
     if not sampled:
         findings.append(Finding("info", "messages", "No message can be sampled"))
     unusable = column_refusal(
         columns, table_refusal(spec.metadata, delta=spec.sink.kind == "delta")
     )
-    findings += unknown_fields(spec.decode, columns, sample.messages, unusable)
+    findings += unknown_fields(spec.decode, columns, messages, unusable)
     if registry is not None:
-        subjects = (
-            subject
-            for topic in sample.topics
-            for subject in subjects_of(spec.decode, columns, topic)
-        )
-        findings += [
-            finding
-            for subject in subjects
-            for finding in _of_registry(registry, subject, sample.messages, unusable)
-        ]
-    return DriftReport(
-        spec.id, sampled, None if unfit is None else sampled - dead, unfit or (), tuple(findings)
-    )
+        for topic in sample.topics:
+            for subject in subjects_of(spec.decode, columns, topic):
+                findings += _of_registry(registry, subject, messages, unusable)
+    return DriftReport(spec.id, sampled, fitting, refused, tuple(findings))
 
 
-def _of_error(
-    error: RefusedError | UnreachableError | SpecError, about: Literal["messages", "registry"]
-) -> Finding:
+def _of_error(error: RefusedError | UnreachableError | SpecError, about: About) -> Finding:
     what = f"{error.what}; first {error.place}" if error.place else error.what
     return Finding(
         "unchecked" if isinstance(error, UnreachableError) else "wrong", about, what, error.do
@@ -184,13 +173,15 @@ def tried(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:
     return tuple(RefusalCount(*kind, count, *first[kind]) for kind, count in counts.most_common())
 
 
-def refusals(unfit: Sequence[RefusalCount], sampled: int, limits: LimitsSpec) -> Iterator[Finding]:
+def refusals(
+    refused: Sequence[RefusalCount], sampled: int, limits: LimitsSpec
+) -> Iterator[Finding]:
     """Findings of refused messages: wrong if their share would refuse a window, else info."""
-    dead = sum(one.messages for one in unfit)
+    dead = sum(one.messages for one in refused)
     by_stage = Counter[str]()
-    for one in unfit:
+    for one in refused:
         by_stage[one.stage] += one.messages
-    for one in unfit:
+    for one in refused:
         limited = ((dead, limits), (by_stage[one.stage], limits.of(one.stage)))
         beyond = any(
             is_beyond_share(count, sampled, limit.max_dead_ratio) for count, limit in limited
@@ -211,54 +202,66 @@ def refusals(unfit: Sequence[RefusalCount], sampled: int, limits: LimitsSpec) ->
 def unknown_fields(
     section: FormatSection, columns: Columns, messages: pa.Table, unusable: Refuses
 ) -> Iterator[Finding]:
-    """Findings of fields in JSON documents without a column, and of columns without a field."""
+    """Findings of fields in documents and lines without a column, and of columns without one."""
     of_envelope = section.envelope if isinstance(section, ChangeSection) else ()
-    of_value = Columns(
-        tuple(
-            column for column in section.part.of(columns).columns if column.name not in of_envelope
-        )
-    )
-    parts = [("documents", documents_in(section.format, messages, "value"), of_value)]
+    of_value = _without(section.part.of(columns), of_envelope)
+    parts = [("documents", documents_in(section, messages, "value", of_value), of_value)]
     if section.key is not None:
-        documents = documents_in(section.key.format, messages, "key")
-        parts.append(("keys", documents, section.key.part.of(columns)))
+        of_key = section.key.part.of(columns)
+        parts.append(("keys", documents_in(section.key, messages, "key", of_key), of_key))
     for what, documents, of_part in parts:
         if documents:
-            yield from compared(
-                f"{len(documents):,} sampled {what}",
-                "messages",
-                candidates_of(documents),
-                of_part,
-                {},
-                unusable,
-                documents,
-            )
+            name = f"{len(documents):,} sampled {what}"
+            candidates = candidates_of(documents)
+            yield from compared(name, "messages", candidates, of_part, {}, unusable, documents)
+    if section.key is None and section.format == "json":
+        yield from _unread_keys(messages)
 
 
-def documents_in(format_: str, messages: pa.Table, part: Part) -> list[Document]:
-    """The JSON objects whose fields become columns; none if the format isn't JSON."""
-    if format_ in ENVELOPES:
-        values = messages.column("value").to_pylist()
-        events = events_of(format_, [KeyAndValue(None, value) for value in values])
-        return [row for event in events for row in rows_of(ENVELOPES[format_], event)]
-    if format_ not in {"json", "json-schema-confluent"}:
-        return []
-    values = (
-        messages.column(part).to_pylist() if format_ == "json" else behind_frames(messages, part)
-    )
-    return [
-        found for value in values if value is not None and (found := document(value)) is not None
-    ]
+def _unread_keys(messages: pa.Table) -> Iterator[Finding]:
+    """A finding of what JSON keys say and the values of their messages don't."""
+    found = Counter[str]()
+    for pair in messages.select(["key", "value"]).to_pylist():
+        key, value = document(pair["key"] or b""), document(pair["value"] or b"")
+        if key is not None and value is not None:
+            found.update(n for n, of in key.items() if of is not None and value.get(n) != of)
+    if found:
+        shown = ", ".join(f"{name!a} ({n:,})" for name, n in found.most_common(_SHOWN))
+        what = f"Keys have what the values of their messages don't have: {shown}"
+        yield Finding("info", "messages", what, "decode.key makes columns of them.")
+
+
+def _without(columns: Columns, names: Container[str]) -> Columns:
+    return Columns(tuple(column for column in columns.columns if column.name not in names))
+
+
+def documents_in(
+    section: FormatSection | KeySection, messages: pa.Table, part: Part, columns: Columns
+) -> list[Document]:
+    """The JSON objects, or the lines, whose fields become columns; none of other formats."""
+    values = messages.column(part).to_pylist()
+    if section.format in ENVELOPES:
+        events = events_of(section.format, [KeyAndValue(None, value) for value in values])
+        return [row for event in events for row in changed_rows(ENVELOPES[section.format], event)]
+    if isinstance(section, CsvOptions):
+        names = [column.name for column in columns.columns]
+        lines = rows_in(values, section.encoding(Path(), "").dialect, len(names))
+        return [dict(zip(names, (piece.text for piece in row), strict=True)) for row in lines]
+    if section.format == "json-schema-confluent":
+        values = framed(messages, part).values
+    parsed = map(document, filter(None, values)) if section.format in _JSON else ()
+    return [found for found in parsed if found is not None]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A subject with the schemas of a topic's keys or values, and their columns."""
+    """A subject with the schemas of a topic's keys or values, their format and their columns."""
 
     name: str
     topic: str
     part: Part
     format: str
+    payloads: Payloads
     columns: Columns
 
 
@@ -272,20 +275,15 @@ def names_schemas(section: FormatSection) -> bool:
 def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterator[Subject]:
     """The subjects of a topic's keys and values, if their format has a schema registry."""
     of_names = section.written_with if isinstance(section, RecordOptions) else ()
-    of_value = Columns(
-        tuple(column for column in section.part.of(columns).columns if column.name not in of_names)
-    )
-    parts: list[tuple[Part, object, str, Columns]] = [("value", section, section.format, of_value)]
+    parts: list[tuple[Part, Any, Columns]] = [
+        ("value", section, _without(section.part.of(columns), of_names))
+    ]
     if section.key is not None:
-        parts.append(("key", section.key, section.key.format, section.key.part.of(columns)))
-    for part, options, format_, of_part in parts:
-        if format_ in FORMATS.values():
-            subjects = (
-                options.subjects(part)
-                if isinstance(options, RegistryOptions)
-                else Subjects(part=part)
-            )
-            yield from (Subject(name, topic, part, format_, of_part) for name in subjects.of(topic))
+        parts.append(("key", section.key, section.key.part.of(columns)))
+    for part, options, of_part in parts:
+        if options.format in FORMATS.values():
+            for name in options.subjects(part).of(topic):
+                yield Subject(name, topic, part, options.format, options.payloads(), of_part)
 
 
 def _of_registry(
@@ -317,161 +315,57 @@ def of_schema(
     path = path_in(messages, subject.part) if schema.kind == "PROTOBUF" else ()
     candidates = candidates_of_schema(schema, messages, subject.part)
     columns = subject.columns.as_written({candidate.name for candidate in candidates}).columns
-    unfit, whole = mismatches(schema, path, columns), example(struct_type(candidates))
-    yield from compared(name, "registry", candidates, columns, unfit, unusable, [whole])
+    stated = json_candidates(schema) if schema.kind == "JSON" else candidates
+    whole = example(struct_type(stated))
+    wrong = subject.payloads.misfits(schema, path, columns, whole)
+    yield from compared(name, "registry", candidates, columns, wrong, unusable, [whole])
 
 
 def compared(
     name: str,
-    about: Literal["messages", "registry"],
+    about: About,
     candidates: Sequence[Candidate],
     columns: Columns,
-    unfit: Mapping[str, str],
+    wrong: Mapping[str, str],
     unusable: Refuses,
     documents: Sequence[Document],
 ) -> Iterator[Finding]:
     """Findings of fields and columns that don't match.
 
-    `name`: the schema or the messages that have the fields; `unfit`: columns that can't
+    `name`: the schema or the messages that have the fields; `wrong`: columns that can't
     come from their field, each with the reason; `documents`: the messages, or one that
     has all of the schema.
     """
+    fields = {candidate.name for candidate in candidates}
     for column in columns.columns:
-        parts = [
-            found
-            for one in documents
-            if (found := {*passed_over(column.type, one.get(column.name), column.name)})
-        ]
+        of = column.name
+        parts = [{*passed_over(column.type, one.get(of), of)} for one in documents]
         paths = Counter(path for found in parts for path in found)
         if paths:
             shown = ", ".join(f"{path!a} ({n:,})" for path, n in paths.most_common(_SHOWN))
-            yield Finding(
-                "info",
-                about,
-                f"Column {column.name} doesn't keep all of {len(parts):,} of {len(documents):,}"
-                f" documents: {shown}",
-                _KEEPS,
-            )
-    fields = {candidate.name for candidate in candidates}
-    for column in columns.columns:
-        if column.name in unfit:
-            yield Finding(
-                "wrong", about, f"A column can't come from {name}: {unfit[column.name]}", _FIX
-            )
-        elif column.name not in fields and column.nullable:
-            yield Finding(
-                "info", about, f"Column {column.name} is null: no field of {name} has its name"
-            )
-        elif column.name not in fields and about == "registry":
-            yield Finding(
-                "wrong",
-                about,
-                f"Column {column.name} can't be null, and no field of {name} has its name",
-                _FIX,
-            )
+            kept = f"doesn't keep all of {sum(map(bool, parts)):,} of {len(documents):,} documents"
+            yield Finding("info", about, f"Column {of} {kept}: {shown}", _KEEPS)
+        if of in wrong:
+            yield Finding("wrong", about, f"A column can't come from {name}: {wrong[of]}", _FIX)
+        elif of not in fields and column.nullable:
+            what = f"Column {of} is null: no field of {name} has its name"
+            yield Finding("info", about, what)
+        elif of not in fields and about == "registry":
+            what = f"Column {of} can't be null, and no field of {name} has its name"
+            yield Finding("wrong", about, what, _FIX)
     names = {column.name for column in columns.columns}
     for candidate in candidates:
         if candidate.name not in names:
-            why = unusable(candidate) or (
-                candidate.guess.note if candidate.guess.type is None else ""
-            )
-            could = (
-                f"It can't be a column: {why}"
-                if why or candidate.guess.type is None
-                else _column_of(candidate, candidate.guess.type)
-            )
-            yield Finding(
-                "info",
-                about,
-                f"Field {candidate.name!a} of {name} is passed over: no column has its name",
-                could,
-            )
+            what = f"Field {candidate.name!a} of {name} is passed over: no column has its name"
+            yield Finding("info", about, what, _column_of(candidate, unusable))
 
 
-def _column_of(candidate: Candidate, kind: pa.DataType) -> str:
-    """Describes the column that a field could become."""
+def _column_of(candidate: Candidate, unusable: Refuses) -> str:
+    """Describes the column that a field could become, or says why it can't."""
+    kind = candidate.guess.type
+    why = unusable(candidate) or (candidate.guess.note if kind is None else "")
+    if why or kind is None:
+        return f"It can't be a column: {why}"
     options = metadata_text(candidate)
     metadata = f"; with metadata={options}" if options else ""
     return f"It could be a column, nullable: {type_text(kind)}{metadata}"
-
-
-_TEXTS = (pa.types.is_string, pa.types.is_timestamp, pa.types.is_date, pa.types.is_decimal)
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp)
-_TAKES: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[Callable[[pa.DataType], bool]]]] = (
-    (pa.types.is_string, _TEXTS),
-    (pa.types.is_timestamp, _TEXTS),
-    (pa.types.is_date, _TEXTS),
-    (pa.types.is_integer, _NUMBERS),
-    (pa.types.is_floating, _NUMBERS),
-    (pa.types.is_boolean, (pa.types.is_boolean,)),
-    (pa.types.is_list, (pa.types.is_list,)),
-    (pa.types.is_struct, (pa.types.is_struct, pa.types.is_map)),
-    (pa.types.is_map, (pa.types.is_map, pa.types.is_struct)),
-)
-"""The column types that values of a JSON Schema's types may become, coerced or not."""
-
-
-def mismatches(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict[str, str]:
-    """The columns that can't come from the schema's field of their name, with the reasons.
-
-    `path`: the message type of a Protobuf schema.
-
-    Raises:
-        SpecError: the schema can't be read.
-    """
-    if schema.kind == "AVRO":
-        return _by_avro(schema, columns)
-    if schema.kind == "PROTOBUF":
-        return _by_protobuf(schema, path, columns)
-    return _by_json(schema, columns)
-
-
-def _each(
-    columns: Columns, names: Collection[str], judge: Callable[[Columns], object]
-) -> dict[str, str]:
-    """Judges each column that has one of the names alone; returns the errors."""
-    wrong: dict[str, str] = {}
-    for column in columns.columns:
-        try:
-            judge(Columns((column,) if column.name in names else ()))
-        except SpecError as error:
-            wrong[column.name] = error.what.partition(": ")[2]
-    return wrong
-
-
-def _by_avro(schema: WriterSchema, columns: Columns) -> dict[str, str]:
-    from windrow.ingest.formats.avro.fit import check as check_fit  # each kind on demand
-    from windrow.ingest.formats.avro.resolve import resolved
-    from windrow.ingest.formats.avro.schema import AvroSchema
-    from windrow.ingest.infer.avro import roots_of
-
-    def judge(written: AvroSchema, one: Columns) -> None:
-        check_fit(resolved(written, one), one)
-
-    only = columns.columns[0].name if len(columns.columns) == 1 else None
-    wrong: dict[str, str] = {}
-    for written in roots_of(schema, only):
-        wrong |= _each(columns, dict(written.records[written.root].fields), partial(judge, written))
-    return wrong
-
-
-def _by_protobuf(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict[str, str]:
-    from windrow.ingest.formats.protobuf.fields import reader
-    from windrow.ingest.infer.protobuf import message_of
-
-    kind = message_of(schema, path)
-    return _each(columns, kind.fields_by_name, lambda one: reader(kind, one, "null"))
-
-
-def _by_json(schema: WriterSchema, columns: Columns) -> dict[str, str]:
-    """Finds only impossible conversions: the decoder doesn't validate by the JSON Schema."""
-    types = {candidate.name: candidate.guess.type for candidate in json_candidates(schema)}
-    return {
-        column.name: f"{column.name}: a value of type {kind} can't become {column.type}"
-        for column in columns.columns
-        if (kind := types.get(column.name)) is not None and not _takes(kind, column.type)
-    }
-
-
-def _takes(field: pa.DataType, column: pa.DataType) -> bool:
-    return any(test(column) for of, tests in _TAKES if of(field) for test in tests)

@@ -14,17 +14,24 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
-from windrow.ingest.formats.json.dialects import CONNECT_DECIMAL, CONNECT_FORMS, ZONED_TIMESTAMP
+from windrow.ingest.formats.json.dialects import (
+    CANAL,
+    CONNECT_DECIMAL,
+    CONNECT_FORMS,
+    ZONED_TIMESTAMP,
+)
+from windrow.ingest.formats.json.values import converter
 from windrow.ingest.infer.candidates import (
     OWN_SCALE,
     Candidate,
-    TypeBudget,
+    Composite,
+    SchemaTypes,
     TypeGuess,
+    array,
     decimal_of,
-    list_of,
-    struct_of,
+    record,
 )
-from windrow.ingest.infer.documents import DECIMALS, by_key, candidates_of, scalar_type
+from windrow.ingest.infer.documents import DECIMALS, by_key, candidates_of, scalar_type, takes
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _CONNECT_PLAIN = {
@@ -57,11 +64,11 @@ def row_candidates(schema: Mapping[str, Any], image: str) -> list[Candidate]:
             "Nothing was written. Check how the connector writes its schema, or set its"
             " schemas.enable to false.",
         )
-    budget = TypeBudget()
+    types = SchemaTypes(_opened)
     return [
         Candidate(
             part["field"],
-            _connect_guess(part, 0, budget),
+            types.of(part),
             part.get("optional") is True,
             str(part.get("doc") or ""),
         )
@@ -76,67 +83,44 @@ def _fields(schema: Any) -> list[Mapping[str, Any]]:
     )
 
 
-def _connect_guess(part: Any, depth: int, budget: TypeBudget) -> TypeGuess:
-    refusal = budget.refusal(depth)
-    if refusal is not None or not isinstance(part, Mapping):
-        return refusal or TypeGuess(None, "it has no type")
-    kind, name = part.get("type"), part.get("name")
+def _opened(part: Any) -> TypeGuess | Composite:
+    if not isinstance(part, Mapping):
+        return TypeGuess(None, "it has no type")
+    kind, name = part.get("type"), str(part.get("name") or "")
+    form = CONNECT_FORMS.get(name, {})
     if name == VARIABLE_DECIMAL:
         return OWN_SCALE
     if kind == "struct":
-        return struct_of(
-            (str(inner.get("field")), _inside(inner, depth, budget)) for inner in _fields(part)
-        )
+        return record((str(inner.get("field")), inner) for inner in _fields(part))
     if kind == "array":
-        return list_of(_inside(part.get("items"), depth, budget))
+        return array(part.get("items"))
     if kind == "map":
         keys = part.get("keys")
         if not isinstance(keys, Mapping) or keys.get("type") != "string":
             return TypeGuess(None, "a map whose keys are no texts")
-        return list_of(
-            struct_of(
-                (
-                    ("key", TypeGuess(pa.string())),
-                    ("value", _inside(part.get("values"), depth, budget)),
-                )
-            )
-        )
+        values = {**_mapping(part.get("values")), "field": "value"}
+        entry = [{"type": "string", "field": "key"}, values]
+        return array({"type": "struct", "fields": entry})
     if name == CONNECT_DECIMAL:
         return _connect_decimal(part.get("parameters"))
-    instant = _instant(str(name), depth)
-    if instant is not None:
-        return instant
+    if name == ZONED_TIMESTAMP or "timestamps" in form:
+        unit = form.get("timestamps", "").removeprefix("epoch_")
+        return TypeGuess(TIMESTAMP, epoch=unit or None)
+    if "dates" in form:
+        return TypeGuess(pa.date32())
     if kind == "bytes":
         return TypeGuess(pa.string(), "bytes in base64")
     plain = _CONNECT_PLAIN.get(str(kind))
-    return (
-        TypeGuess(plain, str(name or ""))
-        if plain is not None
-        else TypeGuess(None, f"no column takes its type {kind!a}")
-    )
+    return TypeGuess(plain, name if plain else f"no column takes its type {kind!a}")
 
 
-def _instant(name: str, depth: int) -> TypeGuess | None:
-    """The type of a date or a timestamp, by the name of its schema; None for other names."""
-    if name == ZONED_TIMESTAMP:
-        return TypeGuess(TIMESTAMP)
-    form = CONNECT_FORMS.get(name, {})
-    if "dates" in form:
-        return TypeGuess(pa.date32())
-    if "timestamps" not in form:
-        return None
-    # inside another type, the decoder reads the unit from the schema in the message
-    epoch = form["timestamps"].removeprefix("epoch_") if depth == 0 else None
-    return TypeGuess(TIMESTAMP, epoch=epoch)
-
-
-def _inside(part: Any, depth: int, budget: TypeBudget) -> TypeGuess:
-    return _connect_guess(part, depth + 1, budget)
+def _mapping(part: Any) -> Mapping[str, Any]:
+    return part if isinstance(part, Mapping) else {}
 
 
 def _connect_decimal(parameters: Any) -> TypeGuess:
     """A decimal of the stated precision, or of the greatest one that a column has."""
-    stated = parameters if isinstance(parameters, Mapping) else {}
+    stated = _mapping(parameters)
     scale, precision = (
         str(stated.get(name, other))
         for name, other in (("scale", "0"), ("connect.decimal.precision", "38"))
@@ -151,7 +135,7 @@ def _connect_decimal(parameters: Any) -> TypeGuess:
 
 
 _MYSQL_TYPE = re.compile(r"([a-z]+)(?:\((\d+)(?:,\s*(\d+))?\))?(.*)", re.DOTALL)
-_MYSQL_WIDTHS = {
+_MYSQL_INTEGERS = {
     "tinyint": pa.int8(),
     "smallint": pa.int16(),
     "mediumint": pa.int32(),
@@ -160,23 +144,28 @@ _MYSQL_WIDTHS = {
     "bigint": pa.int64(),
 }
 _MYSQL_UNSIGNED = {
-    "tinyint": pa.int16(),
-    "smallint": pa.int32(),
-    "mediumint": pa.int32(),
-    "int": pa.int64(),
-    "integer": pa.int64(),
+    pa.int8(): pa.int16(),
+    pa.int16(): pa.int32(),
+    pa.int32(): pa.int64(),
+    pa.int64(): pa.decimal128(20, 0),
 }
+_CLOCK = TypeGuess(TIMESTAMP, "read as UTC: the events don't have MySQL's time zone")
 _MYSQL_OTHERS = {
-    "float": pa.float64(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "year": pa.int16(),
+    "float": TypeGuess(pa.float64()),
+    "double": TypeGuess(pa.float64()),
+    "date": TypeGuess(pa.date32()),
+    "year": TypeGuess(pa.int16()),
+    "datetime": _CLOCK,
+    "timestamp": _CLOCK,
+    **{name: TypeGuess(pa.string()) for name in ("char", "varchar", "text")},
 }
-_CLOCK = "read as UTC: the events don't have MySQL's time zone"
 
 
 def typed_candidates(rows: Sequence[Mapping[str, Any]], stated: Sequence[Any]) -> list[Candidate]:
-    """The fields of rows, of the types that Canal's events state; others are texts."""
+    """The fields of rows, of the types that Canal's events state; others are texts.
+
+    So are those with a value that isn't of its type: `0000-00-00`, or zeros before a number.
+    """
     named = {
         name: kind
         for types in stated
@@ -184,40 +173,31 @@ def typed_candidates(rows: Sequence[Mapping[str, Any]], stated: Sequence[Any]) -
         for name, kind in types.items()
         if isinstance(kind, str)
     }
-    values = by_key(rows)
-    return [
-        replace(
-            candidate, guess=_mysql_guess(named.get(candidate.name, ""), values[candidate.name])
-        )
-        for candidate in candidates_of(rows)
-    ]
+    values, candidates = by_key(rows), []
+    for candidate in candidates_of(rows):
+        kind = named.get(candidate.name, "").strip().lower()
+        present = [value for value in values[candidate.name] if value is not None]
+        guess = _mysql_guess(kind, present)
+        convert = converter(guess.type, reading=CANAL)
+        if not all(takes(convert, value) for value in present):
+            guess = TypeGuess(pa.string(), f"{kind}, but not all of its values are")
+        candidates.append(replace(candidate, guess=guess))
+    return candidates
 
 
 def _mysql_guess(stated: str, values: Sequence[Any]) -> TypeGuess:
-    found = _MYSQL_TYPE.fullmatch(stated.strip().lower())
+    found = _MYSQL_TYPE.fullmatch(stated)
     if found is None:
         return TypeGuess(pa.string())
     name, digits, scale, more = found.groups()
-    if name in _MYSQL_WIDTHS:
-        if "unsigned" not in more:
-            return TypeGuess(_MYSQL_WIDTHS[name])
-        return TypeGuess(_MYSQL_UNSIGNED.get(name, pa.decimal128(20, 0)))
-    if name in {"decimal", "numeric"} and digits is None:
-        present = [value for value in values if value is not None]
-        guess = scalar_type(present, DECIMALS) if present else TypeGuess(None)
+    if name in _MYSQL_INTEGERS:
+        kind = _MYSQL_INTEGERS[name]
+        return TypeGuess(_MYSQL_UNSIGNED[kind] if "unsigned" in more else kind)
+    if name not in {"decimal", "numeric"}:
+        return _MYSQL_OTHERS.get(name, TypeGuess(pa.string(), name))
+    if digits is None:
+        guess = scalar_type(values, DECIMALS) if values else TypeGuess(None)
         return TypeGuess(guess.type or pa.string(), f"{name}, whose digits the events don't state")
-    if name in {"decimal", "numeric"}:
-        scale = scale or "0"
-        short = max(len(digits), len(scale)) <= 3
-        kind = decimal_of(int(digits), int(scale)) if short else None
-        return (
-            TypeGuess(pa.string(), f"{name} of {digits} digits")
-            if kind is None
-            else TypeGuess(kind)
-        )
-    if name in {"datetime", "timestamp"}:
-        return TypeGuess(TIMESTAMP, _CLOCK)
-    return TypeGuess(
-        _MYSQL_OTHERS.get(name, pa.string()),
-        "" if name in {*_MYSQL_OTHERS, "char", "varchar", "text"} else name,
-    )
+    short = max(len(digits), len(scale or "0")) <= 3
+    kind = decimal_of(int(digits), int(scale or "0")) if short else None
+    return TypeGuess(kind) if kind else TypeGuess(pa.string(), f"{name} of {digits} digits")

@@ -148,7 +148,7 @@ def machines() -> Iterator[tuple[str, BatchDecoder, list[bytes]]]:
             if make is None
             else [json.dumps(make(r, i), separators=(",", ":")).encode() for i in range(2_000)]
         )
-        yield name, json_batch_decoder(Columns.of(model), "ignore"), made
+        yield name, json_batch_decoder(Columns.of(model)), made
     orders, lines = csv_batch_decoder(Columns.of(Order), Dialect(";", null_literal="")), _lines()
     yield "orders as CSV", orders, lines
     yield (
@@ -198,7 +198,7 @@ def shapes(
                 for name, kind in model_columns.items()
             }
             made.append(json.dumps(row, separators=(",", ":")).encode())
-        yield json_batch_decoder(Columns.of(model), "ignore"), made
+        yield json_batch_decoder(Columns.of(model)), made
 
 
 def measured(machine: BatchDecoder, made: list[bytes]) -> tuple[float, float]:

@@ -154,7 +154,7 @@ FORMATS = {
         lambda: DDL,
         lambda m: m + b",1",
     ),
-    "json": Format(as_json, lambda: json_batch_decoder(Columns.of(Order), "ignore"), lambda: DDL),
+    "json": Format(as_json, lambda: json_batch_decoder(Columns.of(Order)), lambda: DDL),
 }
 
 

@@ -240,7 +240,7 @@ def test_a_check_writes_nothing(stage: Stage, tmp_path: Path) -> None:
     document = stage.json("infer", "--check", stage.spec)
     assert files(tmp_path) == before
     assert (document["sampled"], document["fitting"]) == (12, 10)
-    (poison,) = document["unfit"]
+    (poison,) = document["refused"]
     assert (poison["stage"], poison["reason"], poison["messages"], poison["topic"]) == (
         "value",
         "not_json",
@@ -264,7 +264,7 @@ def test_a_check_finds_what_no_longer_fits(stage: Stage, tmp_path: Path) -> None
     )
     stage.produce(5, *[b'{"id": "text", "more": 1.5}'] * 10, *[b'{"id": -1}'] * 6)
     document = stage.json("infer", "--check", stage.spec, "--sample", "8", code=1)
-    assert {(one["stage"], one["reason"], one["messages"]) for one in document["unfit"]} == {
+    assert {(one["stage"], one["reason"], one["messages"]) for one in document["refused"]} == {
         ("schema", "wrong_type", 10),
         ("rules", "check:id:greater_than_or_equal_to", 6),
     }

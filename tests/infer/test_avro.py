@@ -14,9 +14,9 @@ import pytest
 
 from tests.formats.avro.schemas import made
 from tests.infer.models import columns_of, described, left_out
+from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.infer.avro import avro_candidates
 from windrow.ingest.infer.candidates import over_versions
-from windrow.ingest.infer.schema_drift import mismatches
 from windrow.ingest.model.writer_schema import WriterSchema
 
 
@@ -261,4 +261,4 @@ def test_any_column_can_come_from_its_schema(
     candidates = avro_candidates(schema, "value")
     if any(candidate.usable for candidate in candidates):
         columns = columns_of(candidates, tmp_path)
-        assert mismatches(schema, (), columns) == {}
+        assert AvroPayloads().misfits(schema, (), columns, None) == {}

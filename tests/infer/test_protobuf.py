@@ -11,13 +11,9 @@ import pytest
 
 from tests.formats.protobuf.schemas import made
 from tests.infer.models import columns_of, described, left_out
+from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
 from windrow.ingest.formats.protobuf.fields import reader
-from windrow.ingest.infer.protobuf import (
-    message_of,
-    protobuf_candidates,
-    protobuf_schema_candidates,
-)
-from windrow.ingest.infer.schema_drift import mismatches
+from windrow.ingest.infer.protobuf import candidates_of_type, protobuf_candidates
 from windrow.ingest.model.writer_schema import WriterSchema
 
 SCHEMA = WriterSchema(
@@ -59,7 +55,7 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
     """Each type of Protobuf's becomes what holds it; a column is nullable where
     Protobuf can tell that a field isn't there.
     """
-    candidates = protobuf_candidates(message_of(SCHEMA, (1,)))
+    candidates = protobuf_candidates(SCHEMA, (1,))
     assert described(candidates, tmp_path) == {
         "id": "int64 not null",
         "pieces": "int64 not null",
@@ -77,16 +73,16 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
         "before": "the message shop.Sale holds itself",
         "empty": "it has no fields",
     }
-    assert mismatches(SCHEMA, (1,), columns_of(candidates, tmp_path)) == {}
+    columns = columns_of(candidates, tmp_path)
+    assert ProtobufPayloads().misfits(SCHEMA, (1,), columns, None) == {}
 
 
 def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
     """Before a field, or behind it; of a message in another one, too."""
-    columns_of(protobuf_schema_candidates(SCHEMA, (1,)), tmp_path)
+    columns_of(protobuf_candidates(SCHEMA, (1,)), tmp_path)
     assert "    id: pl.Int64  # Of the sale, for ever.\n" in (tmp_path / "schema.py").read_text()
     assert {
-        candidate.name: candidate.doc.strip()
-        for candidate in protobuf_schema_candidates(SCHEMA, (1, 2))
+        candidate.name: candidate.doc.strip() for candidate in protobuf_candidates(SCHEMA, (1, 2))
     } == {
         "zip": "Its code",
         "inner": "",
@@ -99,6 +95,6 @@ def test_any_column_can_come_from_its_type(part: int, tmp_path: Path, dice: rand
     messages takes its columns.
     """
     kind = made(dice).kind
-    candidates = protobuf_candidates(kind)
+    candidates = candidates_of_type(kind)
     if any(candidate.usable for candidate in candidates):
         assert reader(kind, columns_of(candidates, tmp_path), "null")

@@ -14,6 +14,7 @@ import pytest
 from tests.formats.cdc.corpus import text
 from tests.formats.confluent.registries import FixedRegistry, framed
 from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.infer.candidates import column_refusal, table_refusal
 from windrow.ingest.infer.proposal import KEEP_KEY, Proposal, without_unusable
 from windrow.ingest.infer.recognise import propose
@@ -741,7 +742,7 @@ def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
     more = Column("money", pa.string(), nullable=False, default=pa.scalar("EUR"))
     for kind, said in ((pa.int64(), []), (pa.bool_(), ["id: int can't become bool"])):
         columns = Columns((Column("number", kind, nullable=False, aliases=("id",)), more))
-        subject = Subject("t-value", "t", "value", "avro-confluent", columns)
+        subject = Subject("t-value", "t", "value", "avro-confluent", AvroPayloads(), columns)
         found = of_schema(
             WriterSchema("1", "AVRO", AVRO),
             subject,

@@ -51,12 +51,9 @@ class _DecoderBySchema:
         self._schema, self._reading = columns.arrow_schema, reading
         self._texts = json_batch_decoder(
             Columns((Column(SCHEMA, pa.string(), nullable=True),)),
-            "ignore",
             Reading(lenient=True, non_numeric=reading.non_numeric),
         )
-        self._decoder = lru_cache(_KEPT)(
-            lambda stated: json_batch_decoder(columns, "ignore", stated)
-        )
+        self._decoder = lru_cache(_KEPT)(lambda stated: json_batch_decoder(columns, stated))
 
     def decode(self, values: pa.BinaryArray, on_null: OnNull) -> Decoded:
         """The verdict on each value.

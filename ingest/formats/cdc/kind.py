@@ -220,7 +220,7 @@ class DebeziumJsonSection(ConnectOptions, DebeziumOptions):
         from windrow.ingest.formats.cdc.connect import ConnectEncoding
         from windrow.ingest.formats.json.decoder import JsonEncoding
 
-        return (ConnectEncoding if self.schema_include else JsonEncoding)(reading=self.reading)
+        return (ConnectEncoding if self.schema_include else JsonEncoding)(self.reading)
 
 
 class DebeziumAvroSection(FinerOptions, DebeziumOptions):
@@ -252,7 +252,7 @@ class PlainJsonSection(ReadingOptions, ChangeSection):
     def encoding(self, _folder: Path, _setting: str) -> JsonEncoding:
         from windrow.ingest.formats.json.decoder import JsonEncoding
 
-        return JsonEncoding(reading=self.reading)
+        return JsonEncoding(self.reading)
 
 
 class CanalJsonSection(PlainJsonSection):

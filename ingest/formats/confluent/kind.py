@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -13,7 +12,6 @@ from windrow.ingest.formats.json.kind import JsonOptions
 from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import FinerOptions
 from windrow.ingest.schema.load import ModelReference
-from windrow.ingest.schema.part import Part
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
 
@@ -202,7 +200,22 @@ class ProtobufConfluentKeySection(ProtobufPayloadOptions, AskingKeySection):
     format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=KEYS)
 
 
-class JsonSchemaConfluentSection(JsonOptions, RowSection):
+class JsonPayloadOptions(JsonOptions):
+    """Gives a section payloads in JSON, for whose schemas the registry isn't asked."""
+
+    def payloads(self) -> Payloads:
+        from windrow.ingest.formats.confluent.payloads import JsonPayloads
+
+        return JsonPayloads(self.encoding(Path(), ""))
+
+    def subjects(self, part: Literal["key", "value"]) -> Subjects:
+        """Returns the subjects under which the registry has the schemas."""
+        from windrow.ingest.registry.client import Subjects
+
+        return Subjects(part=part)
+
+
+class JsonSchemaConfluentSection(JsonPayloadOptions, RowSection):
     """Values that are a schema id and a JSON document.
 
     The pandera model judges the documents; the registry isn't asked for the schemas.
@@ -213,11 +226,14 @@ class JsonSchemaConfluentSection(JsonOptions, RowSection):
     )
 
     def decoder(self, folder: Path) -> ConfluentDecoder:
+        from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
+
         model = ModelReference(self.schema_, folder)
-        return replace(_of_json(self, model, "value", self.part), on_null=self.on_null)
+        subjects = self.subjects("value")
+        return ConfluentDecoder(model, self.payloads(), subjects, self.on_null, part=self.part)
 
 
-class JsonSchemaConfluentKeySection(JsonOptions, KeySection):
+class JsonSchemaConfluentKeySection(JsonPayloadOptions, KeySection):
     """Keys that are a schema id and a JSON document."""
 
     format: Literal["json-schema-confluent"] = Field(
@@ -225,15 +241,6 @@ class JsonSchemaConfluentKeySection(JsonOptions, KeySection):
     )
 
     def decoder(self, model: ModelReference) -> ConfluentDecoder:
-        return _of_json(self, model, "key", self.part)
+        from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 
-
-def _of_json(
-    options: JsonOptions, model: ModelReference, part: Literal["key", "value"], columns: Part
-) -> ConfluentDecoder:
-    from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
-    from windrow.ingest.formats.confluent.payloads import JsonPayloads
-    from windrow.ingest.registry.client import Subjects
-
-    payloads = JsonPayloads(options.encoding(model.folder, "decode"))
-    return ConfluentDecoder(model, payloads, Subjects(part=part), part=columns)
+        return ConfluentDecoder(model, self.payloads(), self.subjects("key"), part=self.part)

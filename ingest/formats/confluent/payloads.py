@@ -151,8 +151,7 @@ class JsonPayloads:
     def batch_decoder(
         self, _schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]
     ) -> RecordDecoder:
-        unknown, reading = self.encoding.unknown, self.encoding.reading
-        return RecordDecoder(json_batch_decoder(columns, unknown, reading, frame.skip), "")
+        return RecordDecoder(json_batch_decoder(columns, self.encoding.reading, frame.skip), "")
 
 
 def message_at(schema: WriterSchema, path: Sequence[int], origin: str) -> Any:

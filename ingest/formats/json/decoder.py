@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.ingest.formats.json.dialects import EXACT, Reading
 from windrow.ingest.formats.json.layout import ITEMS, PASS, SPARE, tables_of
-from windrow.ingest.formats.json.strict import StrictJson, Unknown
+from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.json.values import converter
 from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
@@ -24,13 +24,8 @@ from windrow.ingest.schema.dtypes import holds_bytes, map_type
 
 @dataclass(frozen=True)
 class JsonEncoding:
-    """Encoding of a row as one JSON document.
+    """Encoding of a row as one JSON document. `reading`: how its values are written."""
 
-    `unknown`: what becomes of a message with fields that the schema doesn't name.
-    `reading`: how its values are written.
-    """
-
-    unknown: Unknown = "ignore"
     reading: Reading = EXACT
 
     def now(self) -> Self:
@@ -59,20 +54,18 @@ class JsonEncoding:
         return wrong
 
     def open(self, columns: Columns) -> DecodeValues:
-        return json_batch_decoder(columns, self.unknown, self.reading).decode
+        return json_batch_decoder(columns, self.reading).decode
 
 
 DOCUMENT = JsonEncoding()
 
 
-def json_batch_decoder(
-    columns: Columns, unknown: Unknown = "ignore", reading: Reading = EXACT, skip: int = 0
-) -> BatchDecoder:
+def json_batch_decoder(columns: Columns, reading: Reading = EXACT, skip: int = 0) -> BatchDecoder:
     """Makes a decoder for batches of documents.
 
     `skip`: bytes before each document.
     """
-    fast, strict = JsonPass(columns, unknown, reading), StrictJson(columns, unknown, reading)
+    fast, strict = JsonPass(columns, reading), StrictJson(columns, reading)
     return BatchDecoder(columns.arrow_schema, fast, strict, skip=skip)
 
 
@@ -90,11 +83,11 @@ def _names_of_bytes(fields: Sequence[pa.Field]) -> list[str]:
 class JsonPass(OnePass):
     """Compiled pass for some columns."""
 
-    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
+    def __init__(self, columns: Columns, reading: Reading = EXACT) -> None:
         nodes = nodes_of(columns)
         super().__init__(nodes, ITEMS, PASS.copy_texts)
         self._tables = tables_of(nodes, reading, columns.finer)
-        self._others = unknown == "ignore"
+        self._others = reading.unknown == "ignore"
         self._required = sum(node.required for node in nodes)
         self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in nodes) else 1
         # such a list may come as an object: each key has three entries

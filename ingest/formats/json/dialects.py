@@ -28,6 +28,8 @@ DecimalForm = Literal["numeric", "base64"]
 integer.
 """
 
+Unknown = Literal["ignore", "dead"]
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -41,6 +43,7 @@ class Reading:
       None: the column's.
     - `non_numeric`: whether `NaN`, `Infinity` and `-Infinity`, bare or in quotes, are
       values of floats.
+    - `unknown`: what becomes of a message with fields that the schema doesn't name.
     - `alone`: whether a document that is no object is the value of the only column.
     - `stated`: whether the message's own schema gives the form, whatever the model
       says; `fields`, `items`: how values inside are read by it. Without such a schema
@@ -53,6 +56,7 @@ class Reading:
     decimals: DecimalForm = "numeric"
     scale: int | None = None
     non_numeric: bool = False
+    unknown: Unknown = "ignore"
     alone: bool = False
     stated: bool = False
     fields: tuple[tuple[str, Reading], ...] = ()

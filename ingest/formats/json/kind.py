@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from windrow.ingest.formats.json.dialects import JSON
+from windrow.ingest.formats.json.dialects import JSON, Reading, Unknown
 from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import ConnectOptions, ReadingOptions
 
@@ -21,7 +21,7 @@ class JsonOptions(ReadingOptions, ConnectOptions):
 
     dialect = JSON
 
-    unknown: Literal["ignore", "dead"] = Field(
+    unknown: Unknown = Field(
         default="ignore",
         description=(
             "What becomes of a message with fields that the schema doesn't name: they are passed"
@@ -40,8 +40,12 @@ class JsonOptions(ReadingOptions, ConnectOptions):
     def encoding(self, _folder: Path, _setting: str) -> JsonEncoding:
         from windrow.ingest.formats.json.decoder import JsonEncoding
 
-        reading = replace(self.reading, non_numeric=self.allow_non_numeric_numbers)
-        return JsonEncoding(self.unknown, reading)
+        return JsonEncoding(self.reading)
+
+    @property
+    def reading(self) -> Reading:
+        odd = self.allow_non_numeric_numbers
+        return replace(super().reading, unknown=self.unknown, non_numeric=odd)
 
 
 class JsonSection(JsonOptions, RowSection):

@@ -14,23 +14,27 @@ import json
 import json.scanner
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from windrow.ingest.formats.json.dialects import EXACT, Reading
-from windrow.ingest.formats.json.values import Convert, converter, integer, wrong_type
-from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation, text_of
+from windrow.ingest.formats.json.values import (
+    Convert,
+    Source,
+    converter,
+    integer,
+    refuse_unknown,
+    wrong_type,
+)
+from windrow.ingest.formats.shared.refusal import RefusedValueError, text_of
 from windrow.ingest.schema.columns import Column, Columns
-from windrow.ingest.schema.dtypes import map_type
 
 MAX_DEPTH = 100
 """Most objects and arrays in one another.
 
 Deep enough for people, shallow enough for every parser's stack.
 """
-
-Unknown = Literal["ignore", "dead"]
 
 _BRACKETS = re.compile(r"[\[\]{}]")
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
@@ -52,16 +56,15 @@ It is checked on the text, since a document of small values takes much more memo
 class StrictJson:
     """Decodes one message at a time."""
 
-    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
-        self.truncation = Truncation(columns.finer)
+    def __init__(self, columns: Columns, reading: Reading = EXACT) -> None:
+        self.truncation = Source(columns.finer)
         self._fields: list[tuple[Column, Convert]] = [
             (c, converter(c.type, c.epoch, reading.field(c.name), self.truncation, c.zone))
             for c in columns.columns
         ]
-        self._kind = pa.struct([pa.field(c.name, c.type) for c in columns.columns])
-        self._unknown = unknown
         self._alone = reading.alone and len(columns.columns) == 1
-        self._names = _names(self._kind)
+        self._only = {c.name for c in columns.columns} if reading.unknown == "dead" else None
+        self._names = _names(pa.struct(list(columns.arrow_schema)))
         self._repeated: list[tuple[object, str]] = []
         self._decoder = json.JSONDecoder(
             object_pairs_hook=self._object,
@@ -69,10 +72,7 @@ class StrictJson:
             parse_float=str.encode,
             parse_constant=float if reading.non_numeric else _constant,
         )
-        self._reading = reading
-        self._spans: dict[int, tuple[int, int]] = {}
-        self._noting = _takes_texts(self._kind, reading)
-        if self._noting:
+        if self.truncation.noting:
             self._note_spans()
 
     def decode(self, message: bytes) -> list[Any]:
@@ -86,10 +86,7 @@ class StrictJson:
             document = {self._fields[0][0].name: document}
         if type(document) is not dict:
             raise wrong_type("object", document, "$")
-        if self._unknown == "dead":
-            _only_known(document, self._kind, "$")
-        if self._spans:
-            document = self._with_texts(document, self._kind, self._reading, message.decode())
+        refuse_unknown(document, self._only, "$")
         return [_field(document, column, convert) for column, convert in self._fields]
 
     def _parse(self, message: bytes) -> Any:
@@ -99,10 +96,11 @@ class StrictJson:
                 "too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another", ""
             )
         self._repeated.clear()
-        self._spans.clear()
+        self.truncation.text = text
+        self.truncation.spans.clear()
         try:
             # the parser in Python takes digits of any script
-            if self._noting and not text.isascii():
+            if self.truncation.noting and not text.isascii():
                 json.loads(text, parse_int=str, parse_float=str)
             document = self._decoder.decode(text)
         except json.JSONDecodeError as error:
@@ -126,7 +124,7 @@ class StrictJson:
         def noting(parse: Callable[..., tuple[Any, int]]) -> Callable[..., tuple[Any, int]]:
             def parsed(text_and_at: tuple[str, int], *rest: Any) -> tuple[Any, int]:
                 value, end = parse(text_and_at, *rest)
-                self._spans[id(value)] = text_and_at[1] - 1, end
+                self.truncation.spans[id(value)] = text_and_at[1] - 1, end
                 return value, end
 
             return parsed
@@ -137,28 +135,6 @@ class StrictJson:
             noting(decoder.parse_array),
         )
         decoder.scan_once = json.scanner.py_make_scanner(decoder)  # type: ignore[attr-defined]
-
-    def _with_texts(self, value: Any, kind: pa.DataType, reading: Reading, text: str) -> Any:
-        """Replaces each object and list that is for a String by its part of the text."""
-        if pa.types.is_string(kind) and reading.lenient and type(value) in (dict, list):
-            begin, end = self._spans[id(value)]
-            return text[begin:end]
-        if pa.types.is_struct(kind) and type(value) is dict:
-            inside = {
-                f.name: self._with_texts(value[f.name], f.type, reading.field(f.name), text)
-                for f in kind
-                if f.name in value
-            }
-            return {**value, **inside}
-        if pa.types.is_map(kind) and type(value) is dict:
-            return {
-                key: self._with_texts(item, kind.item_type, reading.item().field("value"), text)
-                for key, item in value.items()
-            }
-        if pa.types.is_list(kind) and type(value) is list:
-            return [self._with_texts(item, kind.value_type, reading.item(), text) for item in value]
-        entries = map_type(kind)
-        return value if entries is None else self._with_texts(value, entries, reading, text)
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Makes an object, and notes it if it has a key twice.
@@ -244,19 +220,6 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def _takes_texts(kind: pa.DataType, reading: Reading) -> bool:
-    """Returns whether a String is among the columns that takes an object or a list."""
-    if pa.types.is_struct(kind):
-        return any(_takes_texts(f.type, reading.field(f.name)) for f in kind)
-    if pa.types.is_map(kind):
-        return _takes_texts(kind.item_type, reading.item().field("value"))
-    return (
-        _takes_texts(kind.value_type, reading.item())
-        if pa.types.is_list(kind)
-        else reading.lenient and pa.types.is_string(kind)
-    )
-
-
 def _names(kind: pa.DataType) -> set[str]:
     """All names of the schema, at any depth."""
     if pa.types.is_struct(kind):
@@ -264,26 +227,3 @@ def _names(kind: pa.DataType) -> set[str]:
     if pa.types.is_map(kind):
         return _names(kind.item_type)
     return _names(kind.value_type) if pa.types.is_list(kind) else set()
-
-
-def _only_known(value: Any, kind: pa.DataType, path: str) -> None:
-    """Refuses objects with fields that the schema doesn't name.
-
-    Values of a wrong type are left to their conversion.
-    """
-    if pa.types.is_struct(kind) and type(value) is dict:
-        known = {f.name for f in kind}
-        if not value.keys() <= known:
-            raise RefusedValueError(
-                "unknown_field", "Object holds a field that the schema doesn't name", path
-            )
-        for field in kind:
-            _only_known(value.get(field.name), field.type, f"{path}.{field.name}")
-    elif pa.types.is_map(kind) and type(value) is dict:
-        for item in value.values():
-            _only_known(item, kind.item_type, f"{path}[...]")
-    elif pa.types.is_list(kind) and type(value) is list:
-        for i, item in enumerate(value):
-            _only_known(item, kind.value_type, f"{path}[{i}]")
-    elif type(value) is dict and (entries := map_type(kind)) is not None:
-        _only_known(value, entries, path)

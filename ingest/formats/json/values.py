@@ -19,6 +19,7 @@ import math
 import re
 import struct
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -29,7 +30,7 @@ import pyarrow as pa
 from windrow.ingest.formats.json.dialects import EXACT, Reading
 from windrow.ingest.formats.shared.calendar import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
-from windrow.ingest.schema.columns import epoch_of, zone_of
+from windrow.ingest.schema.columns import Finer, epoch_of, zone_of
 from windrow.ingest.schema.dtypes import EPOCH_UNITS, map_type
 
 
@@ -86,6 +87,28 @@ def wrong_type(expected: str, value: object, path: str) -> RefusedValueError:
     return RefusedValueError("wrong_type", f"Expected {expected}, got {_KINDS[type(value)]}", path)
 
 
+class Source(Truncation):
+    """The message whose values are converted.
+
+    `spans`: where each object and each list is in its `text`, by its `id`; noted only for
+    columns that take these as texts (`noting`).
+    """
+
+    def __init__(self, finer: Finer = "truncate") -> None:
+        super().__init__(finer)
+        self.text = ""
+        self.spans: dict[int, tuple[int, int]] = {}
+        self.noting = False
+
+
+def refuse_unknown(document: dict[str, Any], only: AbstractSet[str] | None, path: str) -> None:
+    """Refuses an object with other fields than `only` these; None: it may have any."""
+    if only is not None and not document.keys() <= only:
+        raise RefusedValueError(
+            "unknown_field", "Object holds a field that the schema doesn't name", path
+        )
+
+
 def converter(
     kind: pa.DataType,
     epoch: str | None = None,
@@ -130,8 +153,10 @@ def converter(
         )
     if pa.types.is_date(kind) and reading.dates == "epoch_days":
         return _whole_first(_to_days) if reading.lenient else _to_days
-    if reading.lenient and kind in _LENIENT:
-        return _LENIENT[kind]
+    if reading.lenient and pa.types.is_boolean(kind):
+        return _to_switch
+    if reading.lenient and pa.types.is_string(kind):
+        return _to_text(truncation if isinstance(truncation, Source) else Source())
     return {pa.string(): _to_str, pa.bool_(): _to_bool, pa.date32(): _to_day}[kind]
 
 
@@ -197,15 +222,23 @@ def _to_bool(value: Any, path: str) -> bool:
     return value
 
 
-def _to_text(value: Any, path: str) -> str:
-    """A string; or a number as it is in the message, or a boolean as JSON writes it."""
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) is bytes:
-        return value.decode()
-    if type(value) in (int, LongInteger):
-        return str(value)
-    return _to_str(value, path)
+def _to_text(source: Source) -> Convert:
+    """Takes a string; or anything else as it is in the message."""
+    source.noting = True
+
+    def convert(value: Any, path: str) -> str:
+        if type(value) is bool:
+            return "true" if value else "false"
+        if type(value) is bytes:
+            return value.decode()
+        if type(value) in (int, LongInteger):
+            return str(value)
+        if id(value) in source.spans and type(value) in (dict, list):
+            begin, end = source.spans[id(value)]
+            return source.text[begin:end]
+        return _to_str(value, path)
+
+    return convert
 
 
 def _to_switch(value: Any, path: str) -> bool:
@@ -213,9 +246,6 @@ def _to_switch(value: Any, path: str) -> bool:
     if type(value) is str and value.lower() in ("true", "false"):
         return value.lower() == "true"
     return _to_bool(value, path)
-
-
-_LENIENT: dict[pa.DataType, Convert] = {pa.string(): _to_text, pa.bool_(): _to_switch}
 
 
 def _integer(value: Any, path: str) -> int:
@@ -483,10 +513,12 @@ def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> C
         )
         for f in kind
     ]
+    only = {f.name for f in kind} if reading.unknown == "dead" else None
 
     def convert(value: Any, path: str) -> dict[str, Any]:
         if type(value) is not dict:
             raise wrong_type("object", value, path)
+        refuse_unknown(value, only, path)
         return {name: to(value.get(name), f"{path}.{name}") for name, to in fields}
 
     return convert

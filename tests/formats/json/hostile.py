@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tests.formats.json.models import Nested, Scalars
 from windrow.ingest.formats.json.decoder import json_batch_decoder
+from windrow.ingest.formats.json.dialects import Reading
 from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns
@@ -131,8 +132,8 @@ def main(size: int) -> None:
     found = {}
     for model, unknown in ((Scalars, "ignore"), (Nested, "dead")):
         strict, machine = (
-            StrictJson(Columns.of(model), unknown),
-            json_batch_decoder(Columns.of(model), unknown),
+            StrictJson(Columns.of(model), Reading(unknown=unknown)),
+            json_batch_decoder(Columns.of(model), Reading(unknown=unknown)),
         )
         for name, family in FAMILIES.items():
             decoded = machine.decode(pa.array([family(size // 5)], pa.binary()), "dead")
@@ -149,7 +150,7 @@ def peak(size: int, count: int, family: str) -> None:
     Not `ru_maxrss`, which a process takes over from the one that started it.
     """
     model = Nested if family in LISTS else Scalars
-    decoded = json_batch_decoder(Columns.of(model), "ignore").decode(
+    decoded = json_batch_decoder(Columns.of(model)).decode(
         pa.array([FAMILIES[family](size)] * count, pa.binary()), "dead"
     )
     (seen,) = (

@@ -66,7 +66,7 @@ class StrictBut:
 
 def without_pass(instead: Callable[[bytes], list[Any] | None]) -> BatchDecoder:
     columns = Columns.of(Nested)
-    strict = StrictBut(StrictJson(columns, "ignore"), instead)
+    strict = StrictBut(StrictJson(columns), instead)
     return BatchDecoder(columns.arrow_schema, Failing(MemoryError()), strict)
 
 
@@ -149,7 +149,7 @@ def test_memory_for_a_large_message_is_given_back() -> None:
     """What millions of small values took of the pass's own memory doesn't stay for the
     next batches; what any batch takes does.
     """
-    fast = JsonPass(Columns.of(Nested), "ignore")
+    fast = JsonPass(Columns.of(Nested))
 
     def taken(*messages: bytes) -> None:
         assert fast.decode(pa.array(messages, pa.binary())).mask.all()

@@ -17,6 +17,7 @@ from tests.formats.json.models import Nested, Scalars
 from tests.profiles import examples
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.json.decoder import JsonEncoding
+from windrow.ingest.formats.json.dialects import Reading
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference
@@ -74,7 +75,7 @@ def test_tombstones_are_dropped_where_the_spec_says_so() -> None:
 def test_unknown_fields_die_where_the_spec_says_so() -> None:
     """On both ways."""
     decoded = RowDecoder(
-        ModelReference("models.py:Scalars", HERE), JsonEncoding(unknown="dead")
+        ModelReference("models.py:Scalars", HERE), JsonEncoding(Reading(unknown="dead"))
     ).open()(valued([b'{"id":1}', b'{"id":1,"more":1}']))
     assert (decoded.row_index.to_pylist(), dead(decoded)) == ([0], [(1, "schema", "unknown_field")])
 

@@ -27,10 +27,10 @@ from tests.formats.json.documents import FITTING, KEYS, LITERALS, documents
 from tests.formats.json.models import Nested, Scalars
 from tests.profiles import examples
 from windrow.ingest.formats.json.decoder import JsonPass
-from windrow.ingest.formats.json.dialects import EXACT, Reading, TimestampForm
+from windrow.ingest.formats.json.dialects import EXACT, Reading, TimestampForm, Unknown
 from windrow.ingest.formats.json.layout import PASS
 from windrow.ingest.formats.json.scan import KEY_HASH_STEP
-from windrow.ingest.formats.json.strict import MAX_DEPTH, StrictJson, Unknown
+from windrow.ingest.formats.json.strict import MAX_DEPTH, StrictJson
 from windrow.ingest.formats.shared.onepass import ENTRIES, room_for_keys
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.formats.shared.seen import MOST_PROBES
@@ -48,8 +48,9 @@ class Both:
 
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
         self.columns = columns
-        self.fast = JsonPass(columns, unknown, reading)
-        self.strict = StrictJson(columns, unknown, reading)
+        reading = replace(reading, unknown=unknown)
+        self.fast = JsonPass(columns, reading)
+        self.strict = StrictJson(columns, reading)
 
     def compare(self, messages: list[bytes]) -> tuple[int, int]:
         """Prove the promise for each message; how many the pass took, and how many are rows."""
@@ -228,7 +229,7 @@ def test_a_message_with_several_that_are_finer_counts_once() -> None:
         b'{"a":%s,"c":1000}' % fine,
         b'{"b":[{"x":%s}]}' % fine,
     ]
-    assert len(JsonPass(columns, "ignore").decode(pa.array(messages, pa.binary())).truncated) == 2
+    assert len(JsonPass(columns).decode(pa.array(messages, pa.binary())).truncated) == 2
     assert Both(columns, "ignore").compare(messages) == (3, 3)
     assert Both(replace(columns, finer="dead"), "ignore").compare(messages) == (1, 1)
 

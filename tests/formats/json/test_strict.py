@@ -17,8 +17,8 @@ import pytest
 from tests.formats.json.documents import documents
 from tests.formats.json.models import Nested, Scalars
 from tests.formats.json.schemas import ENTRIES
-from windrow.ingest.formats.json.dialects import EXACT, Reading
-from windrow.ingest.formats.json.strict import MAX_DEPTH, StrictJson, Unknown
+from windrow.ingest.formats.json.dialects import EXACT, Reading, Unknown
+from windrow.ingest.formats.json.strict import MAX_DEPTH, StrictJson
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
@@ -49,7 +49,7 @@ def decode(
     """By a decoder that the test itself makes: what is made while this is imported is
     told of no mutant (`tests/mutants`).
     """
-    return StrictJson(columns, unknown).decode(
+    return StrictJson(columns, Reading(unknown=unknown)).decode(
         message if isinstance(message, bytes) else message.encode()
     )
 
@@ -213,7 +213,7 @@ def test_documents_that_are_none_are_refused(message: bytes, reason: str) -> Non
 def test_a_document_with_bare_floats_that_are_no_numbers() -> None:
     """By the spec's word, also where no column is for them; other misspellings stay none."""
     columns = Columns((Column("a", pa.float64(), nullable=True),))
-    strict = StrictJson(columns, "ignore", Reading(non_numeric=True))
+    strict = StrictJson(columns, Reading(non_numeric=True))
     document = b'{"more":[NaN,-Infinity],"a":%s}'
     for name in (b"NaN", b'"NaN"', b"Infinity", b"-Infinity"):
         [value] = strict.decode(document % name)
@@ -401,7 +401,7 @@ def test_what_is_json_another_parser_says_too(dice: random.Random) -> None:
 
     Depth and keys that are there twice are judged here first, and integers have an end there.
     """
-    strict, other = StrictJson(SCALARS, "ignore"), msgspec.json.Decoder(float_hook=str)
+    strict, other = StrictJson(SCALARS), msgspec.json.Decoder(float_hook=str)
     for document in documents(3_000, dice.randrange(1 << 32)):
         reason = said = ""
         try:
@@ -496,7 +496,9 @@ def value_of(
 ) -> Any:
     """The value of a column `a`, the only one."""
     columns = Columns((Column("a", kind, nullable=True),))
-    return StrictJson(columns, unknown, reading).decode(f'{{"a":{literal}}}'.encode())[0]
+    return StrictJson(columns, replace(reading, unknown=unknown)).decode(
+        f'{{"a":{literal}}}'.encode()
+    )[0]
 
 
 @pytest.mark.parametrize(
@@ -619,7 +621,7 @@ def test_unknown_fields_inside_entries_that_are_written_as_an_object() -> None:
 def test_timestamps_by_what_the_columns_say() -> None:
     """Of a column's own zone; what is finer is cut off, and noted, or refused."""
     columns = Columns((Column("a", TIMESTAMP, nullable=True, zone="Etc/GMT-1"),))
-    strict, message = StrictJson(columns, "ignore"), b'{"a":"1970-01-01 01:00:00.0000019"}'
+    strict, message = StrictJson(columns), b'{"a":"1970-01-01 01:00:00.0000019"}'
     assert (strict.decode(message), strict.truncation.done) == ([1], True)
     with pytest.raises(RefusedValueError, match="whole microseconds"):
-        StrictJson(replace(columns, finer="dead"), "ignore").decode(message)
+        StrictJson(replace(columns, finer="dead")).decode(message)
