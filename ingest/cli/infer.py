@@ -64,8 +64,10 @@ def summary(inferred: Inferred, topic: str) -> list[str]:
     lines += [f"Note: {note}." for note in inferred.notes]
     if not inferred.fit:
         lines += [
-            "Don't run it yet, such windows would be refused, or empty: change both files, and look"
-            " again:",
+            (
+                "Don't run it yet: its windows would be refused or empty. Change both files, and"
+                " look again:"
+            ),
             f"  windrow infer --check {shlex.quote(inferred.spec)}",
         ]
     return lines

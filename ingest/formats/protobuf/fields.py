@@ -27,7 +27,7 @@ column that isn't nullable refuses (`missing`), and else the zero of its type.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -111,17 +111,12 @@ def reader(
     Raises:
         SpecError: columns can't be read from the type; says for each one why.
     """
-    wrong = misfits(kind, columns, absent)
+    wrong, gets = _readers(kind, columns, absent, truncation or Truncation(columns.finer))
     if wrong:
         what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(
             wrong.values()
         )
         raise SpecError(what, "spec", "Fix the schema or the message type; nothing was read.")
-    fields = _Fields(truncation or Truncation(columns.finer))
-    gets = [
-        _column(fields.field(kind, c.name, c.type, c.epoch), c.name, nullable=c.nullable)
-        for c in columns.columns
-    ]
     return _checked(
         kind,
         [c.name for c in columns.columns],
@@ -131,14 +126,24 @@ def reader(
 
 def misfits(kind: Any, columns: Columns, absent: Absent = "refused") -> dict[str, str]:
     """Returns why columns can't be read from a type, by their names; others can."""
+    return _readers(kind, columns, absent, Truncation())[0]
+
+
+def _readers(
+    kind: Any, columns: Columns, absent: Absent, truncation: Truncation
+) -> tuple[dict[str, str], list[Get]]:
+    """Makes the readers of the columns; also says which can't be read, and why."""
     wrong: dict[str, str] = {}
+    gets: list[Get] = []
     for c in columns.columns:
-        found = _misfits(kind, c.name, c.type, c.epoch, c.name, absent if c.nullable else "refused")
-        zone = f"{c.name}: metadata zone is for timestamps that are text"
-        problems = [*found, *([zone] if c.zone is not None else [])]
-        if problems:
-            wrong[c.name] = "; ".join(problems)
-    return wrong
+        fields = _Fields(truncation, absent if c.nullable else "refused")
+        get = fields.field(kind, c.name, c.type, c.epoch, c.name)
+        gets.append(_column(get, c.name, nullable=c.nullable))
+        if c.zone is not None:
+            fields.wrong.append(f"{c.name}: metadata zone is for timestamps that are text")
+        if fields.wrong:
+            wrong[c.name] = "; ".join(fields.wrong)
+    return wrong, gets
 
 
 def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
@@ -179,45 +184,6 @@ def _column(get: Get, name: str, *, nullable: bool) -> Get:
         return value
 
     return column
-
-
-def _misfits(
-    kind: Any, name: str, column: pa.DataType, epoch: str | None, path: str, absent: Absent
-) -> Iterator[str]:
-    """Yields why a field, or a field inside it, can't become the column; nothing if it can."""
-    field = kind.fields_by_name.get(name)
-    if field is None:
-        if absent == "refused":
-            yield f"{path}: {kind.full_name} has no such field"
-    elif is_map(field) and pa.types.is_map(column):
-        entry = field.message_type.fields_by_name
-        if TYPES[entry["key"].type] != "string":
-            yield (
-                f"{path}: a map with {TYPES[entry['key'].type]} keys can't become {column}: take a"
-                " List of Struct"
-            )
-        yield from _misfits_of_value(entry["value"], column.item_type, None, f"{path}[...]", absent)
-    elif field.is_repeated and pa.types.is_list(column):
-        yield from _misfits_of_value(field, column.value_type, None, f"{path}[...]", absent)
-    elif field.is_repeated or pa.types.is_list(column) or pa.types.is_map(column):
-        hint = ": say metadata={'map': True}" if is_map(field) and pa.types.is_list(column) else ""
-        yield f"{path}: {_words(field)} can't become {column}{hint}"
-    else:
-        yield from _misfits_of_value(field, column, epoch, path, absent)
-
-
-def _misfits_of_value(
-    field: Any, column: pa.DataType, epoch: str | None, path: str, absent: Absent
-) -> Iterator[str]:
-    """Yields why one value of a field can't become one value of the column."""
-    inner = field.message_type
-    if inner is not None and pa.types.is_struct(column):
-        for part in column:
-            yield from _misfits(inner, part.name, part.type, None, f"{path}.{part.name}", absent)
-    elif inner is not None and is_wrapper(inner):
-        yield from _misfits_of_value(inner.fields_by_name["value"], column, epoch, path, absent)
-    elif not _scalar_fits(field, column, epoch):
-        yield f"{path}: {_words(field)} can't become {column}"
 
 
 def _scalar_fits(field: Any, column: pa.DataType, epoch: str | None) -> bool:
@@ -281,30 +247,43 @@ def _words(field: Any) -> str:
 class _Fields:
     """Makes the readers of a type's fields.
 
-    `truncation` decides on timestamps that are finer than a microsecond.
+    - `truncation`: decides on timestamps that are finer than a microsecond.
+    - `absent`: what a column without a field is.
+    - `wrong`: says of each field that can't become its column, at any depth, why.
     """
 
-    def __init__(self, truncation: Truncation) -> None:
-        self._truncation = truncation
+    def __init__(self, truncation: Truncation, absent: Absent) -> None:
+        self.wrong: list[str] = []
+        self._truncation, self._absent = truncation, absent
 
-    def field(self, kind: Any, name: str, column: pa.DataType, epoch: str | None) -> Get:
-        """Makes the reader of a field; the field can become the column (`_misfits`)."""
-        if name not in kind.fields_by_name:
-            return lambda _message, _path: None
-        field, step = kind.fields_by_name[name], f".{name}"
-        if is_map(field):
-            if pa.types.is_map(column):
-                return _entries(
-                    field,
-                    self._value(field.message_type.fields_by_name["value"], column.item_type, None),
-                )
-            return _pairs(field, self._value(field, column.value_type, None))
-        if field.is_repeated:
-            read = self._value(field, column.value_type, None)
+    def field(self, kind: Any, name: str, column: pa.DataType, epoch: str | None, at: str) -> Get:
+        """Makes the reader of a field. `at`: its path, for `wrong`."""
+        field, step = kind.fields_by_name.get(name), f".{name}"
+        if field is None:
+            self.wrong += [f"{at}: {kind.full_name} has no such field"] * (
+                self._absent == "refused"
+            )
+            return _null
+        if is_map(field) and pa.types.is_map(column):
+            entry = field.message_type.fields_by_name
+            key = TYPES[entry["key"].type]
+            if key != "string":
+                hint = f"a map with {key} keys can't become {column}: take a List of Struct"
+                self.wrong.append(f"{at}: {hint}")
+            return _entries(
+                field, self._value(entry["value"], column.item_type, None, f"{at}[...]")
+            )
+        if field.is_repeated and pa.types.is_list(column):
+            read = self._value(field, column.value_type, None, f"{at}[...]")
+            if is_map(field):
+                return _pairs(field, read)
             return lambda message, path: [
                 read(item, f"{path}{step}[{i}]") for i, item in enumerate(getattr(message, name))
             ]
-        read = self._value(field, column, epoch)
+        if field.is_repeated or pa.types.is_list(column) or pa.types.is_map(column):
+            self.wrong.append(f"{at}: {_words(field)} can't become {column}")
+            return _null
+        read = self._value(field, column, epoch, at)
         always, stated = not field.has_presence, field.has_default_value and not field.message_type
         return lambda message, path: (
             read(_of(message, name, path), path + step)
@@ -314,21 +293,27 @@ class _Fields:
             else None
         )
 
-    def _value(self, field: Any, column: pa.DataType, epoch: str | None) -> Read:
+    def _value(self, field: Any, column: pa.DataType, epoch: str | None, at: str) -> Read:
         """Makes the converter of one value of a field."""
         inner, kind = field.message_type, TYPES[field.type]
         if inner is not None and pa.types.is_struct(column):
-            fields = [(part.name, self.field(inner, part.name, part.type, None)) for part in column]
+            fields = [
+                (part.name, self.field(inner, part.name, part.type, None, f"{at}.{part.name}"))
+                for part in column
+            ]
             return _checked(
                 inner,
                 [name for name, _ in fields],
                 lambda value, path: {name: get(value, path) for name, get in fields},
             )
-        if inner is not None and column == TIMESTAMP and not is_wrapper(inner):
-            return _checked(inner, ("seconds", "nanos"), self._timestamp)
-        if inner is not None:
-            read = self._value(inner.fields_by_name["value"], column, epoch)
+        if inner is not None and is_wrapper(inner):
+            read = self._value(inner.fields_by_name["value"], column, epoch, at)
             return _checked(inner, ("value",), lambda value, path: read(value.value, path))
+        if not _scalar_fits(field, column, epoch):
+            self.wrong.append(f"{at}: {_words(field)} can't become {column}")
+            return _null
+        if inner is not None:
+            return _checked(inner, ("seconds", "nanos"), self._timestamp)
         if kind == "enum" and column == pa.string():
             return _enum(
                 {number: value.name for number, value in field.enum_type.values_by_number.items()}
@@ -345,7 +330,7 @@ class _Fields:
 
     def _integer(self, column: pa.DataType, epoch: str | None) -> Read:
         rule = integer_rule(column, epoch)
-        assert rule is not None  # `_misfits` has refused the others
+        assert rule is not None  # `_scalar_fits` has refused the others
         form = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
 
         def read(number: int, path: str) -> Any:
@@ -377,6 +362,10 @@ class _Fields:
         if finer:
             self._truncation.needed(path)
         return int(whole)
+
+
+def _null(_message: Any, _path: str) -> None:
+    return None
 
 
 def _of(message: Any, name: str, path: str) -> Any:
