@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import BugError, SpecError
-from windrow.ingest.formats.shared.buffers import as_text, last_values
+from windrow.ingest.formats.shared.buffers import as_text
 from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
 from windrow.ingest.ports.schemas import OnSchema, PreparedDecoder, SchemaRegistry, UsesSchemas
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, model_now
-from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.messages import MESSAGES, last_values
 from windrow.ingest.schema.part import WHOLE, Part
 
 _VALUE = MESSAGES.get_field_index("value")

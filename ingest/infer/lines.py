@@ -12,7 +12,7 @@ from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece
 from windrow.ingest.formats.csv.strict import read_as
 from windrow.ingest.formats.json.dialects import EXACT
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
-from windrow.ingest.infer.candidates import Candidate, TypeGuess, unusable
+from windrow.ingest.infer.candidates import Candidate, TypeGuess
 from windrow.ingest.infer.documents import TYPES, Scalars, enough, scalar_type
 from windrow.ingest.infer.proposal import KeyAndValue, Proposal, Setting, counted
 from windrow.ingest.schema.columns import Column
@@ -36,15 +36,8 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     """Proposes the columns of lines whose fields have these names, in order.
 
     Raises:
-        SpecError: a name can't be a column's, or comes twice; no delimiter, or more than
-            one, splits all lines into so many fields.
+        SpecError: no delimiter, or more than one, splits all lines into so many fields.
     """
-    seen = dict[str, str]()
-    for name in names:
-        why = unusable(name, seen)
-        if why:
-            what = f"{name!a} in --columns can't be a column: {why}"
-            raise SpecError(what, "spec", "Nothing was written. Give each field a name of its own.")
     texts = [message.value for message in messages if message.value is not None]
     ways = dict[str, tuple[Dialect, list[list[Piece]]]]()
     for dialect in DIALECTS:

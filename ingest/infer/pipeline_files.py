@@ -6,8 +6,8 @@ import json
 import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -186,31 +186,18 @@ def metadata_text(candidate: Candidate) -> str:
     return f"{{{parts}}}" if parts else ""
 
 
-@dataclass
-class _PythonNames:
-    """Gives each field a Python name of its own."""
-
-    reserved: frozenset[str]
-    taken: set[str] = field(default_factory=set)
-
-    def of(self, name: str) -> str:
-        plain = (
-            name.isascii()
-            and name.isidentifier()
-            and not keyword.iskeyword(name)
-            and not name.startswith("_")
-        )
-        base = (
-            name
-            if plain and name not in self.reserved
-            else "field_" + re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_")
-        )
-        unique, n = base, 1
-        while unique in self.taken or unique in self.reserved:
-            n += 1
-            unique = f"{base}_{n}"
-        self.taken.add(unique)
-        return unique
+def _python_name(name: str, taken: set[str]) -> str:
+    """A Python name for a field that isn't `taken`, and is from now on."""
+    plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+    base = (
+        name
+        if plain and not name.startswith("_") and name not in taken
+        else "field_" + re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_")
+    )
+    candidates = (base if n == 1 else f"{base}_{n}" for n in count(1))
+    free = next(candidate for candidate in candidates if candidate not in taken)
+    taken.add(free)
+    return free
 
 
 def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tuple[str, ...]:
@@ -218,12 +205,12 @@ def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tu
 
     `reserved`: names that no field of the class can have.
     """
-    names = _PythonNames(reserved)
+    taken = set(reserved)
     return tuple(
         (
             f"# left out: {candidate.name!a}: {_comment(candidate.guess.note, candidate.doc)}"
             if candidate.guess.type is None
-            else _line(names.of(candidate.name), candidate, candidate.guess.type)
+            else _line(_python_name(candidate.name, taken), candidate, candidate.guess.type)
         )
         for candidate in candidates
     )

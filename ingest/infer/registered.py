@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -163,17 +164,11 @@ def _candidates(
         for id_ in {frame.id for frame in seen.frames} - known
         if (schema := registry.schema(id_)) is not None and schema.kind == newest.kind
     ]
-    others = [
-        fields for schema in older if (fields := _if_readable(schema, messages, part)) is not None
-    ]
+    others = []
+    for schema in older:
+        with suppress(SpecError):  # one that can't be read
+            others.append(candidates_of_schema(schema, messages, part))
     return newest, over_versions(candidates_of_schema(newest, messages, part), others), True
-
-
-def _if_readable(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Candidate] | None:
-    try:
-        return candidates_of_schema(schema, messages, part)
-    except SpecError:
-        return None
 
 
 def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Candidate]:

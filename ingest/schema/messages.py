@@ -5,6 +5,7 @@ A batch has messages of one topic-partition, in offset order.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -49,6 +50,15 @@ def for_rows(messages: pa.RecordBatch, index: pa.Int64Array) -> pa.RecordBatch:
         for i, column in enumerate(messages.columns)
     ]
     return pa.RecordBatch.from_arrays(columns, messages.schema.names)
+
+
+def last_values(headers: pa.ListArray, name: str) -> pa.BinaryArray:
+    """Value of each message's last header of a name; null if it has none."""
+    entries, messages = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
+    named = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
+    last = np.full(len(headers), -1, np.int64)
+    last[messages[named]] = named  # of several headers the last one is assigned last
+    return entries.field("value").take(pa.array(last, mask=last < 0))
 
 
 def in_calendar(stamps: pa.Array) -> pa.Array:

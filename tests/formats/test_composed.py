@@ -26,10 +26,9 @@ from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.json.kind import JsonSection
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.row_decoder import RowDecoder
-from windrow.ingest.formats.shared.buffers import last_values
 from windrow.ingest.ports.decoder import Decoded, Decoder, Deletes
 from windrow.ingest.schema.load import ModelReference
-from windrow.ingest.schema.messages import HEADERS
+from windrow.ingest.schema.messages import HEADERS, last_values
 from windrow.ingest.schema.part import Part
 
 HERE = Path(__file__).parent

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.formats.shared.buffers import last_values, octets_of
+from windrow.ingest.formats.shared.buffers import octets_of
+from windrow.ingest.schema.messages import last_values
 
 NULL, NAMELESS = -1, -2
 """Instead of a frame's number: the message has no value, or it names no schema."""

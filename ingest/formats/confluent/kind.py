@@ -20,7 +20,27 @@ if TYPE_CHECKING:
     from windrow.ingest.registry.client import Subjects
 
 
-class RegistryOptions(FinerOptions):
+class FramedOptions(Section):
+    """What sections of messages with a frame have in common."""
+
+    payloads_class: ClassVar[str]
+    """The class in `payloads.py` of what is after the frames."""
+
+    def payloads(self) -> Payloads:
+        """Returns the kind of the payloads after the frames."""
+        from windrow.ingest.formats.confluent import payloads  # loads all formats
+
+        made: Payloads = getattr(payloads, self.payloads_class)()
+        return made
+
+    def subjects(self, part: Literal["key", "value"]) -> Subjects:
+        """Returns the subjects under which the registry has the schemas."""
+        from windrow.ingest.registry.client import Subjects
+
+        return Subjects(part=part)
+
+
+class RegistryOptions(FramedOptions, FinerOptions):
     """Settings that keys and values share if the registry is asked for their schemas."""
 
     by_schema: ClassVar[bool] = True
@@ -118,10 +138,6 @@ class RecordOptions(RegistryOptions):
 class AskingSection(RecordOptions, RowSection):
     """Values whose schemas the registry is asked for."""
 
-    def payloads(self) -> Payloads:
-        """Returns the kind of the payloads after the frames."""
-        raise NotImplementedError
-
     def decoder(self, folder: Path) -> ConfluentDecoder:
         from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 
@@ -141,10 +157,6 @@ class AskingSection(RecordOptions, RowSection):
 class AskingKeySection(RegistryOptions, KeySection):
     """Keys whose schemas the registry is asked for."""
 
-    def payloads(self) -> Payloads:
-        """Returns the kind of the payloads after the frames."""
-        raise NotImplementedError
-
     def decoder(self, model: ModelReference) -> ConfluentDecoder:
         from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 
@@ -158,61 +170,41 @@ class AskingKeySection(RegistryOptions, KeySection):
         )
 
 
-class AvroPayloadOptions(Section):
-    """Gives a section payloads in Avro."""
-
-    def payloads(self) -> Payloads:
-        from windrow.ingest.formats.confluent.payloads import AvroPayloads
-
-        return AvroPayloads()
-
-
-class ProtobufPayloadOptions(Section):
-    """Gives a section payloads in Protobuf."""
-
-    def payloads(self) -> Payloads:
-        from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
-
-        return ProtobufPayloads()
-
-
-class AvroConfluentSection(AvroPayloadOptions, AskingSection):
+class AvroConfluentSection(AskingSection):
     """Values that are a schema id and a record in Avro's binary encoding."""
 
+    payloads_class = "AvroPayloads"
     format: Literal["avro-confluent"] = Field(default="avro-confluent", description=VALUES)
 
 
-class AvroConfluentKeySection(AvroPayloadOptions, AskingKeySection):
+class AvroConfluentKeySection(AskingKeySection):
     """Keys that are a schema id and a record in Avro's binary encoding."""
 
+    payloads_class = "AvroPayloads"
     format: Literal["avro-confluent"] = Field(default="avro-confluent", description=KEYS)
 
 
-class ProtobufConfluentSection(ProtobufPayloadOptions, AskingSection):
+class ProtobufConfluentSection(AskingSection):
     """Values that are a schema id, the place of a message in the schema, and such a message."""
 
+    payloads_class = "ProtobufPayloads"
     format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=VALUES)
 
 
-class ProtobufConfluentKeySection(ProtobufPayloadOptions, AskingKeySection):
+class ProtobufConfluentKeySection(AskingKeySection):
     """Keys that are a schema id, the place of a message in the schema, and such a message."""
 
+    payloads_class = "ProtobufPayloads"
     format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=KEYS)
 
 
-class JsonPayloadOptions(JsonOptions):
-    """Gives a section payloads in JSON, for whose schemas the registry isn't asked."""
+class JsonPayloadOptions(JsonOptions, FramedOptions):
+    """Settings of payloads in JSON, for whose schemas the registry isn't asked."""
 
     def payloads(self) -> Payloads:
         from windrow.ingest.formats.confluent.payloads import JsonPayloads
 
         return JsonPayloads(self.encoding(Path(), ""))
-
-    def subjects(self, part: Literal["key", "value"]) -> Subjects:
-        """Returns the subjects under which the registry has the schemas."""
-        from windrow.ingest.registry.client import Subjects
-
-        return Subjects(part=part)
 
 
 class JsonSchemaConfluentSection(JsonPayloadOptions, RowSection):

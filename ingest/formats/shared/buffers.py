@@ -26,15 +26,6 @@ def octets_of(
     return np.frombuffer(data or b"", np.uint8), begins + np.int32(skip) if skip else begins, ends
 
 
-def last_values(headers: pa.ListArray, name: str) -> pa.BinaryArray:
-    """Value of each message's last header of a name; null if it has none."""
-    entries, messages = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
-    named = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
-    last = np.full(len(headers), -1, np.int64)
-    last[messages[named]] = named  # of several headers the last one is assigned last
-    return entries.field("value").take(pa.array(last, mask=last < 0))
-
-
 def as_text(values: pa.BinaryArray) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
     """The values as text, and a mask of those that aren't text: these are null.
 

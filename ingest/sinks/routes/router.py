@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.messages import last_values
 
 By = Literal["column", "header", "topic"]
 
@@ -107,22 +108,13 @@ class Router(msgspec.Struct, frozen=True):
         return (
             rows[self.name].cast(pa.string())
             if self.by == "column"
-            else _last_header(messages["headers"], self.name)
+            else last_values(messages["headers"], self.name)
         )
 
 
 def _anchored(pattern: str) -> str:
     """The pattern with anchors, so that it matches whole values."""
     return f"^(?:{pattern})$"
-
-
-def _last_header(headers: pa.Array, name: str) -> pa.Array:
-    """Value of each message's last header with a name; null where there is none."""
-    entries, lists = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
-    named = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
-    last = np.full(len(headers), -1, np.int64)
-    last[lists[named]] = named  # of several the last one is written last
-    return entries.field("value").take(pa.array(last, mask=last < 0))
 
 
 def parts_by_table(
