@@ -154,11 +154,12 @@ def _candidates(
     """
     seen = framed(messages, part)
     (subject,) = Subjects(part=part).of(topic)
-    newest, *older = registry.of_subject(subject, VERSIONS) or [None]
-    if newest is None:
+    versions = registry.of_subject(subject, VERSIONS)
+    if not versions:
         named = registry.schema(seen.id) if seen.named else None
         return named, [] if named is None else candidates_of_schema(named, messages, part), False
-    known = {newest.id, *(schema.id for schema in older)}
+    newest, *older = versions
+    known = {schema.id for schema in versions}
     older += [
         schema
         for id_ in {frame.id for frame in seen.frames} - known
