@@ -116,6 +116,8 @@ def run(pairs: Sequence[Pair], most: int = 1000, **hints: Any) -> Run:
     told = {name for name, _ in found.left_out}
     checked = {one.what.split("'")[1] for one in drift if "is passed over" in one.what}
     checked |= {one.what.split(" ")[1] for one in drift if "doesn't keep all" in one.what}
+    of_keys = [one.what.split("'")[1] for one in drift if one.what.startswith("Keys ")]
+    checked |= {f"key {name}" for name in of_keys}
     return Run(
         found, rows, told, checked, () if key is None else key.columns, spec.decode.format, spec
     )
@@ -329,6 +331,24 @@ def test_later_keys(value: dict[str, Any]) -> None:
     done = run([(b'{"id": 2, "region": "eu"}', text), (b'{"id": 1}', text)], 1)
     assert done.settings.decode.key is not None
     assert done.checked == {"region"}
+
+
+@pytest.mark.parametrize(("later", "told"), [(b'{"id": 2}', {"key id"}), (b'{"id": 3}', set())])
+def test_keys_that_said_the_same(later: bytes, told: set[str]) -> None:
+    """Keys that were left out because they said what the values say are looked at by the check."""
+    done = run([(later, b'{"id": 3, "v": 1}'), (b'{"id": 1}', b'{"id": 1, "v": 1}')], 1)
+    assert done.settings.decode.key is None
+    assert done.checked == told
+
+
+def test_later_digits_of_lines() -> None:
+    """Those that a Float64 of the sample hasn't are told by the check."""
+    texts = ["0.1234567890123456789", "0.5", "1.5"]
+    pairs = [(None, f"{text},x".encode()) for text in texts]
+    done = run(pairs, 2, format="csv", columns=("n", "what"))
+    documents = [{"n": text, "what": "x"} for text in texts]
+    assert done.lost(documents) == {"n"}
+    assert done.lost(documents, checked=True) == set()
 
 
 @settings(max_examples=examples(40))

@@ -562,6 +562,31 @@ def test_a_decimal_whose_digits_canal_does_not_state(values: list[Any], kind: st
     assert str(proposed(*events).candidates[0].guess.type) == kind
 
 
+@pytest.mark.parametrize(
+    ("stated", "value", "kind"),
+    [
+        ("date", "0000-00-00", "string"),
+        ("date", "2026-01-05", "date32[day]"),
+        ("int(5) unsigned zerofill", "00005", "string"),
+        ("int(5) unsigned", "5", "int64"),
+        ("datetime(6)", "2026-01-05 09:00:00.123456", "timestamp[us, tz=UTC]"),
+    ],
+)
+def test_values_that_are_not_what_canal_states(stated: str, value: str, kind: str) -> None:
+    """They would be dead letters, all of them: such a column is a text, with a word."""
+    events = [{**CANAL, "mysqlType": {"n": stated}, "data": [{"n": n}]} for n in (None, value)]
+    (found, _) = proposed(*events).candidates
+    assert str(found.guess.type) == kind
+    assert ("not all of its values" in found.guess.note) == (kind == "string")
+
+
+def test_names_that_are_data() -> None:
+    """Documents with a field of another name each make a column of each: a note says so."""
+    hints = proposed(*({f"k{n}": 1} for n in range(250))).hints
+    assert [hint[:40] for hint in hints] == ["the names of the 250 fields seem to be d"]
+    assert proposed({"a": 1, "b": 2}, {"a": 1, "c": "x"}, {"d": True}).hints == ()
+
+
 @pytest.mark.parametrize("value", [["2026-01-05Z"], {"a": {"b": "2026-01-05"}}, "2026-01-05"])
 def test_dates_inside_others_are_dates_of_debezium(value: Any) -> None:
     """Wherever it stands, a date that is a text is read as one."""
