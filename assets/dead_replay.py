@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from windrow.assets.reporting import request_id
-from windrow.ingest.admin.dead_letters import Chosen
+from windrow.ingest.admin.chosen_dead_letters import Chosen
 from windrow.ingest.admin.dead_replay import (
     DeadReplayRequest,
     DeadReplayResult,

@@ -115,7 +115,7 @@ MEANINGS: Mapping[str, str] = {
     "edited": "those of them that were edited before",
     "generation": "how often the window was replaced, or its dead letters replayed",
     "recovered": "the window was committed before: the run wrote nothing",
-    "published": "the offsets that were committed to the consumer group, and errors",
+    "group_offsets": "the offsets that were committed to the consumer group, and errors",
     "rows_by_table": "the number of rows in each other table",
     "table_version": "the version of the table that the window made",
     "lag": "lag by topic-partition",
@@ -222,10 +222,10 @@ def _of_keyed_table(receipt: Receipt) -> dict[str, Value]:
 
 def _occasional(result: Result) -> dict[str, Value]:
     """The entries that only some windows have."""
-    receipt, version, published = (
+    receipt, version, group_offsets = (
         result.committed.receipt,
         result.committed.version,
-        result.published,
+        result.group_offsets,
     )
     counts, reasons = receipt.counts, Counter[str]()
     for split in receipt.splits:
@@ -264,8 +264,8 @@ def _occasional(result: Result) -> dict[str, Value]:
                 else []
             )
             found[name] = dg.MetadataValue.text("\n".join([*lines[:_LINES], *more]))
-    if published is not None:
-        found["published"] = dg.MetadataValue.json(msgspec.to_builtins(published))
+    if group_offsets is not None:
+        found["group_offsets"] = dg.MetadataValue.json(msgspec.to_builtins(group_offsets))
     return found
 
 

@@ -166,11 +166,11 @@ def _metadata(
     """
     spec, receipt = pipeline.spec, result.committed.receipt
     behind, state, size = None, None, dict[str, Value]()
-    if result.published is not None and result.published.failed:
+    if result.group_offsets is not None and result.group_offsets.failed:
         context.log.warning(
             "Consumer group %s doesn't have all offsets: %s",
-            result.published.group,
-            "; ".join(result.published.why),
+            result.group_offsets.group,
+            "; ".join(result.group_offsets.why),
         )
     try:
         if last and pipeline.ledger.recorded(spec.id, 1)[-1].window == receipt.window:

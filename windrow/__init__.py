@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 """
 
 if TYPE_CHECKING:
-    from windrow.ingest.admin.dead_letters import Chosen
+    from windrow.ingest.admin.chosen_dead_letters import Chosen
     from windrow.ingest.admin.dead_replay import (
         DeadReplayRequest,
         DeadReplayResult,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BugError": "windrow.ingest.errors:BugError",
-    "Chosen": "windrow.ingest.admin.dead_letters:Chosen",
+    "Chosen": "windrow.ingest.admin.chosen_dead_letters:Chosen",
     "Committed": "windrow.ingest.model.receipt:Committed",
     "DeadReplayRequest": "windrow.ingest.admin.dead_replay:DeadReplayRequest",
     "DeadReplayResult": "windrow.ingest.admin.dead_replay:DeadReplayResult",

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.admin.dead_letters import Chosen, dead_letters_of, messages_of
+from windrow.ingest.admin.chosen_dead_letters import Chosen, dead_letters_of, messages_of
 from windrow.ingest.admin.edit import Edit, Mask, with_edits
 from windrow.ingest.admin.verify_contents import SplitFinder, differences, summed
 from windrow.ingest.crashpoints import crash_point

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from windrow.ingest import assemble
-from windrow.ingest.admin.dead_letters import (
+from windrow.ingest.admin.chosen_dead_letters import (
     PAYLOAD,
     Chosen,
     dead_letters_of,

@@ -54,7 +54,7 @@ def dead_show(
     """Show refused messages and the reasons, of committed windows or of named ones."""
     _refuse_attempt_alone(attempt, window)
     with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.admin.dead_letters import Chosen
+        from windrow.ingest.admin.chosen_dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest, show_dead
 
         show_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), limit)
@@ -82,7 +82,7 @@ def dead_export(
     """Write refused messages and the reasons to a file."""
     _refuse_attempt_alone(attempt, window)
     with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.admin.dead_letters import Chosen
+        from windrow.ingest.admin.chosen_dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest, export_dead
 
         export_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), out)
@@ -119,7 +119,7 @@ def dead_replay(
     if window is None and reason is None and stage is None:
         raise typer.BadParameter("name --window, --reason or --stage")
     with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.admin.dead_letters import Chosen
+        from windrow.ingest.admin.chosen_dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest, replay_dead
 
         asked = DeadRequest(window, Chosen(stage, reason), None, payload=False)

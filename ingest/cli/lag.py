@@ -21,9 +21,9 @@ from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.runner.ownership import lost_in_words, lost_windows, refuse_other_table
-from windrow.ingest.runner.publish import Published, publish
 from windrow.ingest.source.enumerator.look import (
     UNSTAMPED,
     UNSTAMPED_WAY_OUT,
@@ -39,7 +39,7 @@ class Behind(msgspec.Struct):
     `missing`: windows that were committed and are not in the table, because it is an
     older copy; `missing_records`: how many offsets they have. `uncommitted`: windows
     between committed ones that were refused, or never run; empty if some are missing.
-    `published`: the result of `--publish`; null without it, or if nothing is committed.
+    `group_offsets`: the result of `--alter-offsets`; null without it, or if nothing is committed.
     `unstamped`: the topic-partitions that windows in time can't read, as they hold no
     timestamps.
     """
@@ -50,20 +50,20 @@ class Behind(msgspec.Struct):
     missing: tuple[str, ...] = ()
     missing_records: int = 0
     uncommitted: tuple[Uncommitted, ...] = ()
-    published: Published | None = None
+    group_offsets: AlteredOffsets | None = None
     unstamped: tuple[TopicPartition, ...] = ()
 
 
-def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
+def show_lag(output: Output, path: Path, *, altering: bool) -> None:
     """Shows the lag by topic-partition.
 
-    `publishing`: commit the end of the newest window to the consumer group.
+    `altering`: commit the end of the newest window to the consumer group.
     """
     spec = load_spec(path)
-    group = spec.source.publish_group
-    if publishing and group is None:
-        what = f"Pipeline {spec.id} names no consumer group to publish to"
-        raise SpecError(what, "spec", "Set source.publish_group in the spec.")
+    group = spec.source.offsets_group
+    if altering and group is None:
+        what = f"Pipeline {spec.id} names no consumer group for its offsets"
+        raise SpecError(what, "spec", "Set source.offsets_group in the spec.")
     pipeline = assemble.assemble_to_look(spec)
     series = unbroken(committed.receipt for committed in pipeline.sink.receipts())
     newest = series[-1][1] if series else None
@@ -89,9 +89,9 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
             )
         ),
     )
-    if publishing and group is not None and reached is not None:
-        behind.published = publish(pipeline.broker, group, reached)
-        output.exit_code = UnreachableError.exit_code if behind.published.failed else 0
+    if altering and group is not None and reached is not None:
+        behind.group_offsets = alter_offsets(pipeline.broker, group, reached)
+        output.exit_code = UnreachableError.exit_code if behind.group_offsets.failed else 0
     upto = (
         "Nothing is committed yet"
         if newest is None
@@ -110,11 +110,11 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
             if missing
             else []
         ),
-        *_publish_lines(behind.published, publishing=publishing),
+        *_group_offsets_lines(behind.group_offsets, altering=altering),
     )
 
 
-def _publish_lines(published: Published | None, *, publishing: bool) -> list[Text]:
-    if published is None:
-        return [Text("So nothing was published.")] if publishing else []
-    return render.published_lines(published)
+def _group_offsets_lines(done: AlteredOffsets | None, *, altering: bool) -> list[Text]:
+    if done is None:
+        return [Text("So no offsets were committed to the group.")] if altering else []
+    return render.group_offsets_lines(done)

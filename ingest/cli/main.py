@@ -319,10 +319,11 @@ def peek(
 @app.command()
 def lag(
     spec: Spec,
-    publish: Annotated[
+    alter_offsets: Annotated[
         bool,
         typer.Option(
-            "--publish", help="Commit the newest window's end offsets to source.publish_group."
+            "--alter-offsets",
+            help="Commit the newest window's end offsets to source.offsets_group.",
         ),
     ] = False,
     json: Json = False,
@@ -332,7 +333,7 @@ def lag(
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.lag import show_lag
 
-        show_lag(output, spec, publishing=publish)
+        show_lag(output, spec, altering=alter_offsets)
 
 
 @app.command()

@@ -69,7 +69,7 @@ class Peeked(msgspec.Struct):
     left_out: bool
 
 
-class Written(msgspec.Struct):
+class PeekedFile(msgspec.Struct):
     """The document of `peek --out`. `messages`: the number of messages in the file."""
 
     pipeline: str
@@ -101,7 +101,7 @@ def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
     if look.out is not None:
         count = write_messages(peek(broker, reader, source, start, stop, look.limit), look.out)
         output.show(
-            Written(spec.id, str(look.out), count), Text(f"{look.out} holds {count:,} messages.")
+            PeekedFile(spec.id, str(look.out), count), Text(f"{look.out} holds {count:,} messages.")
         )
         return
     limit = look.limit or LIMIT

@@ -23,7 +23,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.runner.availability import JoiningTopic
 from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
-from windrow.ingest.runner.publish import Published
+from windrow.ingest.runner.group_offsets import AlteredOffsets
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.dead_replay import DeadReplayResult
@@ -168,8 +168,8 @@ def run_notes(runs: Iterable[Result]) -> list[Text]:
         lines += [Text(f"{receipt.window.key}: {note}", style="yellow") for note in noted]
         if run.letters is not None:
             lines.append(published_dead_line(receipt.window, run.letters))
-        if run.published is not None and run.published.failed:
-            lines += published_lines(run.published)
+        if run.group_offsets is not None and run.group_offsets.failed:
+            lines += group_offsets_lines(run.group_offsets)
     return lines
 
 
@@ -395,14 +395,14 @@ def lag_table(lag: Lag) -> Table:
     return table
 
 
-def published_lines(published: Published) -> list[Text]:
+def group_offsets_lines(done: AlteredOffsets) -> list[Text]:
     """The offsets that a consumer group accepted, and errors."""
-    taken = f"Group {published.group} has the offsets of {published.succeeded} topic-partitions"
-    if not published.failed:
+    taken = f"Group {done.group} has the offsets of {done.succeeded} topic-partitions"
+    if not done.failed:
         return [Text(f"{taken}.")]
     return [
-        Text(f"{taken}, and not those of {published.failed}:", style="yellow"),
-        *(Text(f"  {why}") for why in published.why),
+        Text(f"{taken}, and not those of {done.failed}:", style="yellow"),
+        *(Text(f"  {why}") for why in done.why),
     ]
 
 

@@ -37,9 +37,9 @@ from windrow.ingest.settings.values import (
     Section,
     Servers,
     Share,
+    TextOrEmpty,
     TopicName,
     Values,
-    Written,
     as_instant,
     names_in,
     off_grid,
@@ -62,7 +62,7 @@ def _pipeline_id(value: str) -> str:
 
 
 PipelineId: TypeAlias = Annotated[
-    Written, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")
+    TextOrEmpty, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")
 ]
 
 
@@ -223,7 +223,7 @@ class PipelineSpec(Section):
         ),
     )
     state: Annotated[
-        Annotated[Written, Field(min_length=1), AfterValidator(place)] | None,
+        Annotated[TextOrEmpty, Field(min_length=1), AfterValidator(place)] | None,
         Values("a path, or a database's URL"),
         LeftOut("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
     ] = Field(

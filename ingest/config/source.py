@@ -196,11 +196,11 @@ class SourceSpec(Section):
             " any number."
         ),
     )
-    publish_group: Annotated[Text | None, OrNone, Values("a consumer group, `none`")] = Field(
+    offsets_group: Annotated[Text | None, OrNone, Values("a consumer group, `none`")] = Field(
         default=None,
         description=(
-            "Where committed offsets are published, for tools that show lag; nothing is read"
-            " from it."
+            "The group that gets the offsets of committed windows, for tools that show lag; nothing"
+            " is read from it."
         ),
     )
     tuning: TuningSpec = Field(

@@ -30,8 +30,8 @@ from windrow.ingest.settings.values import (
     Duration,
     Instant,
     Section,
+    TextOrEmpty,
     Values,
-    Written,
     sentence,
 )
 
@@ -101,7 +101,7 @@ class TimeWindows(_Windows):
     is_batch: ClassVar[bool] = False
     of_other_kind: ClassVar[str] = f"is for micro-batches (grid: {BATCH}) only"
     grid: Annotated[
-        Written,
+        TextOrEmpty,
         AfterValidator(_grid),
         Values(", ".join([*(f"`{name}`" for name in NAMED), "a cron expression of five fields"])),
     ] = Field(description="Where windows begin and end, in UTC.")
@@ -136,7 +136,7 @@ class MicroBatches(_Windows):
     of_other_kind: ClassVar[str] = "is for windows in time; micro-batches don't have it"
     grid: Literal["batch"] = Field(description="Windows are numbered micro-batches.")
     every: Annotated[
-        Written, AfterValidator(_every), Values("a cron expression of five fields")
+        TextOrEmpty, AfterValidator(_every), Values("a cron expression of five fields")
     ] = Field(default="* * * * *", description="When the schedule asks for the next micro-batch.")
     max_records: CountOrNone = Field(
         default=None, description="The most offsets in one micro-batch."

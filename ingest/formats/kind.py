@@ -22,8 +22,8 @@ from windrow.ingest.settings.values import (
     LeftOut,
     Section,
     Text,
+    TextOrEmpty,
     Values,
-    Written,
     names_in,
     section_of,
 )
@@ -135,7 +135,7 @@ def _schema(value: str) -> str:
 
 
 SchemaReference = Annotated[
-    Written, AfterValidator(_schema), Values("`FILE.py:Class`, `package.module:Class`")
+    TextOrEmpty, AfterValidator(_schema), Values("`FILE.py:Class`, `package.module:Class`")
 ]
 
 

@@ -201,7 +201,7 @@ class KafkaBroker:
                 raise self._questions.error_for(what, tp.topic, error)
         return {tp: offset if offset >= 0 else None for tp, (offset, _) in answers.items()}
 
-    def publish(
+    def alter_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, str | None]:
         """Commits offsets to a consumer group, for tools that watch the lag of groups.

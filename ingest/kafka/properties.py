@@ -208,7 +208,7 @@ FORCED: Mapping[str, tuple[Value, str]] = MappingProxyType(
             "windrow",
             (
                 "nothing is ever committed to it; source.start takes the offsets of a group, and"
-                " source.publish_group names one that is told how far windows are"
+                " source.offsets_group names one that is told how far windows are"
             ),
         ),
     }

@@ -132,7 +132,7 @@ class Broker(Protocol):
             DataLossError: `start` lies below the log's start.
         """
 
-    def publish(
+    def alter_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, str | None]:
         """Commits offsets to a consumer group, for tools that monitor groups.

@@ -102,10 +102,10 @@ class BrokerSnapshot:
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
         return self._broker.stamps(tp, start, stop)
 
-    def publish(
+    def alter_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, str | None]:
-        return self._broker.publish(group, offsets)
+        return self._broker.alter_offsets(group, offsets)
 
 
 def _known(

@@ -25,7 +25,7 @@ from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
-from windrow.ingest.runner.publish import Published
+from windrow.ingest.runner.group_offsets import AlteredOffsets
 from windrow.ingest.schema.load import FunctionReference
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ class Result(msgspec.Struct, frozen=True):
     """The receipt that the sink holds.
 
     `recovered`: True if the window was committed before, and this run wrote nothing.
-    `published`: the outcome of committing offsets to a consumer group, if the spec
+    `group_offsets`: the outcome of committing offsets to a consumer group, if the spec
     names one and the window is the newest. `letters`: the dead letters that this run
     published to a topic, if the spec names one and there were any to publish.
     """
 
     committed: Committed
     recovered: bool
-    published: Published | None = None
+    group_offsets: AlteredOffsets | None = None
     letters: PublishedDeadLetters | None = None
 
 

@@ -76,6 +76,7 @@ from windrow.ingest.runner.context import (
 )
 from windrow.ingest.runner.dead_publishing import publish_dead_letters
 from windrow.ingest.runner.freezing import foreseen, freeze_boundaries, refuse_changed_grid
+from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.next_start import start_of
 from windrow.ingest.runner.ownership import (
     bind_table,
@@ -85,7 +86,6 @@ from windrow.ingest.runner.ownership import (
     refuse_unready,
     refuse_wrong_place,
 )
-from windrow.ingest.runner.publish import Published, publish
 from windrow.ingest.runner.schemas import keep_schemas, with_writer_schemas
 from windrow.ingest.source.enumerator.splits import make_plan
 
@@ -681,19 +681,19 @@ def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Res
     pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
     crash_point("report.before")
     receipt, topic = committed.receipt, pipeline.dead_topic
-    published = _published(pipeline, receipt)
+    group_offsets = _group_offsets(pipeline, receipt)
     dead_letters = (
         None if topic is None else publish_dead_letters(pipeline.dead_letters, topic, receipt)
     )
-    return Result(committed, recovered, published, dead_letters)
+    return Result(committed, recovered, group_offsets, dead_letters)
 
 
-def _published(pipeline: Pipeline, receipt: Receipt) -> Published | None:
+def _group_offsets(pipeline: Pipeline, receipt: Receipt) -> AlteredOffsets | None:
     """Publishes the offsets of the newest window only.
 
     A backfill of an older one must not move the group back.
     """
-    group = pipeline.spec.source.publish_group
+    group = pipeline.spec.source.offsets_group
     if group is None or pipeline.ledger.recorded(pipeline.spec.id, 1)[-1].window != receipt.window:
         return None
-    return publish(pipeline.broker, group, receipt.plan.stop)
+    return alter_offsets(pipeline.broker, group, receipt.plan.stop)

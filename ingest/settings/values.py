@@ -344,13 +344,13 @@ Count = Annotated[
 CountOrZero = Annotated[int, Field(ge=0), BeforeValidator(_whole_number), Values("a number")]
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_switch), Values("0 to 1")]
 Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX), Values("a size")]
-Written = Annotated[
+TextOrEmpty = Annotated[
     str,
     BeforeValidator(_written),
     WithJsonSchema({"type": ["string", "integer"]}),
     Values("a text"),
 ]
-Text = Annotated[Written, Field(min_length=1)]
+Text = Annotated[TextOrEmpty, Field(min_length=1)]
 
 CODE_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 """A reference to a user's Python code: `FILE.py:Name`, or `package.module:Name`."""
@@ -363,7 +363,7 @@ def _function(value: str) -> str:
 
 
 FunctionName = Annotated[
-    Written, AfterValidator(_function), Values("`FILE.py:function`, `package.module:function`")
+    TextOrEmpty, AfterValidator(_function), Values("`FILE.py:function`, `package.module:function`")
 ]
 
 _REFERENCES = [
@@ -392,9 +392,9 @@ ClientProperties = Annotated[
     Mapping[str, ScalarOrSecret],
     Values("`{property: value}`; of a secret also `{env: NAME}` or `{file: PATH}`"),
 ]
-Servers = Annotated[Written, AfterValidator(_servers), Values("`host:port,...`")]
+Servers = Annotated[TextOrEmpty, AfterValidator(_servers), Values("`host:port,...`")]
 ClusterName = Annotated[Text, AfterValidator(cluster_name), Values("a name")]
-TopicName = Annotated[Written, AfterValidator(topic_name)]
+TopicName = Annotated[TextOrEmpty, AfterValidator(topic_name)]
 OrNone = BeforeValidator(_none)
 """Reads `none` as None."""
 

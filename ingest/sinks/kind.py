@@ -18,8 +18,8 @@ from windrow.ingest.settings.values import (
     Section,
     Servers,
     Text,
+    TextOrEmpty,
     Values,
-    Written,
     names_in,
     place,
     sentence,
@@ -47,7 +47,7 @@ def without_secret(value: str) -> str:
 
 
 StoragePlace: TypeAlias = Annotated[
-    Written,
+    TextOrEmpty,
     Field(min_length=1),
     AfterValidator(without_secret),
     Values("a path, or a URL without user, password and options"),

@@ -92,7 +92,7 @@ def _other(path: str, why: str) -> RefusedError:
 
 
 class ParquetRowWriter:
-    """Writes rows in Parquet for the readers of table formats (`sinks.staged_file.RowWriter`).
+    """Writes rows in Parquet for the readers of table formats (`sinks.stage.RowWriter`).
 
     Args:
         columns: of the file.

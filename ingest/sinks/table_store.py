@@ -26,8 +26,8 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities, StagerFactory, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.place import ListedFile
+from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import HasSize, StagedFiles
-from windrow.ingest.sinks.staging import Layout
 
 SWEPT = "swept"
 """A note: staged files that were last written until this instant, in epoch milliseconds, were given

@@ -44,7 +44,7 @@ from windrow.ingest.sinks.conflicts import TableView, adjacent, decide
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.pages import PagedState, PageLine, Pages, page_of
 from windrow.ingest.sinks.receipt_files import digest, every
-from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.stage import RowLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep, youngest
 from windrow.ingest.sinks.table_store import (
     SWEPT,

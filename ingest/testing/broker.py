@@ -147,7 +147,7 @@ class MemoryBroker:
         with self._lock:
             return {tp: self._groups.get(group, {}).get(tp) for tp in tps}
 
-    def publish(
+    def alter_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, str | None]:
         with self._lock:
@@ -355,8 +355,8 @@ class MemoryBroker:
         with self._lock:
             self._groups.setdefault(group, {}).update(offsets)
 
-    def refuse_publish(self, group: str, why: str | None) -> None:
-        """Makes `publish` to a group fail for a reason; None: it works again.
+    def refuse_offsets(self, group: str, why: str | None) -> None:
+        """Makes `alter_offsets` to a group fail for a reason; None: it works again.
 
         The real one fails while consumers of the group are running.
         """

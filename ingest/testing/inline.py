@@ -15,7 +15,7 @@ import pyarrow as pa
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staging
 from windrow.ingest.schema.checksum import checksum, text
-from windrow.ingest.sinks.staging import Layout
+from windrow.ingest.sinks.stage import Layout
 
 
 class InlineStagerFactory(msgspec.Struct, frozen=True):

@@ -19,9 +19,9 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.columns import whole_schema
-from windrow.ingest.sinks.dead_letters import DeadLetterTable
+from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.place import ListedFile
-from windrow.ingest.sinks.staging import Layout
+from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
     Conflict,

@@ -20,7 +20,7 @@ from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Done, Outcome
-from windrow.ingest.sinks.dead_letters import window_of
+from windrow.ingest.sinks.dead_letter_table import window_of
 from windrow.ingest.testing.checker import Report
 from windrow.ingest.testing.inline import tables
 from windrow.ingest.testing.sink import MemoryDeadLetters

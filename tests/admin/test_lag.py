@@ -28,7 +28,7 @@ from windrow.ingest.model.source import (
     Topics,
 )
 from windrow.ingest.ports.broker import Stamps
-from windrow.ingest.runner.publish import Published, publish
+from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.log import NO_TIMESTAMP
 from windrow.ingest.testing.sink import MemorySink
@@ -262,7 +262,7 @@ def test_a_cluster_that_is_away_is_told() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_window_s_end_is_published() -> None:
+def test_a_group_gets_a_window_s_end() -> None:
     """The group has the boundary's cuts, without topics that are not read any more."""
     broker = filled(5, 5)
     gone = Mark("gone", 0, 3, "removed")
@@ -273,7 +273,7 @@ def test_a_window_s_end_is_published() -> None:
         [*committed.topics, TopicSeen("gone", "id", 1)],
         [*committed.marks, gone],
     )
-    assert publish(broker, "watchers", committed) == Published("watchers", 2, 0, ())
+    assert alter_offsets(broker, "watchers", committed) == AlteredOffsets("watchers", 2, 0, ())
     assert broker.committed("watchers", [tp(0), tp(1), gone.tp]) == {
         tp(0): 4,
         tp(1): 5,
@@ -281,7 +281,7 @@ def test_a_window_s_end_is_published() -> None:
     }
 
 
-def test_what_is_not_read_any_more_is_not_published() -> None:
+def test_a_group_gets_no_offset_of_what_is_not_read_any_more() -> None:
     """A topic that was let go, and is there all the same: its offset stands still, and
     would look like a lag that grows.
     """
@@ -292,39 +292,39 @@ def test_what_is_not_read_any_more_is_not_published() -> None:
     committed = Boundary.of(
         committed.label, "memory", topics, [*committed.marks, Mark("let-go", 0, 0, "removed")]
     )
-    assert publish(broker, "watchers", committed) == Published("watchers", 1, 0, ())
+    assert alter_offsets(broker, "watchers", committed) == AlteredOffsets("watchers", 1, 0, ())
     assert broker.committed("watchers", [TopicPartition("let-go", 0)]) == {
         TopicPartition("let-go", 0): None
     }
 
 
-def test_publishing_tells_what_did_not_work() -> None:
+def test_altered_offsets_tell_what_did_not_work() -> None:
     """Each reason once, with how many and where."""
     broker = filled(5, 5)
     committed = cut(broker, 4, 5)
     broker.refuse_publish("watchers", "its members are at work")
-    assert publish(broker, "watchers", committed) == Published(
+    assert alter_offsets(broker, "watchers", committed) == AlteredOffsets(
         "watchers", 0, 2, ("its members are at work (orders[0] and 1 more)",)
     )
     broker.refuse_publish("watchers", None)
     broker.recreate_topic("orders")
-    assert publish(broker, "watchers", committed) == Published("watchers", 0, 0, ()), (
+    assert alter_offsets(broker, "watchers", committed) == AlteredOffsets("watchers", 0, 0, ()), (
         "offsets of the old topic mean nothing in the new one"
     )
 
 
 class Broken(MemoryBroker):
-    def publish(
+    def alter_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, str | None]:
         raise DataLossError("torn", "plan", "Look.")
 
 
-def test_publishing_never_raises() -> None:
+def test_altering_offsets_never_raises() -> None:
     """Not even a broken client fails a window that is committed."""
     broker = Broken()
     broker.create_topic("orders")
-    assert publish(broker, "watchers", cut(broker, 0)) == Published(
+    assert alter_offsets(broker, "watchers", cut(broker, 0)) == AlteredOffsets(
         "watchers", 0, 1, ("DataLossError: torn (plan). Look. (orders[0])",)
     )
 

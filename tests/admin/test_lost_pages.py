@@ -238,7 +238,7 @@ def test_dead_letters_that_are_committed_meanwhile_are_noted(
         relist(*chosen)
 
     with monkeypatch.context() as patch:
-        patch.setattr("windrow.ingest.sinks.dead_letters.relist", behind_the_run)
+        patch.setattr("windrow.ingest.sinks.dead_letter_table.relist", behind_the_run)
         with pytest.raises(RefusedError, match="somebody committed to"):
             command.dead_letters.restore(dry_run=False)
     assert again(scene).dead_letters.restore(dry_run=False)

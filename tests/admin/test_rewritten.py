@@ -23,7 +23,7 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.sinks.parquet_files import batches_in
-from windrow.ingest.sinks.staged_file import FileStager
+from windrow.ingest.sinks.stage import FileStager
 
 PLACE = pa.struct(
     [

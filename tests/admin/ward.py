@@ -15,7 +15,7 @@ from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.sqlite.world import SqliteBoth
 from tests.sinks.sqlite.world import pieces as sqlite_pieces
 from tests.sinks.with_dead_letters import DeltaBoth, MemoryBoth, read_dead
-from windrow.ingest.admin.dead_letters import Chosen
+from windrow.ingest.admin.chosen_dead_letters import Chosen
 from windrow.ingest.admin.dead_replay import (
     DeadReplayRequest,
     DeadReplayResult,

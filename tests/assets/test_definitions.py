@@ -213,7 +213,7 @@ FORMS: dict[str, list[object]] = {
         {"offsets": {"0": 42}},
     ],
     "source.split_records": [5, "none", None],
-    "source.publish_group": ["g", "none"],
+    "source.offsets_group": ["g", "none"],
     "source.tuning.fetch_min_bytes": ["16MiB", 512],
     "source.tuning.batch_bytes": ["16MiB", 512],
     "source.tuning.fetch_wait": ["100ms", 1],

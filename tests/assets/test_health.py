@@ -157,26 +157,27 @@ def test_a_cluster_that_does_not_answer_is_a_warning(
     assert "The broker is away" in shown(checks(result)["retention_margin"])["unchecked"]
 
 
-def test_published_offsets_are_shown(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_group_offsets_are_shown(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """What came of telling the consumer group is shown; that it refused fails nothing."""
     world = World(
         tmp_path,
         instance,
-        source={"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "publish_group": "readers"},
+        source={"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "offsets_group": "readers"},
     )
     world.fill(3)
     assert world.run(0).success
-    assert world.metadata(0)["published"].value == {
+    assert world.metadata(0)["group_offsets"].value == {
         "group": "readers",
         "succeeded": 2,
         "failed": 0,
         "why": [],
     }
-    world.broker.refuse_publish("readers", "somebody is at work in it")
+    world.broker.refuse_offsets("readers", "somebody is at work in it")
     assert world.run(1).success
-    assert world.metadata(1)["published"].value["failed"] == 2
+    assert world.metadata(1)["group_offsets"].value["failed"] == 2
     assert (
-        "published" not in world.metadata(0) or world.metadata(0)["published"].value["failed"] == 0
+        "group_offsets" not in world.metadata(0)
+        or world.metadata(0)["group_offsets"].value["failed"] == 0
     )
 
 

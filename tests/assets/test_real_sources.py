@@ -173,7 +173,7 @@ def test_where_a_pipeline_begins(
     topic, (start, begins) = filled(kafka), STARTS[name]
     if name == "committed":
         start = {"committed": f"group-of-{topic}"}
-        Place(kafka, topic, tmp_path).pipeline().broker.publish(
+        Place(kafka, topic, tmp_path).pipeline().broker.alter_offsets(
             f"group-of-{topic}", dict(zip(tps(topic), begins, strict=True))
         )
     kinds = {"hourly": Place, "batches": Batched}

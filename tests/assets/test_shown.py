@@ -64,7 +64,7 @@ def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) 
     source = {
         "bootstrap_servers": "127.0.0.1:9",
         "topic": "shop.things",
-        "publish_group": "readers",
+        "offsets_group": "readers",
     }
     world = World(tmp_path, instance, source=source)
     world.fill(2)
@@ -74,7 +74,7 @@ def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) 
     assert world.run(1, on_committed="replace").success
     assert world.run(1).success
     entries = {name for event in world.shown() for name in event if not name.startswith("dagster/")}
-    assert {"generation", "recovered", "published", "dead_reasons"} <= entries <= set(MEANINGS)
+    assert {"generation", "recovered", "group_offsets", "dead_reasons"} <= entries <= set(MEANINGS)
     description = table_asset(world).description or ""
     assert all(f"| `{name}` |" in description for name in MEANINGS)
 

@@ -38,8 +38,8 @@ GOOD = [
     KAFKA + ", start: {offsets: {0: 42}, others: latest}}",
     KAFKA + ", start: {offsets: {t: {0: 42}}, others: latest}}",
     KAFKA + ", start: {offsets: 'partition:0,offset:42', others: latest}}",
-    KAFKA + ", split_records: none, publish_group: none}",
-    KAFKA + ", split_records: 5, publish_group: g}",
+    KAFKA + ", split_records: none, offsets_group: none}",
+    KAFKA + ", split_records: 5, offsets_group: g}",
     KAFKA
     + ", tuning: {fetch_max_bytes: 16MiB, fetch_min_bytes: 5, fetch_wait: 2s, request_timeout:"
     " 20}}",

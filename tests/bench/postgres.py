@@ -35,12 +35,12 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, rows_of
+from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import TablePlace
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
 from windrow.ingest.sinks.postgres.url import server_url
-from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.stage import RowLayout
 
 BATCH = 8192
 ROWS = pa.schema(
@@ -187,13 +187,13 @@ def main() -> None:
         whole = RowLayout(ROWS, sink.metadata, "a").batch(batch, messages(split, BATCH), split)
         octets = (
             HEAD
-            + bytes(rows_of(whole.append_column("_window", pa.repeat(window(0).key, BATCH))))
+            + bytes(copy_rows(whole.append_column("_window", pa.repeat(window(0).key, BATCH))))
             * count
             + TAIL
         )
         began = time.perf_counter()
         for _ in range(count):
-            rows_of(whole)
+            copy_rows(whole)
         encoding = time.perf_counter() - began
         plain: list[float] = []
         ours: dict[int, list[tuple[float, float]]] = {1: [], 2: []}

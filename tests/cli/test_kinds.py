@@ -360,11 +360,11 @@ def test_a_group_that_refuses_is_told(stage: Stage) -> None:
     """A window is committed whatever the consumer group answers; the run says what it
     didn't take.
     """
-    stage.write(f"{TOPIC}, publish_group: lag-tools")
+    stage.write(f"{TOPIC}, offsets_group: lag-tools")
     assert "lag-tools" not in stage.call("run", stage.spec, "--window", hour(0)).stdout
-    stage.broker.refuse_publish("lag-tools", "consumers are at work in it")
+    stage.broker.refuse_offsets("lag-tools", "consumers are at work in it")
     result = stage.call("run", stage.spec, "--window", hour(1))
     assert result.exit_code == 0
     assert "consumers are at work in it" in result.stdout
-    published = stage.json("run", stage.spec, "--window", hour(1))["windows"][0]["published"]
-    assert (published["succeeded"], published["failed"]) == (0, 2)
+    told = stage.json("run", stage.spec, "--window", hour(1))["windows"][0]["group_offsets"]
+    assert (told["succeeded"], told["failed"]) == (0, 2)

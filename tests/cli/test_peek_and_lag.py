@@ -197,7 +197,7 @@ def test_lag(stage: Stage) -> None:
     window; before the first, behind the start.
     """
     fresh = stage.json("lag", stage.spec)
-    assert (fresh["window"], fresh["lag"]["records"], fresh["published"]) == (None, 12, None)
+    assert (fresh["window"], fresh["lag"]["records"], fresh["group_offsets"]) == (None, 12, None)
     assert "Nothing is committed yet." in stage.call("lag", stage.spec).stdout
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.now = START + timedelta(hours=5)
@@ -261,35 +261,36 @@ def test_lag_of_batches(stage: Stage) -> None:
     assert (behind["window"], behind["lag"]["records"]) == ("batch-000000000", 7)
 
 
-def test_publish(stage: Stage) -> None:
+def test_a_group_gets_the_offsets(stage: Stage) -> None:
     """A group is told where the newest window ends; what it refuses is told with the
     reason and exit code 3.
     """
     stage.json("run", stage.spec, "--window", hour(0))
-    stage.write(f"{TOPIC}, publish_group: lag-tools")
-    assert stage.json("lag", stage.spec)["published"] is None
+    stage.write(f"{TOPIC}, offsets_group: lag-tools")
+    assert stage.json("lag", stage.spec)["group_offsets"] is None
     assert stage.broker.committed("lag-tools", [TP0]) == {TP0: None}
-    published = stage.json("lag", stage.spec, "--publish")["published"]
-    assert published == {"group": "lag-tools", "succeeded": 2, "failed": 0, "why": []}
+    told = stage.json("lag", stage.spec, "--alter-offsets")["group_offsets"]
+    assert told == {"group": "lag-tools", "succeeded": 2, "failed": 0, "why": []}
     assert stage.broker.committed("lag-tools", [TP0, TP1]) == {TP0: 3, TP1: 2}
     assert (
         "Group lag-tools has the offsets of 2 topic-partitions."
-        in stage.call("lag", stage.spec, "--publish").stdout
+        in stage.call("lag", stage.spec, "--alter-offsets").stdout
     )
-    stage.broker.refuse_publish("lag-tools", "consumers are at work in it")
-    assert stage.json("lag", stage.spec, "--publish", code=3)["published"]["failed"] == 2
-    refused = stage.call("lag", stage.spec, "--publish")
+    stage.broker.refuse_offsets("lag-tools", "consumers are at work in it")
+    assert stage.json("lag", stage.spec, "--alter-offsets", code=3)["group_offsets"]["failed"] == 2
+    refused = stage.call("lag", stage.spec, "--alter-offsets")
     assert refused.exit_code == 3
     assert "and not those of 2:" in refused.stdout
     assert "consumers are at work in it (shop.things[0] and 1 more)" in refused.stdout
 
 
-def test_nothing_to_publish(stage: Stage) -> None:
+def test_no_offsets_for_a_group(stage: Stage) -> None:
     """Without a group it is a mistake; before the first window it is said."""
     assert (
-        "source.publish_group"
-        in stage.json("lag", stage.spec, "--publish", code=2)["error"]["message"]
+        "source.offsets_group"
+        in stage.json("lag", stage.spec, "--alter-offsets", code=2)["error"]["message"]
     )
-    stage.write(f"{TOPIC}, publish_group: lag-tools")
-    assert stage.json("lag", stage.spec, "--publish")["published"] is None
-    assert "So nothing was published." in stage.call("lag", stage.spec, "--publish").stdout
+    stage.write(f"{TOPIC}, offsets_group: lag-tools")
+    assert stage.json("lag", stage.spec, "--alter-offsets")["group_offsets"] is None
+    said = stage.call("lag", stage.spec, "--alter-offsets").stdout
+    assert "So no offsets were committed to the group." in said

@@ -268,8 +268,8 @@ def test_a_batch_has_no_label_in_time(folder: Path) -> None:
 
 def test_none_is_written_out(folder: Path) -> None:
     """`none` is a value of the options that may be absent."""
-    source = load(folder, "topic: a", "split_records: none", "publish_group: none").source
-    assert (source.split_records, source.publish_group) == (None, None)
+    source = load(folder, "topic: a", "split_records: none", "offsets_group: none").source
+    assert (source.split_records, source.offsets_group) == (None, None)
     assert load(folder, "topic: a", "split_records: 5").source.split_records == 5
     assert mistakes(folder, "topic: a", "split_records: 0")
 

@@ -107,7 +107,7 @@ class BrokerContract:
         """
         kept, deleted = logs.topic(), logs.topic()
         # where Kafka keeps this there is an internal topic now
-        broker.publish(group(), {TopicPartition(kept, 0): 0})
+        broker.alter_offsets(group(), {TopicPartition(kept, 0): 0})
         logs.cluster.delete(deleted)
         names = broker.names()
         assert names == sorted(set(names))
@@ -288,7 +288,7 @@ class BrokerContract:
         assert [first(dirty, tp, t) for t in (1, 2)] == [1, 2]
         assert stable_end(dirty, tp) == stable_end(broker, tp) == 5
 
-    def test_a_group_has_committed_what_was_published(self, broker: Broker, logs: Logs) -> None:
+    def test_a_group_has_the_offsets_that_it_got(self, broker: Broker, logs: Logs) -> None:
         """Publishing to a group that isn't there makes it; None for what it has
         committed nothing for; the last one counts, back too.
         """
@@ -296,14 +296,14 @@ class BrokerContract:
         one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
         logs.send(one, *three(*range(9)))
         assert broker.committed(watchers, [one, two]) == {one: None, two: None}
-        assert broker.publish(watchers, {one: 7}) == {one: None}
+        assert broker.alter_offsets(watchers, {one: 7}) == {one: None}
         assert broker.committed(watchers, [two, one]) == {one: 7, two: None}
-        assert broker.publish(watchers, {one: 4, two: 0}) == {one: None, two: None}
+        assert broker.alter_offsets(watchers, {one: 4, two: 0}) == {one: None, two: None}
         assert broker.committed(watchers, [one, two, one]) == {one: 4, two: 0}
         assert broker.committed(group(), [one]) == {one: None}
-        assert broker.committed(watchers, []) == broker.publish(watchers, {}) == {}
+        assert broker.committed(watchers, []) == broker.alter_offsets(watchers, {}) == {}
 
-    def test_what_can_not_be_published_is_told_by_topic_partition(
+    def test_offsets_that_a_group_refuses_are_told_by_topic_partition(
         self, broker: Broker, logs: Logs
     ) -> None:
         """One that isn't there has a reason, and keeps the others from nothing; it has
@@ -311,7 +311,7 @@ class BrokerContract:
         """
         tp, watchers = logs.partition(), group()
         beyond, gone = TopicPartition(tp.topic, 1), TopicPartition("no-such-topic", 0)
-        told = broker.publish(watchers, {beyond: 1, tp: 0, gone: 1})
+        told = broker.alter_offsets(watchers, {beyond: 1, tp: 0, gone: 1})
         assert told.keys() == {tp, beyond, gone}
         assert [told[tp], bool(told[beyond]), bool(told[gone])] == [None, True, True]
         assert broker.committed(watchers, [tp, beyond, gone]) == {tp: 0, beyond: None, gone: None}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import staged_receipt, window
-from windrow.ingest.admin.dead_letters import refused_attempts
+from windrow.ingest.admin.chosen_dead_letters import refused_attempts
 from windrow.ingest.errors import GridError, OwnerError
 from windrow.ingest.model.owner import TableOwner
 

@@ -513,15 +513,15 @@ class SourceContract:
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 2))
         group = f"readers-of-{tp.topic}"
-        desk.broker_at("read_committed").publish(group, {tp: 2})
-        source = {"topic": tp.topic, "start": {"committed": group}, "publish_group": group}
+        desk.broker_at("read_committed").alter_offsets(group, {tp: 2})
+        source = {"topic": tp.topic, "start": {"committed": group}, "offsets_group": group}
         pipeline = desk.pipeline(source, {"grid": "batch"})
         first = desk.batch(pipeline, "a")
         assert first is not None
-        assert first.published is not None
-        assert (first.published.succeeded, first.published.failed) == (1, 0)
+        assert first.group_offsets is not None
+        assert (first.group_offsets.succeeded, first.group_offsets.failed) == (1, 0)
         assert desk.broker_at("read_committed").committed(group, [tp]) == {tp: 3}
-        desk.broker_at("read_committed").publish(group, {tp: 0})
+        desk.broker_at("read_committed").alter_offsets(group, {tp: 0})
         desk.send(tp, *minutes(3))
         desk.batch(pipeline, "b")
         assert desk.verdict({tp: {0, 1}}).ok, str(desk.verdict())

@@ -186,7 +186,7 @@ def test_micro_batches_from_what_a_group_has_committed(
     )
     broker = user.place.pipeline().broker
     assert set(
-        broker.publish(
+        broker.alter_offsets(
             "readers", {TopicPartition(topic, 0): 45, TopicPartition(topic, 1): 30}
         ).values()
     ) == {None}
@@ -245,19 +245,19 @@ def test_peek_into_files(kafka: str, topic: str, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*before, "m.parquet", "m.jsonl"])
 
 
-def test_lag_that_is_published(kafka: str, topic: str, tmp_path: Path) -> None:
+def test_lag_of_a_group(kafka: str, topic: str, tmp_path: Path) -> None:
     """Behind by what came since the newest window; a group hears of it when it is told
     to, and by each run.
     """
-    user = User(kafka, topic, tmp_path, f"publish_group: {topic}-lag")
+    user = User(kafka, topic, tmp_path, f"offsets_group: {topic}-lag")
     ran = user.types("run", "--window", QUIET)
-    assert ran["windows"][0]["published"]["succeeded"] == 2
+    assert ran["windows"][0]["group_offsets"]["succeeded"] == 2
     produce(kafka, topic, hours(6))
-    behind = user.types("lag", "--publish")
+    behind = user.types("lag", "--alter-offsets")
     assert (
         behind["lag"]["records"],
-        behind["published"]["succeeded"],
-        behind["published"]["failed"],
+        behind["group_offsets"]["succeeded"],
+        behind["group_offsets"]["failed"],
     ) == (40, 2, 0)
     tps = [TopicPartition(topic, p) for p in (0, 1)]
     assert user.place.pipeline().broker.committed(f"{topic}-lag", tps) == dict.fromkeys(tps, 60)

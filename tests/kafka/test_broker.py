@@ -286,7 +286,7 @@ def test_many_topics_cost_no_more_requests_than_one(
     assert (
         broker.first_at_or_after(nothing, at(0))
         == broker.committed("g", nothing)
-        == broker.publish("g", {})
+        == broker.alter_offsets("g", {})
         == {}
     )
     assert sent == []
@@ -303,7 +303,7 @@ def test_only_kafkas_own_topics_are_internal(kafka: str, broker: KafkaBroker) ->
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_with_consumers_refuses_what_is_published(
+def test_a_group_with_consumers_refuses_offsets(
     kafka: str, broker: KafkaBroker, protocol: str
 ) -> None:
     """That is an answer, per topic-partition; what the consumers have committed stays.
@@ -325,27 +325,27 @@ def test_a_group_with_consumers_refuses_what_is_published(
         consumer.subscribe([tp.topic])
         assert consumer.poll(60) is not None
         consumer.commit(offsets=[ck.TopicPartition(tp.topic, 0, 2)], asynchronous=False)
-        assert "has active consumers" in (broker.publish(group, {tp: 1})[tp] or "")
+        assert "has active consumers" in (broker.alter_offsets(group, {tp: 1})[tp] or "")
         assert broker.committed(group, [tp]) == {tp: 2}
     finally:
         consumer.close()
-    assert broker.publish(group, {tp: 1}) == {tp: None}
+    assert broker.alter_offsets(group, {tp: 1}) == {tp: None}
     assert broker.committed(group, [tp]) == {tp: 1}
 
 
 def test_asking_for_a_groups_offsets_makes_no_group(
     kafka: str, broker: KafkaBroker, admin: AdminClient
 ) -> None:
-    """A group that is only asked about is not there afterwards; one that was published to is."""
-    tp, asked, published = (
+    """A group that is only asked about is not there afterwards; one that got offsets is."""
+    tp, asked, told = (
         TopicPartition(create_topic(kafka), 0),
         f"g-{uuid.uuid4().hex[:8]}",
         f"g-{uuid.uuid4().hex[:8]}",
     )
     broker.committed(asked, [tp])
-    broker.publish(published, {tp: 0})
+    broker.alter_offsets(told, {tp: 0})
     groups = {g.group_id for g in admin.list_consumer_groups().result(30).valid}
-    assert published in groups
+    assert told in groups
     assert asked not in groups
 
 

@@ -82,10 +82,10 @@ def test_an_unreachable_cluster_is_told_with_the_reason(
     assert "rdkafka" not in captured.err + captured.out
 
 
-def test_what_can_not_be_published_is_told_and_not_raised(nobody: KafkaBroker) -> None:
+def test_offsets_that_a_group_refuses_are_told_and_not_raised(nobody: KafkaBroker) -> None:
     """A cluster that can't be reached is an answer for each topic-partition."""
     other = TopicPartition("t", 1)
-    told = nobody.publish("g", {TP: 1, other: 2})
+    told = nobody.alter_offsets("g", {TP: 1, other: 2})
     assert told.keys() == {TP, other}
     assert all(why is not None and "127.0.0.1:1" in why for why in told.values())
 
@@ -214,8 +214,8 @@ def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.Mo
             return {"g": answered(parts)}  # type: ignore[arg-type]
 
     broker = answered_by(monkeypatch, Admin(), **user)
-    assert broker.publish("g", {TP: 1}) == {TP: "said ***"}
-    assert "does not let this client" in (broker.publish("closed", {TP: 1})[TP] or "")
+    assert broker.alter_offsets("g", {TP: 1}) == {TP: "said ***"}
+    assert "does not let this client" in (broker.alter_offsets("closed", {TP: 1})[TP] or "")
 
 
 def test_a_failed_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:

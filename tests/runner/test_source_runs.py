@@ -423,22 +423,24 @@ def test_late_and_early_messages_are_rows_and_counted(desk: SourceDesk) -> None:
     assert late == {label_text(hour(0).start): 2, label_text(hour(1).start): 1}
 
 
-def test_only_the_newest_window_is_published(desk: SourceDesk, cluster: MemoryBroker) -> None:
+def test_a_group_gets_the_newest_windows_offsets_only(
+    desk: SourceDesk, cluster: MemoryBroker
+) -> None:
     """A backfill of older windows doesn't move the group back, and a group that refuses
     costs nothing but a count.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 61, 125))
-    pipeline = desk.pipeline({"topic": tp.topic, "publish_group": "watchers"})
+    pipeline = desk.pipeline({"topic": tp.topic, "offsets_group": "watchers"})
     newest, older = desk.run(pipeline, 1, 0)
-    assert newest.published is not None
-    assert newest.published.succeeded == 1
-    assert older.published is None
+    assert newest.group_offsets is not None
+    assert newest.group_offsets.succeeded == 1
+    assert older.group_offsets is None
     assert cluster.committed("watchers", [tp]) == {tp: 2}
-    cluster.refuse_publish("watchers", "consumers are at work in the group")
+    cluster.refuse_offsets("watchers", "consumers are at work in the group")
     (refused,) = desk.run(pipeline, 2)
-    assert refused.published is not None
-    assert (refused.published.succeeded, refused.published.failed) == (0, 1)
+    assert refused.group_offsets is not None
+    assert (refused.group_offsets.succeeded, refused.group_offsets.failed) == (0, 1)
     assert desk.verdict().ok, str(desk.verdict())
 
 

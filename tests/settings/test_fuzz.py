@@ -22,7 +22,7 @@ attributes:
     topic: [shop.orders, &other shop.others]
     start: {offsets: {shop.orders: {0: 42}}, others: earliest}
     split_records: 100000
-    publish_group: none
+    offsets_group: none
     tuning: {fetch_wait: 100ms, batch_bytes: 16MiB, request_timeout: 20}
     client:
       {security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me,

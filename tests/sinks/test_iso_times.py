@@ -19,8 +19,8 @@ from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.iso_times import without_text
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
-from windrow.ingest.sinks.postgres.encode import UnfitValueError, rows_of
-from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.postgres.encode import UnfitValueError, copy_rows
+from windrow.ingest.sinks.stage import RowLayout
 
 DAY, ZONED, LOCAL = pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")
 EDGES: list[tuple[pa.DataType, type[Any], list[int], list[int]]] = [
@@ -148,6 +148,6 @@ def test_json_in_a_database() -> None:
     others itself.
     """
     with pytest.raises(UnfitValueError, match="column s holds a date or time outside") as unfit:
-        rows_of(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
+        copy_rows(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
     assert unfit.value.rows.tolist() == [1]
-    assert len(rows_of(pa.record_batch([_of(DAY, np.int32, [2_932_897])], ["d"])))
+    assert len(copy_rows(pa.record_batch([_of(DAY, np.int32, [2_932_897])], ["d"])))

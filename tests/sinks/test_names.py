@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.window import Window
-from windrow.ingest.sinks.dead_letters import note, window_of
+from windrow.ingest.sinks.dead_letter_table import note, window_of
 from windrow.ingest.sinks.staged_files import safe, staged_path
 
 TEXT = st.text(max_size=20) | st.sampled_from(["a", "a.b", "a_b", "a/b", 'a","b', "A", "ä"])

@@ -17,7 +17,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.sinks.place import Place, normalized, to_check
 from windrow.ingest.sinks.receipt_files import RECEIPTS
-from windrow.ingest.sinks.staging import writable
+from windrow.ingest.sinks.stage import writable
 
 
 class _Down:

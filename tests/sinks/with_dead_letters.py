@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.admin.dead_letters import refused_attempts
+from windrow.ingest.admin.chosen_dead_letters import refused_attempts
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan

@@ -176,15 +176,15 @@ def test_two_isolation_levels_are_one_cluster(topic: MemoryBroker) -> None:
     assert dirty.committed("g", [TP]) == {TP: 1}
 
 
-def test_a_publish_that_fails_is_told(topic: MemoryBroker) -> None:
+def test_offsets_that_a_group_refuses_are_told(topic: MemoryBroker) -> None:
     """A group that refuses keeps what it had, until it works again; other groups don't care."""
     topic.commit_group("g", {TP: 1})
-    topic.refuse_publish("g", "consumers are at work in the group")
-    assert topic.publish("g", {TP: 2}) == {TP: "consumers are at work in the group"}
-    assert topic.publish("h", {TP: 2}) == {TP: None}
+    topic.refuse_offsets("g", "consumers are at work in the group")
+    assert topic.alter_offsets("g", {TP: 2}) == {TP: "consumers are at work in the group"}
+    assert topic.alter_offsets("h", {TP: 2}) == {TP: None}
     assert topic.committed("g", [TP]) == {TP: 1}
-    topic.refuse_publish("g", None)
-    assert topic.publish("g", {TP: 2}) == {TP: None}
+    topic.refuse_offsets("g", None)
+    assert topic.alter_offsets("g", {TP: 2}) == {TP: None}
 
 
 def test_internal_topics_are_not_among_the_names(topic: MemoryBroker) -> None:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import TimestampOptions
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, OrNone, Values, Written
+from windrow.ingest.settings.values import LeftOut, OrNone, TextOrEmpty, Values
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.csv.decoder import CsvEncoding
@@ -26,13 +26,13 @@ def _character(value: str | None) -> str | None:
 
 
 _NONE = Values("a character, `none`")
-Character = Annotated[Written | None, OrNone, AfterValidator(_character), _NONE]
+Character = Annotated[TextOrEmpty | None, OrNone, AfterValidator(_character), _NONE]
 
 
 class CsvOptions(TimestampOptions):
     """Options of both keys and values."""
 
-    delimiter: Annotated[Written, AfterValidator(_character), Values("a character")] = Field(
+    delimiter: Annotated[TextOrEmpty, AfterValidator(_character), Values("a character")] = Field(
         default=",", description='The character between fields; a tab is written `"\\t"`.'
     )
     quote: Character = Field(
@@ -50,7 +50,7 @@ class CsvOptions(TimestampOptions):
         ),
     )
     null_literal: Annotated[
-        Written | None, OrNone, Values("a text, `none`"), LeftOut("none: no field is null")
+        TextOrEmpty | None, OrNone, Values("a text, `none`"), LeftOut("none: no field is null")
     ] = Field(
         default=None,
         description=('The field, without quotes, that means null; an empty one is written `""`.'),

@@ -37,9 +37,9 @@ from windrow.ingest.runner.spark.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.spark import (
     DO_AGAIN,
     SparkJob,
+    collected,
     dumped,
     is_connected,
-    rows_of,
     shares,
     spark_errors_as,
     waited_for,
@@ -264,7 +264,7 @@ def split_results(read: DataFrame, splits: int) -> tuple[list[Staged], list[int]
         WindrowError: the error of the first split that has one, in their order.
     """
     with row_loss_as_error():
-        rows = rows_of(read.where("windrow_outcome is not null").select(*(f.name for f in _OWN)))
+        rows = collected(read.where("windrow_outcome is not null").select(*(f.name for f in _OWN)))
     found = {row[0]: (row[1], row[2]) for row in rows}
     return [result_of(found[index][0]) for index in range(splits)], [
         found[index][1] for index in range(splits)

@@ -45,10 +45,10 @@ from windrow.ingest.runner.spark.spark import (
     DO_AGAIN,
     RESULT,
     SparkJob,
+    collected,
     dumped,
     error_name,
     is_gone,
-    rows_of,
     working,
 )
 from windrow.ingest.schema.changes import DELETED
@@ -292,7 +292,7 @@ def _staged(
     with row_loss_as_error(), _udf_errors_of(work.function):
         outcomes = sorted(
             (row[0], row[1])
-            for row in rows_of(in_order.mapInArrow(sent(job), "index long, outcome string"))
+            for row in collected(in_order.mapInArrow(sent(job), "index long, outcome string"))
         )
     found = {at: result_of(outcome) for at, outcome in outcomes}
     if len(found) < len(outcomes):

@@ -146,7 +146,7 @@ class SparkEngine:
                 self._sent(job), "index long, outcome string"
             )
         with spark_errors_as("stage", "Spark could not finish the tasks", DO_AGAIN):
-            return {row["index"]: row["outcome"] for row in rows_of(frame)}
+            return {row["index"]: row["outcome"] for row in collected(frame)}
 
 
 DO_DOCTOR = (
@@ -260,7 +260,7 @@ def is_connected(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-def rows_of(frame: DataFrame) -> list[Row]:
+def collected(frame: DataFrame) -> list[Row]:
     """Returns the frame's rows; see `waited_for`."""
     return waited_for(frame.sparkSession, frame.collect)
 

@@ -98,7 +98,7 @@ class _Delta:
 
 def delta_dead_letters(table: str) -> DeadLetters:
     """Opens the dead letters of the table at a place; they have a Delta table of their own."""
-    from windrow.ingest.sinks.dead_letters import DeadLetterTable
+    from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
     from windrow.ingest.sinks.delta.store import DeltaStore
     from windrow.ingest.sinks.place import dead_place, normalized
 

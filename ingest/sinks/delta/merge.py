@@ -64,7 +64,7 @@ from windrow.ingest.sinks.merging import (
 )
 from windrow.ingest.sinks.parquet_files import BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.staged_file import GrowingFile
+from windrow.ingest.sinks.stage import GrowingFile
 
 FEW = 8
 """A commit compacts a bucket from this number of files on; fewer ones stay as they are."""

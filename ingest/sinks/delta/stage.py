@@ -19,9 +19,8 @@ from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta.stats import statistics
 from windrow.ingest.sinks.parquet_files import ParquetRowWriter
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
+from windrow.ingest.sinks.stage import FileStager, GrowingFile, Layout
 from windrow.ingest.sinks.staged_files import DATA, new_path, staged_path
-from windrow.ingest.sinks.staging import Layout
 
 
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -45,8 +45,8 @@ from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.parquet_files import batches_of, checked_by_stats
 from windrow.ingest.sinks.place import ListedFile, Place, is_same_table, millis, normalized
 from windrow.ingest.sinks.schema_evolution import Evolution
+from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
-from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     SWEPT,
     Answer,

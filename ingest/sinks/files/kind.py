@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute
-from windrow.ingest.settings.values import LeftOut, Values, Written, sentence
+from windrow.ingest.settings.values import LeftOut, TextOrEmpty, Values, sentence
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection, without_secret
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class FilesSection(SinkSection):
 
     kind: Literal["files"] = Field(description="What kind of table it is.")
     path: Annotated[
-        Written,
+        TextOrEmpty,
         Field(min_length=1),
         AfterValidator(_path),
         Values("a path, or an s3:// URL that names a place"),

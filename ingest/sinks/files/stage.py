@@ -23,9 +23,8 @@ from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.iso_times import WHAT, without_text
 from windrow.ingest.sinks.parquet_files import batches_of, end, explained
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
+from windrow.ingest.sinks.stage import FileStager, GrowingFile, Layout
 from windrow.ingest.sinks.staged_files import staged_path
-from windrow.ingest.sinks.staging import Layout
 
 Compression = Literal["none", "snappy", "gzip", "zstd"]
 
@@ -194,7 +193,7 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
 # --------------------------------------------------------------------------------------------------
 
 
-def rows_of(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_file(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Reads the rows of one file, in batches of bounded size.
 
     Args:

@@ -39,7 +39,7 @@ from windrow.ingest.sinks.files.manifest import (
 from windrow.ingest.sinks.files.stage import (
     FileFormat,
     FilesStagerFactory,
-    rows_of,
+    read_file,
 )
 from windrow.ingest.sinks.place import (
     FILES_LOG,
@@ -52,8 +52,8 @@ from windrow.ingest.sinks.place import (
 )
 from windrow.ingest.sinks.ranges import Ranges
 from windrow.ingest.sinks.schema_evolution import Evolution, new_columns
+from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import DATA, StagedFiles
-from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
     Conflict,
@@ -311,7 +311,7 @@ class FilesState:
         held = self._table.windows
         keys = sorted(held) if window is None else [window.key]
         for path in [file.path for key in keys if key in held for file in held[key].files]:
-            yield from rows_of(self._store.files, path, self._table.schema)
+            yield from read_file(self._store.files, path, self._table.schema)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
         """Old files without replaced ones in the grace period, which readers may still read."""

@@ -21,7 +21,7 @@ from windrow.ingest.sinks.parquet_files import FileStats, batches_of, checked_by
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def rows_of(
+def read_files(
     table: Table, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Reads some files, or some of their columns, with the table's names of the columns.

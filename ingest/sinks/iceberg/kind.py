@@ -165,7 +165,7 @@ class _Iceberg:
     def dead_letters(self, section: IcebergSection, folder: Path) -> DeadLetters:
         with _installed():
             from windrow.ingest.sinks.iceberg.store import IcebergStore
-        from windrow.ingest.sinks.dead_letters import DeadLetterTable
+        from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 
         return DeadLetterTable(IcebergStore(section.at(folder).dead(), DEFAULT))
 

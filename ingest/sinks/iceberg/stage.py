@@ -15,9 +15,8 @@ from windrow.ingest.sinks.iceberg.metrics import Metrics, metrics
 from windrow.ingest.sinks.iceberg.place import IcebergPlace
 from windrow.ingest.sinks.iceberg.storage import TaskStorage
 from windrow.ingest.sinks.parquet_files import ParquetRowWriter
-from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
+from windrow.ingest.sinks.stage import FileStager, GrowingFile, Layout
 from windrow.ingest.sinks.staged_files import staged_path
-from windrow.ingest.sinks.staging import Layout
 
 STAGED = "data/windrow"
 """Folder of staged Parquet files; those that a snapshot names are the table's data."""

@@ -29,12 +29,12 @@ from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import receipt_files
 from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.commit_loop import gone
-from windrow.ingest.sinks.dead_letters import window_of
+from windrow.ingest.sinks.dead_letter_table import window_of
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, reason
 from windrow.ingest.sinks.iceberg.columns import check_rows
 from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
-from windrow.ingest.sinks.iceberg.contents import rows_of
+from windrow.ingest.sinks.iceberg.contents import read_files
 from windrow.ingest.sinks.iceberg.create import (
     column_changes,
     evolution_for,
@@ -51,8 +51,8 @@ from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_in
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.place import ListedFile, is_full, millis
+from windrow.ingest.sinks.stage import Layout, RowLayout
 from windrow.ingest.sinks.staged_files import StagedFiles
-from windrow.ingest.sinks.staging import Layout, RowLayout
 from windrow.ingest.sinks.table_store import (
     Answer,
     Conflict,
@@ -285,7 +285,7 @@ class IcebergState(PagedState):
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        return rows_of(self.table, self.tasks(None if window is None else window.key), names)
+        return read_files(self.table, self.tasks(None if window is None else window.key), names)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
         """Old files that no snapshot names, on any branch or tag."""

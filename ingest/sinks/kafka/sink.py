@@ -74,7 +74,7 @@ from windrow.ingest.sinks.kafka.work import (
     no_other_generation,
     refuse_out_of_order,
 )
-from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.stage import RowLayout
 from windrow.ingest.sinks.sweep import cutoff_of
 from windrow.ingest.sinks.table_store import ReceiptState, Unanswered, Written
 from windrow.ingest.sinks.window_table import ReceiptTable

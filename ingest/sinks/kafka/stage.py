@@ -20,8 +20,7 @@ from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.function import PartitionFunction
 from windrow.ingest.sinks.kafka.places import PARTITION
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
-from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.stage import FileStager, GrowingFile, RowLayout
 
 FOLDER = "staged"
 

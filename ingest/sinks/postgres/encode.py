@@ -48,7 +48,7 @@ class UnfitValueError(Exception):
         self.rows, self.what = rows, what
 
 
-def rows_of(batch: pa.RecordBatch) -> bytes:
+def copy_rows(batch: pa.RecordBatch) -> bytes:
     """Encodes a batch's rows, without COPY's header and trailer.
 
     Raises:

@@ -15,7 +15,7 @@ from windrow.ingest.errors import SpecError, how_to_install
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute
-from windrow.ingest.settings.values import Text, Values, Written
+from windrow.ingest.settings.values import Text, TextOrEmpty, Values
 from windrow.ingest.sinks.kind import (
     EvolveSetting,
     KeyColumns,
@@ -58,16 +58,16 @@ class PostgresSection(SinkSection):
     """A table on a server, which a URL names."""
 
     kind: Literal["postgres"] = Field(description="What kind of table it is.")
-    url: Annotated[Written, AfterValidator(_url), Values("a URL that names host and database")] = (
-        Field(
-            repr=False,
-            description=(
-                "The server and its database, as libpq takes them:"
-                " `postgresql://user@host:5432/database?sslmode=verify-full`. The password comes"
-                " from PGPASSWORD or a password file, or from a template here, `{{ env.NAME }}`;"
-                " written out it is refused."
-            ),
-        )
+    url: Annotated[
+        TextOrEmpty, AfterValidator(_url), Values("a URL that names host and database")
+    ] = Field(
+        repr=False,
+        description=(
+            "The server and its database, as libpq takes them:"
+            " `postgresql://user@host:5432/database?sslmode=verify-full`. The password comes"
+            " from PGPASSWORD or a password file, or from a template here, `{{ env.NAME }}`;"
+            " written out it is refused."
+        ),
     )
     table: Annotated[
         Text, AfterValidator(_table), Values("`schema.table`, or a table of the schema `public`")
@@ -135,7 +135,7 @@ class _Postgres:
 
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
         place, staging = _place(section), _staging(section, folder)
-        from windrow.ingest.sinks.dead_letters import DeadLetterTable
+        from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
         from windrow.ingest.sinks.postgres.store import PostgresStore
 
         return DeadLetterTable(PostgresStore(place.dead, staging))

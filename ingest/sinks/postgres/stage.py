@@ -30,10 +30,10 @@ from windrow.ingest.model.staged import Staging
 from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
-from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, rows_of
+from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, copy_rows
 from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, explained
+from windrow.ingest.sinks.stage import DeadLetterLayout, Layout, writable
 from windrow.ingest.sinks.staged_files import StagedFiles
-from windrow.ingest.sinks.staging import DeadLetterLayout, Layout, writable
 
 _BLOCK = 1 << 20
 """The bytes of a file that are in the driver's memory at once."""
@@ -118,7 +118,7 @@ class PostgresStager:
                 HASH.name, pa.array(self._made_by.keyed.hashes(whole).view(np.int64))
             )
         try:
-            octets = rows_of(whole)
+            octets = copy_rows(whole)
         except UnfitValueError as unfit:
             do = (
                 "Nothing was committed. Refuse such values by a rule of the schema, so that their"

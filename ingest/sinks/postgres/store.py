@@ -53,7 +53,7 @@ from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory, ShownNul, copy_in
 from windrow.ingest.sinks.postgres.unfit import refuse_unwritable
-from windrow.ingest.sinks.staging import DeadLetterLayout, Layout
+from windrow.ingest.sinks.stage import DeadLetterLayout, Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
     TableChange,

@@ -45,7 +45,7 @@ def declared(kind: pa.DataType) -> str | None:
     return next((name for fits, name in _NATIVE if fits(kind)), None)
 
 
-def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
+def driver_rows(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
     """Converts a batch to rows for SQLite's driver. Its dates and times are in years 1 to 9999."""
     return zip(*map(_values, batch.columns), strict=True)
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.places import absolute, is_url
-from windrow.ingest.settings.values import Text, Values, Written, place, sentence
+from windrow.ingest.settings.values import Text, TextOrEmpty, Values, place, sentence
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:
@@ -38,10 +38,12 @@ class SqliteSection(SinkSection):
     """The table, in a file on this machine."""
 
     kind: Literal["sqlite"] = Field(description="What kind of table it is.")
-    path: Annotated[Written, Field(min_length=1), AfterValidator(_path), Values("a path")] = Field(
-        description=(
-            "The database, a file that several tables may share. A relative path begins at the"
-            " file's folder."
+    path: Annotated[TextOrEmpty, Field(min_length=1), AfterValidator(_path), Values("a path")] = (
+        Field(
+            description=(
+                "The database, a file that several tables may share. A relative path begins at the"
+                " file's folder."
+            )
         )
     )
     table: Annotated[
@@ -64,7 +66,7 @@ class _Sqlite:
         return WindowTable(_store(section, section.table, folder, metadata), rows)
 
     def dead_letters(self, section: SqliteSection, folder: Path) -> DeadLetters:
-        from windrow.ingest.sinks.dead_letters import DeadLetterTable
+        from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 
         return DeadLetterTable(_store(section, f"{section.table}_dead", folder))
 

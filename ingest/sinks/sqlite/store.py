@@ -33,9 +33,9 @@ from windrow.ingest.sinks.place import ListedFile, is_same, millis, normalized
 from windrow.ingest.sinks.receipt_rows import ReceiptRow, digest, range_texts
 from windrow.ingest.sinks.schema_evolution import new_columns
 from windrow.ingest.sinks.sql_names import quoted
-from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
+from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
+from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
-from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
     StoredReceipt,
@@ -530,7 +530,7 @@ class SqliteState:
             names = ", ".join(map(quoted, batch.schema.names))
             marks = ", ".join("?" * batch.num_columns)
             put = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
-            self._database.executemany(put, rows_of(batch))
+            self._database.executemany(put, driver_rows(batch))
         wanted = (0 if replaces else before) + sum(file.rows for file in files), others
         held = self._database.execute(*counts).fetchone()
         if held != wanted:

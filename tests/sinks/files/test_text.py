@@ -21,7 +21,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.checksum import row_hashes
 from windrow.ingest.sinks.files.columns import check_rows
-from windrow.ingest.sinks.files.stage import FileFormat, rows_of
+from windrow.ingest.sinks.files.stage import FileFormat, read_file
 from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.place import Place
 
@@ -173,7 +173,7 @@ def test_readers_without_windrow_read_them(tmp_path: Path, written: FileFormat) 
     back = pa.Table.from_batches(
         batch
         for path in paths
-        for batch in rows_of(
+        for batch in read_file(
             Place(str(tmp_path)), path[len(str(tmp_path)) + 1 :], sink_schema(sink)
         )
     )
@@ -197,7 +197,7 @@ def test_lines_at_the_ends_of_blocks(
     lines = [f'{{"id":"{n}","amount":{n}}}' for n in range(7)]
     (tmp_path / "x.jsonl").write_text("\n".join(lines) + end)
     schema = pa.schema([("id", pa.string()), ("amount", pa.int64())])
-    batches = rows_of(Place(str(tmp_path)), "x.jsonl", schema)
+    batches = read_file(Place(str(tmp_path)), "x.jsonl", schema)
     assert [n for batch in batches for n in batch["amount"].to_pylist()] == list(range(7))
 
 
@@ -205,5 +205,5 @@ def test_a_quoted_text_is_no_null(tmp_path: Path) -> None:
     """In CSV an empty cell is null and a quoted one is the empty text, as verification reads it."""
     (tmp_path / "x.csv").write_text('id,amount\n"",1\n,2\n')
     schema = pa.schema([("id", pa.string()), ("amount", pa.int64())])
-    (batch,) = rows_of(Place(str(tmp_path)), "x.csv", schema)
+    (batch,) = read_file(Place(str(tmp_path)), "x.csv", schema)
     assert batch["id"].to_pylist() == ["", None]

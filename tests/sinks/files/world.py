@@ -15,7 +15,7 @@ from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.delta.kind import delta_dead_letters
-from windrow.ingest.sinks.files.stage import FileFormat, rows_of
+from windrow.ingest.sinks.files.stage import FileFormat, read_file
 from windrow.ingest.sinks.files.store import FilesStore
 from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.checker import Report, check
@@ -70,7 +70,8 @@ def pieces(sink: Any) -> list[pa.Table]:
     log = FilesStore(sink.uri).look()
     files = [] if log is None else list(log.table.files())
     return [
-        pa.Table.from_batches(rows_of(sink.store.files, file.path, sink.columns)) for file in files
+        pa.Table.from_batches(read_file(sink.store.files, file.path, sink.columns))
+        for file in files
     ]
 
 

@@ -54,7 +54,7 @@ from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import opened
 from windrow.ingest.sinks.iceberg.commit import Prepared
-from windrow.ingest.sinks.iceberg.contents import rows_of
+from windrow.ingest.sinks.iceberg.contents import read_files
 from windrow.ingest.sinks.iceberg.place import IcebergPlace
 
 pytestmark = pytest.mark.slow
@@ -314,7 +314,7 @@ def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
     state = state_of(sink)
     assert {
         name
-        for batch in rows_of(state.table, state.tasks(window(0).key), ["id", "_offset"])
+        for batch in read_files(state.table, state.tasks(window(0).key), ["id", "_offset"])
         for name in batch.schema.names
     } == {"id", "_offset"}
     assert sink.size() is None

@@ -15,9 +15,9 @@ from tests.sinks.things import ROWS
 from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.sinks.dead_letters import DeadLetterTable
+from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
-from windrow.ingest.sinks.iceberg.contents import rows_of
+from windrow.ingest.sinks.iceberg.contents import read_files
 from windrow.ingest.sinks.iceberg.stage import STAGED
 from windrow.ingest.sinks.iceberg.store import IcebergState, IcebergStore
 from windrow.ingest.sinks.kind import Evolve
@@ -66,7 +66,7 @@ def pieces(sink: Any) -> list[pa.Table]:
     """All visible rows, one table per data file, in the order in which they lie in it."""
     with sink.store.reading() as state:
         tasks = [] if state is None else state.tasks()
-        return [pa.Table.from_batches(list(rows_of(state.table, [task]))) for task in tasks]
+        return [pa.Table.from_batches(list(read_files(state.table, [task]))) for task in tasks]
 
 
 def folder_of(sink: Any) -> Path:

@@ -34,7 +34,7 @@ from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.protobuf import misfit, records, schema_text
 from windrow.ingest.sinks.kafka.registered import RegistrySerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
-from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.stage import RowLayout
 
 LINE = pl.Struct({"sku": pl.String, "at": pl.Datetime("us", "UTC"), "sizes": pl.List(pl.Float32)})
 

@@ -14,7 +14,7 @@ from tests.sinks.things import ROWS
 from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.dead_letters import DeadLetterTable
+from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.postgres.catalog import table_at
 from windrow.ingest.sinks.postgres.names import table_name

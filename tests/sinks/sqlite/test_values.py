@@ -17,7 +17,7 @@ import pytest
 from tests.sinks.postgres.test_values import VALUES
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.schema.checksum import row_hashes
-from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
+from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
 from windrow.ingest.sinks.sqlite.store import SqliteStore
 
 
@@ -41,7 +41,9 @@ def through(database: sqlite3.Connection, batch: pa.RecordBatch) -> list[tuple[o
     """What a table of SQLite holds of a batch."""
     names = [f'"{number}" {declared(field.type)}' for number, field in enumerate(batch.schema)]
     database.execute(f"CREATE TABLE held ({', '.join(names)})")
-    database.executemany(f"INSERT INTO held VALUES ({', '.join('?' * len(names))})", rows_of(batch))
+    database.executemany(
+        f"INSERT INTO held VALUES ({', '.join('?' * len(names))})", driver_rows(batch)
+    )
     return database.execute("SELECT * FROM held").fetchall()
 
 

@@ -13,7 +13,7 @@ from tests.sinks.things import ROWS
 from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.sinks.dead_letters import DeadLetterTable
+from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.sqlite.store import SqliteStore
 from windrow.ingest.sinks.table_store import Answer, TableChange
 from windrow.ingest.sinks.window_table import WindowTable

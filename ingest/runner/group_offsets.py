@@ -13,7 +13,7 @@ from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.ports.broker import Broker
 
 
-class Published(msgspec.Struct, frozen=True):
+class AlteredOffsets(msgspec.Struct, frozen=True):
     """The number of topic-partitions whose offsets a group took, and of those it didn't.
 
     `why`: each reason once, with a topic-partition as an example.
@@ -25,7 +25,7 @@ class Published(msgspec.Struct, frozen=True):
     why: tuple[str, ...]
 
 
-def publish(broker: Broker, group: str, committed: Boundary) -> Published:
+def alter_offsets(broker: Broker, group: str, committed: Boundary) -> AlteredOffsets:
     """Commits the end of the newest window to a consumer group.
 
     Never raises: the window is committed, and these offsets are for other tools only.
@@ -34,7 +34,7 @@ def publish(broker: Broker, group: str, committed: Boundary) -> Published:
     offsets = {m.tp: m.offset for m in committed.marks if m.how != "removed"}
     try:
         offsets = _of_same_topics(broker, committed, offsets)
-        answers = broker.publish(group, offsets)
+        answers = broker.alter_offsets(group, offsets)
     except Exception as error:  # noqa: BLE001
         answers = dict.fromkeys(offsets, f"{type(error).__name__}: {error}")
     refused = {tp: why for tp, why in answers.items() if why is not None}
@@ -44,7 +44,7 @@ def publish(broker: Broker, group: str, committed: Boundary) -> Published:
         f"{reason} ({first[reason]}" + (f" and {n - 1} more)" if n > 1 else ")")
         for reason, n in count.most_common()
     )
-    return Published(group, len(offsets) - len(refused), len(refused), why)
+    return AlteredOffsets(group, len(offsets) - len(refused), len(refused), why)
 
 
 def _of_same_topics(

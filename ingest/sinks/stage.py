@@ -1,0 +1,323 @@
+"""Stages a split's rows: a stager on an executor writes them where nobody sees them. Picklable.
+
+    layout    makes the staged batch of rows and their messages, the same for every sink
+    writer    writes such batches in a sink's format, and describes the file for the commit
+    stager    checks rows, gives them to the writer, and adds up their checksum
+
+A file has a name that no other attempt uses. Nothing becomes visible here, and nothing is removed:
+another attempt may have committed a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from windrow.ingest.errors import BugError, UnreachableError
+from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staging
+from windrow.ingest.ports.dead_letters import REASONS
+from windrow.ingest.schema.checksum import checksum, text
+from windrow.ingest.schema.metadata_arrays import columns, dead_columns, in_files
+from windrow.ingest.sinks.columns import DEAD_FILE, file_schema
+from windrow.ingest.sinks.place import Place, is_busy
+
+GROUP_ROWS = 131_072
+GROUP_BYTES = 32 << 20
+"""Rows are written as soon as either is reached: that bounds what a file holds in memory."""
+
+File = TypeVar("File", bound=msgspec.Struct)
+File_co = TypeVar("File_co", bound=msgspec.Struct, covariant=True)
+
+
+class RowLayout(msgspec.Struct, frozen=True):
+    """Rows with their metadata columns, except the window's.
+
+    `attempt`: the one that stages them. `only_staged`: a column that only staged rows have.
+    """
+
+    rows: pa.Schema
+    metadata: dict[str, str]
+    attempt: str
+    only_staged: pa.Field | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a staged batch."""
+        return file_schema(self._whole, self.metadata)
+
+    @property
+    def _whole(self) -> pa.Schema:
+        return self.rows if self.only_staged is None else self.rows.append(self.only_staged)
+
+    def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
+        """Adds the metadata columns, from the rows' messages.
+
+        Raises:
+            BugError: the rows have other columns than the table, their number isn't that of the
+                messages, or the table can't hold a value; quotes none.
+        """
+        if self.only_staged is not None and self.only_staged.name not in rows.schema.names:
+            rows = rows.append_column(
+                self.only_staged, pa.nulls(rows.num_rows, self.only_staged.type)
+            )
+        _refuse_unlike(rows, messages, self._whole, split)
+        return _fitted(
+            [*rows.columns, *columns(in_files(self.metadata), messages, self.attempt)],
+            self.schema,
+            split,
+        )
+
+
+class DeadLetterLayout(msgspec.Struct, frozen=True):
+    """Dead letters: whole messages, with the reasons why they were refused (`REASONS`)."""
+
+    attempt: str
+    generation: int
+    pipeline: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a staged batch."""
+        return DEAD_FILE
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The names of the metadata columns, whatever the table of rows calls them."""
+        return dict(DEFAULT)
+
+    def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
+        """Puts messages and reasons together.
+
+        Raises:
+            BugError: the reasons are not those of the messages.
+        """
+        _refuse_unlike(rows, messages, REASONS, split)
+        return _fitted(
+            dead_columns(messages, rows.columns, self.attempt, self.generation, self.pipeline),
+            DEAD_FILE,
+            split,
+        )
+
+
+Layout = RowLayout | DeadLetterLayout
+
+
+@contextmanager
+def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[None]:
+    """Turns errors of the disk into windrow's while a split is staged.
+
+    Args:
+        place: of the staged files.
+        split: the one that is staged.
+        done: the word for what surely didn't happen to the split.
+
+    Raises:
+        UnreachableError: in place of the system's error.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error).strip().partition("\n")[0][:300] or type(error).__name__
+        what = f"a staged file below {place} can't be written: {why}"
+        wait = (
+            "Wait, for the store has too much to do"
+            if is_busy(str(error))
+            else "Make room or fix the storage"
+        )
+        do = f"Nothing was {done}. {wait}, then run the window again."
+        raise UnreachableError(
+            what, "stage", do, split.topic, split.partition, split.start
+        ) from error
+
+
+class RowWriter(Protocol[File_co]):
+    """Writes rows into one file, in a sink's format."""
+
+    def begin(self, out: pa.NativeFile) -> None:
+        """Writes the file's header. Called once, first."""
+
+    def write(self, rows: pa.Table) -> None:
+        """Appends rows."""
+
+    def end(self) -> None:
+        """Writes the file's footer; the caller closes the file."""
+
+    def describe(self, path: str, size: int, rows: int) -> File_co:
+        """Describes the file for the commit: small, JSON, safe to lose. Called last."""
+
+
+class GrowingFile(Generic[File]):
+    """A file that is written in groups of rows, one of which is in memory.
+
+    It is created with its first batch, so a split without rows makes none.
+
+    Args:
+        place: the folder.
+        path: the file's path in it, which nobody else uses.
+        writer: the format.
+        grouped: whether batches are collected to groups; else each is written at once.
+        durable: whether it must survive a loss of power; else its reader must check that it is
+            whole.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        path: str,
+        writer: RowWriter[File],
+        *,
+        grouped: bool = True,
+        durable: bool = True,
+    ) -> None:
+        self.rows = 0
+        self._place, self._path, self._writer = place, path, writer
+        self._grouped, self._durable = grouped, durable
+        self._out: pa.NativeFile | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Appends rows, with the same columns each time."""
+        if self._out is None:
+            out = self._place.create(self._path)
+            # if this fails because the disk is full, there is nothing to end
+            self._writer.begin(out)
+            self._out = out
+        self.rows += batch.num_rows
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+        if (
+            not self._grouped
+            or self._waiting_rows >= GROUP_ROWS
+            or self._waiting_bytes >= GROUP_BYTES
+        ):
+            self._flush()
+
+    def close(self) -> File | None:
+        """Finishes the file and describes it; None if there were no rows."""
+        if self._out is None:
+            return None
+        self._flush()
+        self._writer.end()
+        self._out.close()
+        return self._writer.describe(
+            self._path, self._place.finish(self._path, durable=self._durable), self.rows
+        )
+
+    def abandon(self) -> None:
+        """Closes the file without a result. On a full disk closing fails as writing did."""
+        self._waiting.clear()
+        with suppress(OSError, RuntimeError, pa.ArrowException):
+            if self._out is not None:
+                self._writer.end()
+                self._out.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write(pa.Table.from_batches(self._waiting))
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+
+
+class FileStager(Generic[File]):
+    """Stages a split in one file (`ports.sink.Stager`).
+
+    Args:
+        uri: the place of the sink's files, for errors.
+        layout: the columns of a staged batch.
+        split: the split of the rows.
+        file: the new file.
+    """
+
+    done = "committed"
+    """The word for what surely didn't happen to a split whose file can't be written."""
+
+    def __init__(self, uri: str, layout: Layout, split: Split, file: GrowingFile[File]) -> None:
+        self._uri, self._layout, self._split, self._file = uri, layout, split, file
+        self._checksum = 0
+
+    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+        if rows.num_rows or messages.num_rows:
+            self.check(rows, messages)()
+
+    def check(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
+        batch = self._layout.batch(rows, messages, self._split)
+        in_file = self._in_file(batch, messages)
+
+        def take() -> None:
+            with writable(self._uri, self._split, done=self.done):
+                self._file.add(in_file)
+            self._checksum += checksum(batch)
+
+        return take
+
+    def finish(self) -> Staging:
+        with writable(self._uri, self._split, done=self.done):
+            file = self._file.close()
+        return Staging(
+            self._file.rows,
+            text(self._checksum),
+            () if file is None else (msgspec.json.encode(file).decode(),),
+        )
+
+    def discard(self) -> None:
+        """Closes the file without a result. It stays: a sweep removes it."""
+        self._file.abandon()
+
+    def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """Converts a staged batch for the file; refuses rows that it can't hold."""
+        del messages
+        return batch
+
+
+def _refuse_unlike(
+    rows: pa.RecordBatch, messages: pa.RecordBatch, wanted: pa.Schema, split: Split
+) -> None:
+    if rows.schema.names != wanted.names or rows.num_rows != messages.num_rows:
+        what = (
+            f"{rows.num_rows} rows of {rows.schema.names} were to be staged for {messages.num_rows}"
+            " messages"
+        )
+        raise _misfit(f"{what}; the table has {wanted.names}", split)
+
+
+def _fitted(arrays: Sequence[pa.Array], schema: pa.Schema, split: Split) -> pa.RecordBatch:
+    fitted = []
+    for array, field in zip(arrays, schema, strict=True):
+        if array.null_count and not field.nullable:
+            raise _misfit(
+                f"column {field.name} holds {array.null_count} nulls, but the table allows none",
+                split,
+            )
+        fitted.append(_cast(array, field, split))
+    return pa.RecordBatch.from_arrays(fitted, schema=schema)
+
+
+def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
+    if array.type == field.type:
+        return array
+    misfit = _misfit(
+        f"column {field.name} is {array.type}; it doesn't fit the table's {field.type}", split
+    )
+    # Arrow would round it, even to infinity, without an error
+    if pa.types.is_floating(array.type) and array.type != pa.float32():
+        raise misfit
+    try:
+        return array.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # the error's own text may quote a value
+        raise misfit from None
+
+
+def _misfit(what: str, split: Split) -> BugError:
+    do = (
+        "Nothing was committed. Report a bug in the format or the transform: the rows must be"
+        " exactly the table's columns."
+    )
+    return BugError(what, "stage", do, split.topic, split.partition, split.start)
