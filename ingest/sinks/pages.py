@@ -13,7 +13,9 @@ table that is rolled back names an older page, and has the windows of that page.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -25,16 +27,50 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks import receipt_files
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.ranges import Ranges
 from windrow.ingest.sinks.receipt_files import NamedReceipt
 from windrow.ingest.sinks.table_store import StoredReceipt
 
 PAGES = "_windrow/pages"
 
 _FORM = 2
+_LOST = (
+    "windrow verify SPEC --restore-receipts makes the list of windows anew, of rows, receipts and"
+    " the ledger's copies. Until then no window is written, because nobody knows which ones are in"
+    " the table."
+)
 
 Edges = tuple[tuple[str, int, tuple[int, ...]], ...]
 """Offsets: per topic id and partition start, stop, start, stop ..."""
+
+
+class Ranges:
+    """The offsets of many windows, by topic id and partition."""
+
+    def __init__(self) -> None:
+        # start, stop, start, stop ... ascending: no two ranges touch
+        self._edges: dict[tuple[str, int], list[int]] = defaultdict(list)
+
+    def add(self, more: Iterable[Covered]) -> None:
+        """Adds offsets."""
+        for one in more:
+            edges = self._edges[one.topic_id, one.partition]
+            low, high = bisect_left(edges, one.start), bisect_right(edges, one.stop)
+            edges[low:high] = [*([] if low % 2 else [one.start]), *([] if high % 2 else [one.stop])]
+
+    def meets(self, asked: Iterable[Covered]) -> bool:
+        """Returns whether any of these offsets is in the set."""
+        for one in asked:
+            edges = self._edges.get((one.topic_id, one.partition), [])
+            after = bisect_right(edges, one.start)
+            if after % 2 or (after < len(edges) and edges[after] < one.stop):
+                return True
+        return False
+
+    def every(self) -> Iterable[Covered]:
+        """All ranges."""
+        for (topic_id, partition), edges in self._edges.items():
+            for start, stop in zip(edges[::2], edges[1::2], strict=True):
+                yield Covered(topic_id, partition, start, stop)
 
 
 class PageLine(NamedReceipt, frozen=True, array_like=True):
@@ -50,8 +86,8 @@ class Page(msgspec.Struct, frozen=True):
     windows. `behind`: the names of all older pages that count, the newest first.
     """
 
-    windows: dict[str, PageLine] = {}
-    notes: dict[str, int] = {}
+    windows: Mapping[str, PageLine] = {}
+    notes: Mapping[str, int] = {}
     ranges: Edges = ()
     behind: tuple[str, ...] = ()
     form: int = _FORM
@@ -138,10 +174,12 @@ class PageFiles:
 
     Args:
         where: the table's name for people.
+        page: the type of a page.
+        lost: the advice where a page is missing or damaged.
     """
 
-    def __init__(self, where: str) -> None:
-        self._where, self._newest = where, Pages()
+    def __init__(self, where: str, page: type[Page] = Page, lost: str = _LOST) -> None:
+        self._where, self._page, self._lost, self._newest = where, page, lost, Pages()
 
     def read(self, folder: Place, head: str) -> Pages:
         """The pages of a state of the table.
@@ -196,17 +234,12 @@ class PageFiles:
                 "setup",
                 "Use the windrow that wrote it, or make the table anew.",
             )
-        return msgspec.json.decode(content, type=Page)
+        return msgspec.json.decode(content, type=self._page)
 
     def _damaged(self, name: str, why: str) -> DamagedError:
         page = f"the page {path_of(name)} of the table {self._where}"
         what = f"{page}, which says which windows it holds, can't be read: {why}"
-        do = (
-            "windrow verify SPEC --restore-receipts makes the list of windows anew, of rows,"
-            " receipts and the ledger's copies. Until then no window is written, because nobody"
-            " knows which ones are in the table."
-        )
-        return DamagedError(what, "commit", do)
+        return DamagedError(what, "commit", self._lost)
 
 
 def name_of(content: bytes) -> str:
@@ -229,6 +262,9 @@ class PagedState:
         files: the files below the table.
         page_files: the table's pages.
     """
+
+    line: Callable[..., PageLine] = PageLine
+    """Makes a window's line in a page."""
 
     def __init__(self, files: Place, page_files: PageFiles) -> None:
         self.folder, self._page_files = files, page_files
@@ -269,12 +305,17 @@ class PagedState:
         named = self.pages.windows[window.key]
         receipt_files.restore(self.folder, window, named, text, dry_run=dry_run)
 
-    def put_page(self, receipt: Receipt | None, notes: Mapping[str, int], version: int) -> str:
-        """Writes the file of a commit's receipt, then its page; returns the page's name."""
+    def put_page(
+        self, receipt: Receipt | None, notes: Mapping[str, int], version: int, *more: object
+    ) -> str:
+        """Writes the file of a commit's receipt, then its page; returns the page's name.
+
+        `more`: further fields of the window's line.
+        """
         page = Page(notes=dict(notes))
         if receipt is not None:
             named = receipt_files.write(self.folder, receipt)
-            line = PageLine(named.generation, named.digest, version)
+            line = self.line(named.generation, named.digest, version, *more)
             page = page_of({receipt.window.key: line}, notes, covered(receipt.plan))
         return self._page_files.write(self.folder, self.pages, page)
 

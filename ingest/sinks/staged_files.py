@@ -31,8 +31,20 @@ def new_path(folder: str, attempt: str, ending: str = "parquet") -> str:
 
 def staged_path(window_key: str, attempt: str, ending: str = "parquet", folder: str = DATA) -> str:
     """Makes a new path for a file that an attempt stages for a window."""
-    window = window_key.replace(":", "").replace("-", "")
-    return new_path(f"{folder}/{window}", attempt, ending)
+    return new_path(window_folder(window_key, folder), attempt, ending)
+
+
+def window_folder(window_key: str, folder: str = DATA) -> str:
+    """The folder of the files that are staged for a window."""
+    return f"{folder}/{window_key.replace(':', '').replace('-', '')}"
+
+
+class RowFile(msgspec.Struct, frozen=True):
+    """A file of rows: its path below the table, its size in bytes, its number of rows."""
+
+    path: str
+    size: int
+    rows: int
 
 
 class HasSize(Protocol):

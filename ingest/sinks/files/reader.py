@@ -18,15 +18,14 @@ def list_files(place: str) -> list[str]:
 
     Raises:
         SpecError: there is no table of files at this place.
-        DamagedError, UnreachableError: the log can't be read.
+        DamagedError, UnreachableError: the log or the pages can't be read.
     """
     store = FilesStore(place)
-    log = store.look()
-    if log is None:
-        raise SpecError(
-            f"there is no table of files at {store.place}", "setup", "Name its sink.path."
-        )
-    return [f"{store.place}/{file.path}" for file in log.table.files()]
+    with store.reading() as state:
+        if state is None:
+            what = f"there is no table of files at {store.place}"
+            raise SpecError(what, "setup", "Name its sink.path.")
+        return [f"{store.place}/{file.path}" for file in state.row_files()]
 
 
 def main(arguments: list[str]) -> int:

@@ -18,13 +18,12 @@ import pyarrow.parquet as pq
 from windrow.ingest.errors import RefusedError, UnfitRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.files.columns import Format
-from windrow.ingest.sinks.files.manifest import RowFile
 from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.iso_times import WHAT, without_text
 from windrow.ingest.sinks.parquet_files import batches_of, end, explained
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.stage import FileStager, GrowingFile, Layout
-from windrow.ingest.sinks.staged_files import staged_path
+from windrow.ingest.sinks.staged_files import RowFile, staged_path
 
 Compression = Literal["none", "snappy", "gzip", "zstd"]
 

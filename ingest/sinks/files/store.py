@@ -9,31 +9,28 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from typing import cast
 
+import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, covered
-from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Capabilities, Unreadable
-from windrow.ingest.sinks import put_if_absent, receipt_files
+from windrow.ingest.ports.sink import Capabilities
+from windrow.ingest.sinks import put_if_absent
 from windrow.ingest.sinks.columns import whole_schema
-from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.columns import check_rows
 from windrow.ingest.sinks.files.manifest import (
-    BrokenLogError,
-    Log,
+    FORM,
+    AnyForm,
+    FilesLine,
+    FilesPage,
     Manifest,
-    OtherFormError,
-    RowFile,
-    Table,
-    WindowFiles,
+    encode,
+    fingerprint,
     path_of,
 )
 from windrow.ingest.sinks.files.stage import (
@@ -41,6 +38,7 @@ from windrow.ingest.sinks.files.stage import (
     FilesStagerFactory,
     read_file,
 )
+from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.place import (
     FILES_LOG,
     ListedFile,
@@ -50,14 +48,12 @@ from windrow.ingest.sinks.place import (
     normalized,
     to_check,
 )
-from windrow.ingest.sinks.ranges import Ranges
 from windrow.ingest.sinks.schema_evolution import Evolution, new_columns
 from windrow.ingest.sinks.stage import Layout
-from windrow.ingest.sinks.staged_files import DATA, StagedFiles
+from windrow.ingest.sinks.staged_files import DATA, RowFile, StagedFiles, window_folder
 from windrow.ingest.sinks.table_store import (
     Answer,
     Conflict,
-    StoredReceipt,
     TableChange,
     Unanswered,
     Written,
@@ -69,7 +65,20 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK}
 _FOLDER = re.compile(r"\d{10}")
 _MANIFEST = re.compile(r"\d{20}\.json")
-_READERS = 16
+
+
+_LOST_PAGE = (
+    "Restore the folder _windrow/pages from a backup. Until then no window is read or written,"
+    " because nobody knows which files count."
+)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A manifest with its number and its bytes."""
+
+    number: int
+    content: bytes
+    manifest: Manifest
 
 
 class FilesStore:
@@ -99,7 +108,8 @@ class FilesStore:
         self.files = Place(self.place)
         self.staged = StagedFiles(self.place, (DATA,), RowFile, self.files)
         self.puts = put_if_absent.put_if_absent(self.place, self.files)
-        self._seen: tuple[Log, Ranges] | None = None
+        self.pages = PageFiles(self.place, FilesPage, _LOST_PAGE)
+        self._seen: Entry | None = None
 
     @property
     def waits(self) -> Sequence[float]:
@@ -125,39 +135,40 @@ class FilesStore:
         refuse_unwritable(self.place)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        log = self.look() or self._begun(columns, owner)
-        if log.table.format != self.written.format:
-            had, mine = log.table.format, self.written.format
+        entry = self.look() or self._begun(columns, owner)
+        if entry.manifest.format != self.written.format:
+            had, mine = entry.manifest.format, self.written.format
             what = f"the table {self.place} was begun with {had} files, not {mine}"
             do = f"Set sink.format back to {had}, or begin a pipeline with another id and path."
             raise SpecError(what, "setup", do)
         # An object store that ignores the condition would accept the newest manifest again.
-        self.puts.check(path_of(log.number), log.newest)
+        self.puts.check(path_of(entry.number), entry.content)
 
-    def _begun(self, columns: pa.Schema, owner: TableOwner) -> Log:
+    def _begun(self, columns: pa.Schema, owner: TableOwner) -> Entry:
         """Creates the first manifest, unless another process was first."""
         if self.files.names("_delta_log") or self.files.names("metadata"):
             what = f"at {self.place} lies a table of another kind"
             do = "Set sink.path to a place where nothing is, or sink.kind to the table's."
             raise SpecError(what, "setup", do)
-        table = Table(owner, self.written.format, columns.serialize().to_pybytes())
+        schema = columns.serialize().to_pybytes()
+        first = encode(Manifest(FORM, "", owner, self.written.format, schema))
 
         def put() -> None:
             try:
-                self.puts.put(path_of(0), manifest.first_manifest(table))
+                self.puts.put(path_of(0), first)
             except OSError:  # the name is taken, or only the answer was lost
                 if self.look() is None:
                     raise
 
         put_if_absent.retried(self.place, put)
-        log = self.look()
-        assert log is not None
-        return log
+        begun = self.look()
+        assert begun is not None
+        return begun
 
     @contextmanager
     def reading(self) -> Iterator[FilesState | None]:
-        seen = self._look()
-        yield None if seen is None else FilesState(self, *seen)
+        entry = self.look()
+        yield None if entry is None else FilesState(self, entry)
 
     writing = reading
 
@@ -166,39 +177,20 @@ class FilesStore:
 
     # -------------------------------------------------------------------------- reading the log
 
-    def look(self) -> Log | None:
-        """Reads the log from the last look on; None if the table doesn't exist.
+    def look(self) -> Entry | None:
+        """Finds the newest manifest, from the last look on; None if the table doesn't exist.
 
         Raises:
             DamagedError: a manifest is missing or damaged, or the whole log is gone.
             SpecError: another version of windrow wrote the table.
         """
-        seen = self._look()
-        return None if seen is None else seen[0]
-
-    def _look(self) -> tuple[Log, Ranges] | None:
-        log, ranges = self._seen or (None, Ranges())
-        self._seen = None  # kept only if all goes well
-        try:
-            # The table may have been removed and created again.
-            if log is None or self.manifest(log.number) != log.newest:
-                log, ranges = manifest.followed(None, self._newest_manifests()), Ranges()
-                if log is not None:
-                    ranges.add(r for held in log.table.windows.values() for r in held.ranges)
-            while log is not None and (content := self.manifest(log.number + 1)) is not None:
-                log = manifest.followed(log, [(log.number + 1, content)])
-                assert log is not None
-                ranges.add(r for key in log.keys for r in log.table.windows[key].ranges)
-        except BrokenLogError as error:
-            raise self.damaged(error.number, str(error)) from error
-        except OtherFormError as error:
-            what = f"the log of {self.place} is of another form than this windrow's: of {error}"
-            do = (
-                "Read and write it with the windrow that made it, or set sink.path to another"
-                " place."
-            )
-            raise SpecError(what, "setup", do) from error
-        if log is None and self.files.folders(DATA):
+        entry, self._seen = self._seen, None  # kept only if all goes well
+        # The table may have been removed and created again.
+        if entry is None or self.content(entry.number) != entry.content:
+            entry = self._newest()
+        while entry is not None and (content := self.content(entry.number + 1)) is not None:
+            entry = self._read(entry.number + 1, content, entry.content)
+        if entry is None and self.files.folders(DATA):
             what = f"the log of {self.place} ({FILES_LOG}) is gone, and files of rows are left"
             do = (
                 "Is its disk mounted? If so, restore the folder _windrow from a backup. If the"
@@ -206,37 +198,43 @@ class FilesStore:
                 " again."
             )
             raise DamagedError(what, "setup", do)
-        self._seen = None if log is None else (log, ranges)
-        return self._seen
+        self._seen = entry
+        return entry
 
-    def _newest_manifests(self) -> Iterator[tuple[int, bytes]]:
-        """Reads the manifests from the newest one with the whole table on.
-
-        The folders are listed, because old ones may be gone, so that counting up from 0 would end.
-        """
-        folders = sorted(filter(_FOLDER.fullmatch, self.files.folders(FILES_LOG)), reverse=True)
-        newest: int | None = None
-        for folder in folders:
+    def _newest(self) -> Entry | None:
+        """Reads the manifest with the highest number, behind the one before it."""
+        for folder in sorted(filter(_FOLDER.fullmatch, self.files.folders(FILES_LOG)))[::-1]:
             names = filter(_MANIFEST.fullmatch, self.files.names(f"{FILES_LOG}/{folder}"))
-            numbers = [int(name.removesuffix(".json")) for name in names]
-            if numbers and newest is None:
-                newest = max(numbers)
-            first = int(folder) * manifest.PER_FOLDER
-            if newest is not None and (first == 0 or manifest.has_table(self._whole(first))):
-                yield from self._manifests(range(first, newest + 1))
-                return
+            for name in sorted(names)[-1:]:
+                number = int(name.removesuffix(".json"))
+                before, content = self.content(number - 1), self.content(number)
+                if content is None or (number and before is None):
+                    raise self.damaged(number if before else number - 1, "it is gone")
+                return self._read(number, content, before)
+        return None
 
-    def _manifests(self, numbers: range) -> Iterator[tuple[int, bytes]]:
-        with ThreadPoolExecutor(_READERS) as pool:
-            yield from zip(numbers, pool.map(self._whole, numbers), strict=True)
+    def _read(self, number: int, content: bytes, before: bytes | None) -> Entry:
+        """Decodes a manifest, whose content follows that of the one before it."""
+        try:
+            form = msgspec.json.decode(content, type=AnyForm).windrow
+            if form != FORM:
+                what = (
+                    f"the log of {self.place} is of another form than this windrow's:"
+                    f" of {'an older one' if form < FORM else 'a later one'}"
+                )
+                do = (
+                    "Read and write it with the windrow that made it, or set sink.path to another"
+                    " place."
+                )
+                raise SpecError(what, "setup", do)
+            found = msgspec.json.decode(content, type=Manifest)
+        except msgspec.DecodeError as error:
+            raise self.damaged(number, "it can't be read") from error
+        if before is not None and found.after != fingerprint(before):
+            raise self.damaged(number, "it was written behind another one than the one before it")
+        return Entry(number, content, found)
 
-    def _whole(self, number: int) -> bytes:
-        content = self.manifest(number)
-        if content is None:
-            raise BrokenLogError(number, "it is gone")
-        return content
-
-    def manifest(self, number: int) -> bytes | None:
+    def content(self, number: int) -> bytes | None:
         """Reads a manifest; None if there is none with this number."""
         try:
             return self.files.get(path_of(number))
@@ -256,49 +254,37 @@ class FilesStore:
         return DamagedError(what, "commit", do)
 
 
-class FilesState:
+class FilesState(PagedState):
     """The table as of one manifest (`sinks.table_store.TableState`)."""
 
-    def __init__(self, store: FilesStore, log: Log, ranges: Ranges) -> None:
-        self.log, self._store, self._ranges = log, store, ranges
-        self._table = log.table
+    line = FilesLine
+    is_lost = False
+    """Which files a window has is in the pages alone: they can't be made anew."""
+
+    def __init__(self, store: FilesStore, entry: Entry) -> None:
+        super().__init__(store.files, store.pages)
+        self._store, self._entry, self._manifest = store, entry, entry.manifest
+        self.version, self.owner = entry.number, entry.manifest.owner
+
+    def read_pages(self) -> Pages:
+        return self._store.pages.read(self.folder, self._manifest.page)
 
     @property
-    def version(self) -> int:
-        return self.log.number
+    def _lines(self) -> Mapping[str, FilesLine]:
+        return cast("Mapping[str, FilesLine]", self.pages.windows)
 
-    @property
-    def owner(self) -> TableOwner:
-        return self._table.owner
-
-    def note(self, name: str) -> int | None:
-        return self._table.notes.get(name)
-
-    def notes(self) -> Mapping[str, int]:
-        return self._table.notes
-
-    def committed(self) -> Collection[str]:
-        return self._table.windows.keys()
-
-    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        held = self._table.windows
+    def row_files(self, keys: Collection[str] | None = None) -> list[RowFile]:
+        """The files of some windows, or of all, in the order of windows."""
+        held = self._lines
         some = held.keys() if keys is None else held.keys() & set(keys)
-        named = {key: (held[key].receipt, held[key].version) for key in some}
-        return receipt_files.read(self._store.files, named)
-
-    def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        if not self._ranges.meets(ranges):
-            return set()
-        held = self._table.windows.items()
-        return {key for key, one in held if any(a.overlaps(b) for a in one.ranges for b in ranges)}
+        return [file for key in sorted(some) for file in held[key].files]
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        held = self._table.windows
-        some = held.keys() if keys is None else held.keys() & set(keys)
-        return {key for key in some if any(file.rows for file in held[key].files)}
+        some = self._lines.keys() if keys is None else keys
+        return {key for key in some if self.row_files([key])}
 
     def size(self) -> tuple[int, int]:
-        files = list(self._table.files())
+        files = self.row_files()
         return sum(file.rows for file in files), sum(file.size for file in files)
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
@@ -308,25 +294,44 @@ class FilesState:
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         del names
-        held = self._table.windows
-        keys = sorted(held) if window is None else [window.key]
-        for path in [file.path for key in keys if key in held for file in held[key].files]:
-            yield from read_file(self._store.files, path, self._table.schema)
+        for file in self.row_files(None if window is None else [window.key]):
+            yield from read_file(self.folder, file.path, self._manifest.schema)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
         """Old files without replaced ones in the grace period, which readers may still read."""
-        named = {file.path for file in self._table.files()}
+        named = {file.path for file in self.row_files()}
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
+        replaced = {
+            window_folder(key): path_of(line.version)
+            for key, line in self._lines.items()
+            if line.generation
+        }
+        commits = self.folder.seen(replaced.values())
+        young = {
+            folder
+            for folder, path in replaced.items()
+            if (commit := commits[path]) is not None and millis(commit.modified) > cutoff
+        }
         return {
             path: at
             for path, at in sorted(old.items())
-            if path not in named and self._table.replaced.get(path, cutoff) <= cutoff
+            if path not in named and path.rpartition("/")[0] not in young
         }
 
     def put(self, change: TableChange) -> Answer:
         number = self.version + 1
-        content = manifest.next_manifest(self.log, self._manifest(change))
-        local = self._store.files.is_local
+        columns = self._manifest.columns
+        if change.columns is not None and (become := self._evolution(change.columns)).changes:
+            columns = become.columns.serialize().to_pybytes()
+        content = encode(
+            msgspec.structs.replace(
+                self._manifest,
+                after=fingerprint(self._entry.content),
+                columns=columns,
+                page=self._put_page(change, number),
+            )
+        )
+        local = self.folder.is_local
         try:
             self._store.puts.put(path_of(number), content)
         except FileExistsError:
@@ -337,48 +342,18 @@ class FilesState:
                 what = f"nothing can be put below {self._store.place}: {why}"
                 raise UnreachableError(what, "commit", to_check(self._store.place, why)) from error
             return Unanswered(why, error.errno in _FULL and local)
-        if self._store.manifest(self.version) != self.log.newest:
+        if self._store.content(self.version) != self._entry.content:
             raise self._store.damaged(
                 number, "the table was removed, restored or made anew while a commit was under way"
             )
         return Written(number)
 
-    def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        named = self._table.windows[window.key].receipt
-        receipt_files.restore(self._store.files, window, named, text, dry_run=dry_run)
-
-    def _manifest(self, change: TableChange) -> Manifest:
-        become = None if change.columns is None else self._evolution(change.columns)
-        columns = become.columns.serialize().to_pybytes() if become and become.changes else b""
-        # Dead letters of files are in a Delta table.
-        assert change.receipt is not None or not change.staged
-        brought = None if change.receipt is None else self._brought(change, change.receipt)
-        return Manifest(
-            manifest.FORM,
-            "",
-            brought=brought,
-            columns=columns,
-            replaced=self._replaced(change),
-            notes=change.notes,
-        )
-
-    def _brought(self, change: TableChange, receipt: Receipt) -> WindowFiles:
-        key = receipt.window.key
-        stay = () if change.replaces else self._files(key)
+    def _put_page(self, change: TableChange, number: int) -> str:
+        key = "" if change.window is None else change.window.key
+        stay = [] if change.replaces else self.row_files([key])
         files = (*stay, *self._store.staged.named(change.staged))
-        named = receipt_files.write(self._store.files, receipt)
-        return WindowFiles(key, files, covered(receipt.plan), named, self.version + 1)
-
-    def _replaced(self, change: TableChange) -> dict[str, int]:
-        if not change.replaces or change.receipt is None:
-            return {}
-        since = millis(datetime.now(UTC))
-        return {file.path: since for file in self._files(change.receipt.window.key)}
-
-    def _files(self, key: str) -> tuple[RowFile, ...]:
-        held = self._table.windows.get(key)
-        return () if held is None else held.files
+        return self.put_page(change.receipt, change.notes, number, files)
 
     def _evolution(self, columns: pa.Schema) -> Evolution:
         csv = self._store.written.format == "csv"
-        return new_columns(self._table.schema, columns, self._store.place, by_position=csv)
+        return new_columns(self._manifest.schema, columns, self._store.place, by_position=csv)

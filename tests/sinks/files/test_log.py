@@ -1,5 +1,5 @@
 """The log of a table of files: what is missing, damaged, foreign or made anew is
-noticed; its newest folder is all that is read.
+noticed; its newest manifest is all that is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown, Unreadable
-from windrow.ingest.sinks import put_if_absent
+from windrow.ingest.sinks import pages, put_if_absent
 from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.manifest import path_of
 from windrow.ingest.sinks.place import Place
@@ -59,11 +59,11 @@ def fresh(sink: Any) -> FilesBoth:
     return FilesBoth(sink.uri, ROWS)
 
 
-def test_who_opens_a_table_reads_its_newest_folder(
+def test_who_opens_a_table_reads_its_newest_manifest(
     sink: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many windows came before: the first manifest of a folder has the whole
-    table, whatever became of the older ones.
+    """And the one before it, however many windows came before, and whatever became of the
+    older ones.
     """
     for n in range(10):
         commit(sink, n)
@@ -72,7 +72,7 @@ def test_who_opens_a_table_reads_its_newest_folder(
     get = Place.get
     monkeypatch.setattr(Place, "get", lambda place, path: (read.append(path), get(place, path))[1])
     assert fresh(sink).look(window(7)) is not None
-    assert {path for path in read if "/log/" in path} == {path_of(n) for n in (8, 9, 10, 11)}
+    assert {path for path in read if "/log/" in path} == {path_of(n) for n in (9, 10, 11)}
     monkeypatch.undo()
     monkeypatch.setattr(manifest, "PER_FOLDER", 4)
     assert report(fresh(sink), range(10)).ok
@@ -92,25 +92,6 @@ def test_older_folders_may_be_gone(sink: Any, folder: int) -> None:
     other = fresh(sink)
     assert report(other, range(10)).ok
     assert isinstance(other.commit(*staged_receipt(other, 2, 0, "again", dead=False)), AlreadyDone)
-
-
-def test_the_whole_table_is_written_the_rarer_the_larger_it_is(
-    sink: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So that all manifests together grow as the table does; who opens it reads on from
-    the newest one that has the whole table.
-    """
-    monkeypatch.setattr(manifest, "WINDOWS_PER_MANIFEST", 2)
-    for n in range(22):
-        sink.commit(*staged_receipt(sink, n, dead=False))
-    folders = sorted((Path(sink.uri) / "_windrow" / "log").iterdir())
-    whole = [
-        int(folder.name)
-        for folder in folders
-        if manifest.has_table(min(folder.iterdir()).read_bytes())
-    ]
-    assert whole == [0, 1, 2, 4]
-    assert len(list(fresh(sink).receipts())) == 22
 
 
 def test_what_is_no_manifest_is_passed_over(sink: Any) -> None:
@@ -181,9 +162,7 @@ def test_a_manifest_that_cannot_be_gone_by_stops_all(sink: Any, damage: str) -> 
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes(
-            whole[:-50] if damage == "cut" else whole.replace(b'"rows":9', b'"rows":8', 1)
-        )
+        path.write_bytes(whole[:-50] if damage == "cut" else whole.replace(b'"parquet"', b'"csv"'))
     other = fresh(sink)
     made, staged = staged_receipt(other, 2)
     for ask in (
@@ -221,8 +200,8 @@ def test_a_later_form_is_not_read(sink: Any) -> None:
     """
     path = Path(sink.uri) / path_of(0)
     whole = path.read_bytes()
-    for form, said in ((4, "a later one"), (2, "an older one")):
-        path.write_bytes(whole.replace(b'"windrow":3', b'"windrow":%d' % form))
+    for form, said in ((5, "a later one"), (3, "an older one")):
+        path.write_bytes(whole.replace(b'"windrow":4', b'"windrow":%d' % form))
         with pytest.raises(SpecError, match=said):
             fresh(sink).look(window(0))
 
@@ -353,8 +332,7 @@ def test_new_columns_come_with_their_first_rows(sink: Any) -> None:
     grown = FilesBoth(sink.uri, ROWS.append(pa.field("more", pa.string())))
     assert grown.columns_to_come() == ("more (string)",)
     grown.prepare()
-    log = sink.store.look()
-    assert "more" not in log.table.schema.names
+    assert "more" not in sink.store.look().manifest.schema.names
     with pytest.raises(
         SchemaChangedError, match="amount: int64 in the table, string in the schema"
     ):
@@ -364,18 +342,39 @@ def test_new_columns_come_with_their_first_rows(sink: Any) -> None:
     assert report(sink, range(1)).ok
 
 
-def test_a_manifest_is_for_people_too(sink: Any) -> None:
-    """JSON on one line, with the window's files and offsets in the open; its receipt
-    lies beside it, as a file that the manifest names.
+def test_the_log_is_for_people_too(sink: Any) -> None:
+    """A manifest is JSON on one line, and names a page, which has the window's files and
+    offsets in the open; its receipt lies beside it, as a file that the page names.
     """
     commit(sink, 0)
     (line,) = (Path(sink.uri) / path_of(1)).read_text().splitlines()
-    brought = json.loads(line)["brought"]
-    assert (brought["key"], [f["rows"] for f in brought["files"]]) == (window(0).key, [9, 9])
-    assert [(r["start"], r["stop"]) for r in brought["ranges"]] == [(0, 10), (0, 10)]
+    page = json.loads((Path(sink.uri) / pages.path_of(json.loads(line)["page"])).read_text())
+    generation, digest, number, files = page["windows"][window(0).key]
+    assert (generation, number, [f["rows"] for f in files]) == (0, 1, [9, 9])
+    assert [edges for _, _, edges in page["ranges"]] == [[0, 10], [0, 10]]
     (path,) = (Path(sink.uri) / "_windrow" / "receipts").iterdir()
-    assert brought["receipt"]["digest"] in path.name
+    assert digest in path.name
     assert json.loads(path.read_text())["counts"]["rows"] == 18
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_a_page_that_is_lost_stops_all(sink: Any, damage: str) -> None:
+    """Nobody knows then which files count; with the page back, all is as before."""
+    commit(sink, 0)
+    (path,) = (Path(sink.uri) / pages.PAGES).iterdir()
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "cut":
+        path.write_bytes(whole[:-50])
+    other = fresh(sink)
+    made, staged = staged_receipt(other, 2)
+    for ask in (lambda: other.look(window(0)), lambda: other.commit(made, staged)):
+        with pytest.raises(DamagedError, match="_windrow/pages") as lost:
+            ask()
+        assert "from a backup" in lost.value.do
+    assert not other.audit().lost_at
+    path.write_bytes(whole)
+    assert isinstance(other.commit(made, staged), Done)
 
 
 def test_who_comes_with_another_binding_is_refused_before_anything(sink: Any) -> None:

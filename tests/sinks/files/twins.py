@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.sinks.files.world import FilesBoth
 from tests.sinks.hooks import on_put
-from windrow.ingest.sinks.files.manifest import Manifest, next_manifest, path_of
+from windrow.ingest.sinks.files.manifest import Manifest, encode, fingerprint, path_of
 from windrow.ingest.sinks.files.store import FilesStore
 from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Written
 
@@ -55,9 +55,11 @@ class NextFreeNumber(RealSink):
                 newest = FilesStore(self.uri).look()
                 assert newest is not None
                 with suppress(FileExistsError):
+                    mine = msgspec.json.decode(content, type=Manifest)
+                    after = fingerprint(newest.content)
                     put(
                         path_of(newest.number + 1),
-                        next_manifest(newest, msgspec.json.decode(content, type=Manifest)),
+                        encode(msgspec.structs.replace(mine, after=after)),
                     )
                     return
 

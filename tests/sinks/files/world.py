@@ -67,8 +67,8 @@ def sink_at(place: str) -> Any:
 
 def pieces(sink: Any) -> list[pa.Table]:
     """All visible rows, one table per file, in the order in which they lie in it."""
-    log = FilesStore(sink.uri).look()
-    files = [] if log is None else list(log.table.files())
+    with FilesStore(sink.uri).reading() as state:
+        files = [] if state is None else state.row_files()
     return [
         pa.Table.from_batches(read_file(sink.store.files, file.path, sink.columns))
         for file in files
