@@ -15,6 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.ingest.errors import UnfitRowsError
+from windrow.ingest.sinks.stage import FileStager
+from windrow.ingest.sinks.staged_files import RowFile
+
 RowNumbers = npt.NDArray[np.int64]
 
 WHAT = "holds a date or time outside the years 1 to 9999, which has no text"
@@ -77,3 +81,19 @@ def _bounds(kind: pa.DataType) -> tuple[int, int]:
         else _DAY * (1000 if pa.types.is_date(kind) else _UNITS[kind.unit])
     )
     return _FIRST_DAY * each, _END_DAY * each
+
+
+class TextStager(FileStager[RowFile]):
+    """Stages rows of a table whose dates and times are text, and refuses what has none."""
+
+    def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
+        found = without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
+        if found is not None:
+            do = (
+                "Nothing was committed. Refuse such values by a rule of the schema, or have a"
+                " transform change them."
+            )
+            rows, name = found
+            at = self._split.topic, self._split.partition, messages["offset"][int(rows[0])].as_py()
+            raise UnfitRowsError(f"column {name} {WHAT}", "stage", do, *at, rows.tolist())
+        return batch

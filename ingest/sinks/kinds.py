@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from windrow.ingest.settings.kinds import OfItsKind, kind_at
 from windrow.ingest.sinks.kind import SinkKind, SinkSection
+
+if TYPE_CHECKING:
+    from windrow.ingest.ports.dead_letters import DeadLetters
 
 TABLES = {
     "delta": "windrow.ingest.sinks.delta.kind:DELTA",
@@ -40,3 +44,9 @@ def sink_kind(name: str) -> SinkKind[Any]:
     """Loads one kind by its name in `KINDS`."""
     kind: SinkKind[Any] = kind_at(KINDS[name])
     return kind
+
+
+def delta_dead_letters(table: str) -> DeadLetters:
+    """The dead letters of the table at a place, in a Delta table beside it."""
+    delta = sink_kind("delta")
+    return delta.dead_letters(delta.section.model_validate({"path": table}), Path("/"))

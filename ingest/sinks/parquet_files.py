@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
 from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staged_files import RowFile
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 16 << 20
@@ -97,11 +99,19 @@ class ParquetRowWriter:
     Args:
         columns: of the file.
         metadata: the names of the metadata columns.
+        compression: of its pages.
         options: more arguments of Arrow's writer.
     """
 
-    def __init__(self, columns: pa.Schema, metadata: Mapping[str, str], **options: bool) -> None:
+    def __init__(
+        self,
+        columns: pa.Schema,
+        metadata: Mapping[str, str],
+        compression: str = "zstd",
+        **options: bool,
+    ) -> None:
         self.columns, self.metadata, self._options = columns, metadata, options
+        self._compression = compression
         self._footers: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter
 
@@ -116,8 +126,7 @@ class ParquetRowWriter:
         self._writer = pq.ParquetWriter(
             out,
             self.columns,
-            compression="zstd",
-            compression_level=1,
+            compression=self._compression,
             use_dictionary=[f.name for f in self.columns if pa.types.is_string(f.type)],
             column_encoding=steps,
             write_page_checksum=True,
@@ -130,6 +139,9 @@ class ParquetRowWriter:
 
     def end(self) -> None:
         end(self._writer)
+
+    def describe(self, path: str, size: int, rows: int) -> Any:
+        return RowFile(path, size, rows)
 
     @property
     def footer(self) -> pq.FileMetaData:

@@ -27,8 +27,8 @@ _DO = (
 class ReceiptRow(msgspec.Struct, frozen=True):
     """A window's newest receipt and its ranges, as the tables have them.
 
-    `generation`: the row's; 0 where rows have none. `sha256`: None in rows that were written before
-    rows had digests.
+    `receipt`, `sha256`, `generation`: None where the row is missing. Rows that have no generation
+    have 0.
     """
 
     window_key: str
@@ -46,7 +46,7 @@ class ReceiptRow(msgspec.Struct, frozen=True):
         key, do = self.window_key, _DO.format(backup)
         if self.receipt is None or self.generation is None:
             return Unreadable(key, f"window {key} is committed, and its receipt is missing", do)
-        if self.sha256 not in {None, digest(key, self.generation, self.ranges, self.receipt)}:
+        if self.sha256 != digest(key, self.generation, self.ranges, self.receipt):
             return Unreadable(
                 key,
                 f"the receipt or the offsets of window {key} are not those that were committed",
@@ -57,15 +57,12 @@ class ReceiptRow(msgspec.Struct, frozen=True):
     def refuse_other(self, receipt: Receipt, backup: str) -> None:
         """Refuses to take this receipt, which no digest proves, for the one that was committed.
 
-        The row is missing, or is from before rows had digests: then the ranges must be those of
-        the receipt.
+        Where the row is missing, the ranges must be those of the receipt.
 
         Raises:
             RefusedError: it isn't the window's.
         """
-        if None not in {self.receipt, self.sha256} or sorted(self.ranges) != sorted(
-            range_texts(receipt)
-        ):
+        if self.receipt is not None or sorted(self.ranges) != sorted(range_texts(receipt)):
             raise RefusedError(
                 f"the copy of the receipt of window {self.window_key} is not what was committed",
                 "check",

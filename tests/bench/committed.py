@@ -37,7 +37,7 @@ from tests.sinks.with_dead_letters import OWNER, DeltaSink
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.delta.kind import delta_dead_letters
+from windrow.ingest.sinks.kinds import delta_dead_letters
 
 COMMITS = 100
 """Later commits, and looks at windows that are there: one checkpoint of a Delta table

@@ -18,9 +18,9 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.columns import DEAD_LETTERS
-from windrow.ingest.sinks.delta.kind import delta_dead_letters
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.kind import Evolve, Rows
+from windrow.ingest.sinks.kinds import delta_dead_letters
 from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 

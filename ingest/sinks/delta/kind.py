@@ -93,16 +93,11 @@ class _Delta:
         return WindowTable(store, rows)
 
     def dead_letters(self, section: DeltaSection, folder: Path) -> DeadLetters:
-        return delta_dead_letters(section.place(folder))
+        from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
+        from windrow.ingest.sinks.delta.store import DeltaStore
+        from windrow.ingest.sinks.place import dead_place, normalized
 
-
-def delta_dead_letters(table: str) -> DeadLetters:
-    """Opens the dead letters of the table at a place; they have a Delta table of their own."""
-    from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
-    from windrow.ingest.sinks.delta.store import DeltaStore
-    from windrow.ingest.sinks.place import dead_place, normalized
-
-    return DeadLetterTable(DeltaStore(dead_place(normalized(table))))
+        return DeadLetterTable(DeltaStore(dead_place(normalized(section.place(folder)))))
 
 
 DELTA: SinkKind[DeltaSection] = _Delta()

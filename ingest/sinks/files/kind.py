@@ -85,7 +85,7 @@ class _Files:
         return WindowTable(FilesStore(section.place(folder), written, metadata), rows)
 
     def dead_letters(self, section: FilesSection, folder: Path) -> DeadLetters:
-        from windrow.ingest.sinks.delta.kind import delta_dead_letters
+        from windrow.ingest.sinks.kinds import delta_dead_letters
 
         return delta_dead_letters(section.place(folder))
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import zlib
+import gzip
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import duckdb
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
-from windrow.ingest.errors import RefusedError, UnfitRowsError
+from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.files.columns import Format
 from windrow.ingest.sinks.files.text import ValueTexts
-from windrow.ingest.sinks.iso_times import WHAT, without_text
-from windrow.ingest.sinks.parquet_files import batches_of, end, explained
+from windrow.ingest.sinks.iso_times import TextStager
+from windrow.ingest.sinks.parquet_files import ParquetRowWriter, batches_of, explained
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.stage import FileStager, GrowingFile, Layout
 from windrow.ingest.sinks.staged_files import RowFile, staged_path
@@ -61,7 +59,7 @@ class FilesWriter:
     def begin(self, out: pa.NativeFile) -> None:
         self._out = out
         if self._compression == "gzip":
-            self._out = pa.PythonFile(_Gzipped(out), mode="w")
+            self._out = pa.PythonFile(gzip.GzipFile("", "wb", _GZIP_LEVEL, out, 0), mode="w")
         elif self._compression == "zstd":
             self._out = pa.CompressedOutputStream(out, "zstd")
 
@@ -81,21 +79,14 @@ class FilesWriter:
 
 class _Parquet(FilesWriter):
     def begin(self, out: pa.NativeFile) -> None:
-        # dictionaries of numbers cost time and save nothing
-        texts = [f.name for f in self._schema if pa.types.is_string(f.type)]
-        self._writer = pq.ParquetWriter(
-            out,
-            self._schema,
-            compression=self._compression,
-            use_dictionary=texts,
-            write_page_checksum=True,
-        )
+        self._rows = ParquetRowWriter(self._schema, {}, self._compression)
+        self._rows.begin(out)
 
     def _write(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._rows.write(rows)
 
     def end(self) -> None:
-        end(self._writer)
+        self._rows.end()
 
 
 class _Json(FilesWriter):
@@ -129,52 +120,13 @@ class _Csv(FilesWriter):
 _FORMS: Mapping[Format, type[FilesWriter]] = {"parquet": _Parquet, "jsonl": _Json, "csv": _Csv}
 
 
-class _Gzipped(io.RawIOBase):
-    def __init__(self, out: pa.NativeFile) -> None:
-        self._out, self._gzip = out, zlib.compressobj(_GZIP_LEVEL, wbits=zlib.MAX_WBITS + 16)
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, content: Any) -> int:
-        self._out.write(self._gzip.compress(content))
-        return memoryview(content).nbytes
-
-    def close(self) -> None:
-        if not self.closed:
-            self._out.write(self._gzip.flush())
-            self._out.close()
-        super().close()
-
-
-class TextStager(FileStager[RowFile]):
-    """Stages dates and times as text, and refuses those outside the years 1 to 9999."""
-
-    def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        found = without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
-        if found is not None:
-            do = (
-                "Nothing was committed. Refuse such values by a rule of the schema, or have a"
-                " transform change them."
-            )
-            rows, name = found
-            at = self._split.topic, self._split.partition, messages["offset"][int(rows[0])].as_py()
-            raise UnfitRowsError(f"column {name} {WHAT}", "stage", do, *at, rows.tolist())
-        return batch
-
-
 class FilesStagerFactory(msgspec.Struct, frozen=True):
-    """Makes stagers on executors, so it is picklable.
-
-    `uri`: the table's folder; `window`: the window's key; `texts`: True if dates and times of
-    Parquet files become text later.
-    """
+    """Makes stagers on executors, so it is picklable; `window`: the window's key."""
 
     uri: str
     layout: Layout
     window: str
     written: FileFormat
-    texts: bool = False
 
     def __call__(self, split: Split) -> FileStager[RowFile]:
         """Makes a stager whose file name is unique to this call."""
@@ -185,7 +137,7 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
         file = GrowingFile(
             Place(self.uri), self.written.path(self.window, self.layout.attempt), form
         )
-        stager = TextStager if self.texts or self.written.format != "parquet" else FileStager
+        stager = FileStager if self.written.format == "parquet" else TextStager
         return stager(self.uri, self.layout, split, file)
 
 

@@ -26,6 +26,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld, Unreadable
 from windrow.ingest.schema.checksum import row_hashes, text
 from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
 from windrow.ingest.sinks.kafka.control import (
     DO_DELETED,
     ControlState,
@@ -35,7 +36,6 @@ from windrow.ingest.sinks.kafka.control import (
     headers_of,
 )
 from windrow.ingest.sinks.kafka.encoder import HEADER
-from windrow.ingest.sinks.kafka.texts import LOADS, back, back_from_header
 from windrow.ingest.sinks.kafka.topics import Readable
 from windrow.ingest.sinks.window_table import read_receipt
 

@@ -18,9 +18,9 @@ from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.iso_times import WHAT, without_text
+from windrow.ingest.sinks.json_columns import header_texts, objects
 from windrow.ingest.sinks.kafka.places import PARTITION
 from windrow.ingest.sinks.kafka.registered import Misfit, RegistrySerializer
-from windrow.ingest.sinks.kafka.texts import header_texts, objects
 
 Format = Literal["json", "string", "raw"]
 

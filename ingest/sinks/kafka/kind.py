@@ -455,7 +455,7 @@ class _Kafka:
         )
 
     def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:
-        from windrow.ingest.sinks.delta.kind import delta_dead_letters
+        from windrow.ingest.sinks.kinds import delta_dead_letters
 
         return delta_dead_letters(absolute(section.staging, folder))
 

@@ -6,7 +6,7 @@ floats                      REAL; NaN as the text NaN, and -0.0 as the blob -0.0
 text, bytes                 TEXT, BLOB
 dates and times             TEXT, as SQLite's own functions read and order them
 decimals                    TEXT, all of their digits
-lists, structs, maps        TEXT, JSON as in a Kafka topic (`ingest.sinks.kafka.texts`)
+lists, structs, maps        TEXT, JSON as in a Kafka topic (`ingest.sinks.json_columns`)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.sinks.joining import KIND, joined
-from windrow.ingest.sinks.kafka.texts import LOADS, back, json_texts
+from windrow.ingest.sinks.json_columns import LOADS, back, json_texts
 
 _NATIVE = (
     (pa.types.is_signed_integer, "INTEGER"),

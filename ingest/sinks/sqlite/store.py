@@ -26,13 +26,13 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
-from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import ListedFile, is_same, millis, normalized
 from windrow.ingest.sinks.receipt_rows import ReceiptRow, digest, range_texts
 from windrow.ingest.sinks.schema_evolution import new_columns
 from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
+from windrow.ingest.sinks.sqlite.stage import SqliteStagerFactory
 from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import DATA, RowFile, StagedFiles, refuse_gone
 from windrow.ingest.sinks.table_store import (
@@ -45,7 +45,7 @@ from windrow.ingest.sinks.table_store import (
 from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable
 from windrow.ingest.waiting import lock_holder, waiting_for
 
-_FORM = 1
+_FORM = 2
 """The version of windrow's own tables. A table's `id` is in the name of its index, too."""
 
 _OWN = """
@@ -55,22 +55,18 @@ CREATE TABLE IF NOT EXISTS windrow_tables (
     version INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS windrow_receipts (
-    id TEXT, window TEXT, version INTEGER NOT NULL, receipt TEXT NOT NULL, PRIMARY KEY (id, window)
+    id TEXT, window TEXT, version INTEGER NOT NULL, receipt TEXT NOT NULL, sha256 BLOB NOT NULL,
+    PRIMARY KEY (id, window)
 );
 CREATE TABLE IF NOT EXISTS windrow_offsets (
     id TEXT, topic_id TEXT, partition INTEGER, stop INTEGER, start INTEGER NOT NULL,
     window TEXT NOT NULL, PRIMARY KEY (id, topic_id, partition, stop)
 );
+CREATE INDEX IF NOT EXISTS windrow_offsets_of ON windrow_offsets (id, window);
 CREATE TABLE IF NOT EXISTS windrow_notes (
     id TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (id, name)
 )
 """
-_ADDED = (
-    "ALTER TABLE windrow_receipts ADD COLUMN sha256 BLOB",
-    "CREATE INDEX windrow_offsets_of ON windrow_offsets (id, window)",
-)
-"""What those tables of an older windrow lack, both or none. Its receipts have no digest."""
-
 _FIND = """
 SELECT form, id, owner, window_column, columns, version FROM windrow_tables WHERE name = ?
 """
@@ -81,7 +77,7 @@ UNION SELECT coalesce(CAST(window AS TEXT), '') FROM windrow_offsets WHERE id = 
 """A window that has offsets was committed, even if its receipt is missing."""
 
 _RECEIPTS = f"""
-SELECT w.window, o.ranges, r.*
+SELECT w.window, r.receipt, r.sha256, r.version, o.ranges
 FROM ({_WINDOWS}) w
 LEFT JOIN windrow_receipts r ON r.id = :id AND r.window = w.window
 LEFT JOIN (
@@ -91,8 +87,6 @@ LEFT JOIN (
 ) o ON o.window = w.window
 ORDER BY w.window
 """  # noqa: S608
-"""Receipts that an older windrow wrote have no digest, and perhaps no column for it."""
-
 _COUNTS = """
 SELECT (SELECT count(*) FROM {table} WHERE {window} = :key), CASE WHEN EXISTS (
     SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = :table COLLATE NOCASE
@@ -188,7 +182,6 @@ class SqliteStore:
     def _make(self, database: sqlite3.Connection, columns: pa.Schema, owner: TableOwner) -> None:
         for statement in _OWN.split(";"):
             database.execute(statement)
-        _complete(database)
         # a table of this name may have been dropped
         for own in ("receipts", "offsets", "notes"):
             of_it = "id IN (SELECT id FROM windrow_tables WHERE name = ?)"
@@ -226,14 +219,10 @@ class SqliteStore:
         # readers of a file without a write-ahead log are waited for here: else an INSERT and the
         # COMMIT would wait for them
         with self._transaction("BEGIN EXCLUSIVE") as database:
-            found = self._found(database)
-            _complete(database)
-            yield found
+            yield self._found(database)
 
-    def stager(self, layout: Layout, window: Window) -> FilesStagerFactory:
-        return FilesStagerFactory(
-            self.staged.uri, layout, window.key, FileFormat("parquet", "snappy"), texts=True
-        )
+    def stager(self, layout: Layout, window: Window) -> SqliteStagerFactory:
+        return SqliteStagerFactory(self.staged.uri, layout, window.key)
 
     def _found(self, database: sqlite3.Connection) -> SqliteState | None:
         """Opens the table; None if there is none.
@@ -335,10 +324,8 @@ class SqliteState:
         self.version, self.owner = int(version), from_json(owner, TableOwner)
         self._store, self._database, self._table_id = store, database, table_id
         self._columns = pa.ipc.read_schema(pa.py_buffer(columns))
-        self._table, self._window = (
-            quoted(store.table),
-            quoted(self._columns.field(window).name),
-        )
+        self._table, self._window = quoted(store.table), quoted(window)
+        self._window_field = self._columns.field(window)
 
     def refuse_changed(self) -> None:
         """Refuses a table without its index, or without columns of its rows.
@@ -392,14 +379,10 @@ class SqliteState:
         return (row.stored("the file") for row in self._receipt_rows(keys))
 
     def _receipt_rows(self, keys: Collection[str] | None) -> Iterator[ReceiptRow]:
-        for key, ranges, _, _, version, receipt, *digests in self._of_windows(_RECEIPTS, keys):
-            yield ReceiptRow(
-                key,
-                None if receipt is None else str(receipt),
-                digests[0] if digests else None,
-                version if isinstance(version, int) else None,
-                (ranges or "").splitlines(),
-            )
+        for key, receipt, sha256, version, ranges in self._of_windows(_RECEIPTS, keys):
+            text = None if receipt is None else str(receipt)
+            number = version if isinstance(version, int) else None
+            yield ReceiptRow(key, text, sha256, number, (ranges or "").splitlines())
 
     def _of_windows(self, question: str, keys: Collection[str] | None) -> Iterator[tuple[Any, ...]]:
         some, values = _among("window", keys)
@@ -526,10 +509,11 @@ class SqliteState:
         if replaces:
             self._database.execute(f"DELETE FROM {table} WHERE {window} = ?", [key])  # noqa: S608
         for batch in (batch for file in files for batch in batches_of(place, file.path)):
-            names = ", ".join(map(quoted, batch.schema.names))
-            marks = ", ".join("?" * batch.num_columns)
+            rows = batch.append_column(self._window_field, pa.repeat(key, batch.num_rows))
+            names = ", ".join(map(quoted, rows.schema.names))
+            marks = ", ".join("?" * rows.num_columns)
             put = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
-            self._database.executemany(put, driver_rows(batch))
+            self._database.executemany(put, driver_rows(rows))
         wanted = (0 if replaces else before) + sum(file.rows for file in files), others
         held = self._database.execute(*counts).fetchone()
         if held != wanted:
@@ -542,14 +526,6 @@ class SqliteState:
 
     def _asked(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
         yield from self._database.execute(question, [self._table_id, *values])
-
-
-def _complete(database: sqlite3.Connection) -> None:
-    """Adds to windrow's own tables what those of an older windrow lack."""
-    asked = "SELECT 1 FROM pragma_table_info('windrow_receipts') WHERE name = 'sha256'"
-    if database.execute(asked).fetchone() is None:
-        for statement in _ADDED:
-            database.execute(statement)
 
 
 def _among(column: str, keys: Collection[str] | None) -> tuple[str, dict[str, str]]:

@@ -14,9 +14,9 @@ from tests.sinks.things import ROWS, produced
 from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.sinks.delta.kind import delta_dead_letters
 from windrow.ingest.sinks.files.stage import FileFormat, read_file
 from windrow.ingest.sinks.files.store import FilesStore
+from windrow.ingest.sinks.kinds import delta_dead_letters
 from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.checker import Report, check
 

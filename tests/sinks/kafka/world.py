@@ -18,11 +18,11 @@ from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.metadata_fields import TYPES
-from windrow.ingest.sinks.delta.kind import delta_dead_letters
+from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
 from windrow.ingest.sinks.kafka.control import arrived
 from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.sink import KafkaSink
-from windrow.ingest.sinks.kafka.texts import LOADS, back, back_from_header
+from windrow.ingest.sinks.kinds import delta_dead_letters
 
 SECONDS = 30.0
 POINTS: tuple[CrashPoint, ...] = SPLIT_POINTS

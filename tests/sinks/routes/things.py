@@ -13,7 +13,7 @@ from tests.sinks.sqlite.world import SqliteBoth
 from tests.sinks.sqlite.world import pieces as sqlite_pieces
 from tests.sinks.with_dead_letters import DeltaSink, WithDeadLetters
 from windrow.ingest.ports.dead_letters import DeadLetters
-from windrow.ingest.sinks.delta.kind import delta_dead_letters
+from windrow.ingest.sinks.kinds import delta_dead_letters
 from windrow.ingest.sinks.routes.router import By, Rule
 from windrow.ingest.sinks.routes.sink import RoutedSink
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
