@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
@@ -51,46 +49,6 @@ def batches_in(source: pa.NativeFile, columns: list[str] | None = None) -> Itera
             yield from file.iter_batches(
                 min(max(rows, 1), BATCH_ROWS), [group], columns, use_threads=False
             )
-
-
-class FileStats(msgspec.Struct, frozen=True):
-    """A table's statistics of a file: its number of rows, and bounds of its integer columns."""
-
-    rows: int | None
-    bounds: Mapping[str, tuple[int | None, int | None]]
-
-
-def checked_by_stats(
-    path: str, said: FileStats, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Passes on the batches of a file, and compares them with the table's statistics.
-
-    Readers skip files by these.
-
-    Raises (when read):
-        RefusedError: it is another file.
-    """
-    count = 0
-    for batch in batches:
-        count += batch.num_rows
-        for name in said.bounds.keys() & set(batch.schema.names):
-            (low, high), held = said.bounds[name], pc.min_max(batch.column(name)).as_py()
-            if held["min"] is not None and (
-                (low is not None and held["min"] < low) or (high is not None and held["max"] > high)
-            ):
-                raise _other(path, f"values of {name} are outside")
-        yield batch
-    if said.rows not in {None, count}:
-        raise _other(path, f"it has {count} rows instead of {said.rows}")
-
-
-def _other(path: str, why: str) -> RefusedError:
-    what = f"the file {path} isn't the one that was committed, by the table's statistics: {why}"
-    return RefusedError(
-        what,
-        "commit",
-        "Was it replaced or overwritten? Restore it from a backup.",
-    )
 
 
 class ParquetRowWriter:

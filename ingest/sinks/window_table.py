@@ -385,9 +385,6 @@ class WindowTable(ReceiptTable):
         return outcome_for(receipt, done)
 
     def committed_in(self, state: TableState, receipt: Receipt) -> Committed | None:
-        if receipt.generation and not self.capabilities.replaces:
-            what = f"window {receipt.window.key} can't be replaced in {self.store.place}"
-            raise RefusedError(what, "commit", "Begin a pipeline with another id and table.")
         return check_receipt(self.store.place, state, receipt)
 
     def refuse_strange_rows(self, state: TableState, key: str) -> None:

@@ -94,24 +94,6 @@ def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -
             ask(sink)
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_two_files_that_were_exchanged_are_told(tmp_path: Path, kind: str) -> None:
-    """Each row is there, but readers skip files by what the table says of each, and
-    would miss rows.
-    """
-    sink = made(tmp_path, kind)
-    one, other = (
-        path
-        for path in tmp_path.rglob("*-*.parquet")
-        if "data" in path.parts and "_dead/" not in str(path)
-    )
-    first, second = one.read_bytes(), other.read_bytes()
-    one.write_bytes(second)
-    other.write_bytes(first)
-    with pytest.raises(RefusedError, match="isn't the one that was committed"):
-        deep(sink)
-
-
 @pytest.mark.some(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("room", [0, 2, 40, 700])

@@ -42,7 +42,7 @@ from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
 from windrow.ingest.sinks.delta.wide import WideFiles
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.parquet_files import batches_of, checked_by_stats
+from windrow.ingest.sinks.parquet_files import batches_of
 from windrow.ingest.sinks.place import ListedFile, Place, is_same_table, millis, normalized
 from windrow.ingest.sinks.schema_evolution import Evolution
 from windrow.ingest.sinks.stage import Layout
@@ -234,27 +234,19 @@ class DeltaState(PagedState):
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Reads whole files and compares them with their statistics in the log.
-
-        Readers skip a file by its statistics, so wrong ones would hide rows.
-        """
         tables.refuse_unreadable_rows(self._store.place, self._table)
-        files, column = self._files, self._store.metadata["window"]
-        lies_by_window = self._store.primary_key is None
-        if window is not None and lies_by_window:
-            files = files.filter(pc.equal(files[tables.part_of(self._table)], window.key))
-        parts = files[tables.part_of(self._table)].to_pylist()
-        for (path, stats), part in zip(tables.stats_of(files).items(), parts, strict=True):
-            wanted = None if names is None else list(names)
-            for batch in checked_by_stats(path, stats, batches_of(self._store.files, path, wanted)):
-                if lies_by_window:
-                    yield batch.append_column(column, pa.repeat(part, batch.num_rows))
+        column, by_window = self._store.metadata["window"], self._store.primary_key is None
+        wanted = None if names is None else list(names)
+        for file in tables.data_files(self._table):
+            if by_window and window is not None and file.part != window.key:
+                continue
+            for batch in batches_of(self._store.files, file.path, wanted):
+                if by_window:
+                    yield batch.append_column(column, pa.repeat(file.part, batch.num_rows))
+                elif window is None:
+                    yield batch
                 else:
-                    yield (
-                        batch
-                        if window is None
-                        else batch.filter(pc.equal(batch[column].cast(pa.string()), window.key))
-                    )
+                    yield batch.filter(pc.equal(batch[column].cast(pa.string()), window.key))
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
         needed = tables.needed(self._table)

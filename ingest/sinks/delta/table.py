@@ -25,7 +25,6 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.stage import StagedFile
 from windrow.ingest.sinks.delta.torn_log import LOG, PAGES_APP, entry_name, newest_entry_error
 from windrow.ingest.sinks.owner_properties import owner_in
-from windrow.ingest.sinks.parquet_files import FileStats
 from windrow.ingest.sinks.place import Place, is_full, to_check, waiting_for_storage
 from windrow.ingest.sinks.table_store import Conflict, Unanswered
 
@@ -230,21 +229,6 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 def part_of(table: DeltaTable) -> str:
     """Name of the column of `listed` with the values of the partition column."""
     return f"partition.{table.metadata().partition_columns[0]}"
-
-
-def stats_of(files: pa.Table) -> dict[str, FileStats]:
-    """The log's statistics of files (as `listed`): rows, and bounds of integers."""
-    numbers = [
-        f.name.removeprefix("min.")
-        for f in files.schema
-        if f.name.startswith("min.") and pa.types.is_integer(f.type)
-    ]
-    return {
-        unquote(one["path"]): FileStats(
-            one["num_records"], {name: (one[f"min.{name}"], one[f"max.{name}"]) for name in numbers}
-        )
-        for one in files.to_pylist()
-    }
 
 
 def may_lose_files(table: DeltaTable) -> bool:

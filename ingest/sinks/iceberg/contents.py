@@ -6,17 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.types import IntegerType, LongType
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.sinks.iceberg.place import IcebergPlace
 from windrow.ingest.sinks.iceberg.storage import storage_properties
-from windrow.ingest.sinks.parquet_files import FileStats, batches_of, checked_by_stats, explained
+from windrow.ingest.sinks.parquet_files import batches_of, explained
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -38,11 +35,7 @@ def read_files(
             with explained(task.file.file_path):
                 yield from _what_is_left(table, task, columns)
         else:
-            yield from checked_by_stats(
-                task.file.file_path,
-                _stats(table, task.file),
-                _of_file(table, task.file.file_path, columns),
-            )
+            yield from _of_file(table, task.file.file_path, columns)
 
 
 def _what_is_left(
@@ -87,20 +80,6 @@ def _of_file(
     chosen = [column for column in own.names if columns is None or names[column] in columns]
     for batch in batches_of(place, name, chosen):
         yield batch.rename_columns([names[column] for column in batch.schema.names])
-
-
-def _stats(table: Table, file: DataFile) -> FileStats:
-    """Statistics of a file, by the table's manifests."""
-    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
-    bounds: dict[str, tuple[int | None, int | None]] = {}
-    for field in table.schema().fields:
-        kind, number = field.field_type, field.field_id
-        if isinstance(kind, IntegerType | LongType) and number in lower.keys() & upper.keys():
-            bounds[field.name] = (
-                int(from_bytes(kind, lower[number])),
-                int(from_bytes(kind, upper[number])),
-            )
-    return FileStats(file.record_count, bounds)
 
 
 def _name(table: Table, field: pa.Field) -> str:

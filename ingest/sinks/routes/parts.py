@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from windrow.ingest.errors import BugError
 from windrow.ingest.model.receipt import Checksum, Checksums, Counts, Receipt, Routed, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.schema.checksum import text
@@ -36,23 +35,6 @@ def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
         for s, part in every
         if part.table == table
     }
-
-
-def refuse_unknown(tables: Sequence[str], staged: Sequence[Staged]) -> None:
-    """Refuses rows that were staged for a table that no route names.
-
-    Raises:
-        BugError: there are such rows; the error names the tables.
-    """
-    strange = {
-        msgspec.json.decode(word, type=TableRows).table for s in staged for word in s.rows
-    } - set(tables)
-    if strange:
-        raise BugError(
-            f"rows were staged for {', '.join(sorted(strange))}, which no route names",
-            "commit",
-            "Report it; nothing was lost.",
-        )
 
 
 def staged_for(parts: Mapping[Range, TableRows], staged: Sequence[Staged]) -> list[Staged]:

@@ -77,19 +77,6 @@ class Router(msgspec.Struct, frozen=True):
             )
             raise SpecError(what, "spec", "Name another column, or make one of it in the schema.")
 
-    def refuse_no_pattern(self) -> None:
-        """Checks each pattern.
-
-        Raises:
-            SpecError: RE2 doesn't accept one of them.
-        """
-        for number, rule in enumerate(self.rules):
-            if not rule.is_readable():
-                what = f"sink.tables.{number}.pattern can't be read"
-                raise SpecError(
-                    what, "spec", "Write it as RE2 reads it: no look-around and no back-references."
-                )
-
     def rules_of(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> npt.NDArray[np.intp]:
         """Index of each row's rule; for a row that no rule takes, the number of rules."""
         distinct = self._values(rows, messages).dictionary_encode()

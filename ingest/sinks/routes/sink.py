@@ -24,31 +24,34 @@ attempts.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
+from itertools import combinations
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt, Routed
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Capabilities, Outcome, Sink, Unknown
+from windrow.ingest.settings.places import is_url
 from windrow.ingest.sinks.conflicts import adjacent, already_committed, refuse_gap, refuse_overlap
-from windrow.ingest.sinks.routes.apart import refuse_not_apart
+from windrow.ingest.sinks.place import dead_place
 from windrow.ingest.sinks.routes.audit import RoutedAudit
 from windrow.ingest.sinks.routes.parts import (
     emptied,
     expected,
     parts_for,
     receipt_for,
-    refuse_unknown,
     routed,
     staged_for,
 )
@@ -88,7 +91,6 @@ class RoutedSink:
         self._other, self._load = other, rows
         self.metadata = dict(metadata)
         refuse_not_apart(self._tables, other)
-        self._router.refuse_no_pattern()
         if isinstance(rows, pa.Schema):
             self._router.refuse_unfit(rows)
 
@@ -109,11 +111,8 @@ class RoutedSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities that all tables have."""
-        return Capabilities(
-            atomic="table",
-            replaces=all(sink.capabilities.replaces for sink in self._every),
-        )
+        """A window is committed to one table after the other."""
+        return Capabilities(atomic="table")
 
     def is_at(self, identity: str) -> bool:
         return self._other.is_at(identity)
@@ -196,7 +195,6 @@ class RoutedSink:
             RefusedError: a table has other rows of this window; or a table that no route names has
                 rows of it.
         """
-        refuse_unknown([sink.identity for sink in self._every], staged)
         receipt = msgspec.structs.replace(receipt, routed=())
         held = self._other.look(receipt.window)
         if already_committed(receipt, held) is None:
@@ -314,3 +312,51 @@ def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None
         " replay it."
     )
     raise RefusedError(what, "commit", do)
+
+
+def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
+    """Refuses routes to the same table, or to tables in each other's folders, also through links.
+
+    A second commit to one table would find the window there already, and leave out its rows. A
+    table in another table's folder loses its files to the other one's clean-up.
+
+    Raises:
+        SpecError: two of them don't; the error names them.
+    """
+    every = (*tables, other)
+    for one, another in combinations(every, 2):
+        if one.identity == another.identity or one.is_at(another.identity):
+            raise SpecError(
+                f"two routes lead to {one.identity}",
+                "spec",
+                "Put their values under one route, or name another table.",
+            )
+    folders = [
+        *_folders(sink.identity for sink in every),
+        *map(dead_place, _folders([other.identity])),
+    ]
+    for one_folder, another_folder in combinations(folders, 2):
+        if _overlap(one_folder, another_folder):
+            what = (
+                f"{one_folder} and {another_folder}, for a table or dead letters each, are one"
+                " folder, or one lies in the other"
+            )
+            raise SpecError(
+                what,
+                "spec",
+                "Give each table a folder beside the others: one's clean-up would remove the"
+                " other's files.",
+            )
+
+
+def _folders(identities: Iterable[str]) -> list[str]:
+    """Folders of those tables that are folders: their identities without the kind."""
+    places = (identity.partition(":")[2] for identity in identities)
+    return [place for place in places if is_url(place) or Path(place).is_absolute()]
+
+
+def _overlap(one: str, another: str) -> bool:
+    first, second = (
+        f"{place if is_url(place) else os.path.realpath(place)}/" for place in (one, another)
+    )
+    return first.startswith(second) or second.startswith(first)
