@@ -397,7 +397,6 @@ class Sink(Protocol):
 
         Raises:
             DamagedError: one is missing or damaged.
-            RefusedError: the table holds rows of a window that was never committed.
         """
 
     def wait_until_decided(self) -> None:

@@ -25,9 +25,9 @@ from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
-from windrow.ingest.sinks import receipt_files
+from windrow.ingest.sinks import stored_receipts
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.receipt_files import NamedReceipt
+from windrow.ingest.sinks.stored_receipts import NamedReceipt
 from windrow.ingest.sinks.table_store import StoredReceipt
 
 PAGES = "_windrow/pages"
@@ -146,7 +146,7 @@ class Pages:
         return set(self.windows) if self._ranges.meets(asked) else set()
 
     def named(self, keys: Collection[str] | None) -> dict[str, tuple[NamedReceipt, int | None]]:
-        """The receipts of some windows, or of all, as `sinks.receipt_files.read` takes them."""
+        """The receipts of some windows, or of all, as `sinks.stored_receipts.read` takes them."""
         lines = self.windows if keys is None else _windows(self.pages, keys)
         return {key: (line, line.version) for key, line in lines.items()}
 
@@ -296,14 +296,14 @@ class PagedState:
         return self.pages.windows.keys()
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        return receipt_files.read(self.folder, self.pages.named(keys))
+        return stored_receipts.read(self.folder, self.pages.named(keys))
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         return self.pages.overlapping(ranges)
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
         named = self.pages.windows[window.key]
-        receipt_files.restore(self.folder, window, named, text, dry_run=dry_run)
+        stored_receipts.restore(self.folder, window, named, text, dry_run=dry_run)
 
     def put_page(
         self, receipt: Receipt | None, notes: Mapping[str, int], version: int, *more: object
@@ -314,7 +314,7 @@ class PagedState:
         """
         page = Page(notes=dict(notes))
         if receipt is not None:
-            named = receipt_files.write(self.folder, receipt)
+            named = stored_receipts.write(self.folder, receipt)
             line = self.line(named.generation, named.digest, version, *more)
             page = page_of({receipt.window.key: line}, notes, covered(receipt.plan))
         return self._page_files.write(self.folder, self.pages, page)

@@ -200,8 +200,7 @@ class TableStore(Protocol):
     `identity`: goes into plans' digests. `place`: the table's name for people. `metadata`: the
     names of the metadata columns. `primary_key`: the columns by which rows replace each other, and
     then each state is a `ports.sink.KeyedAudit`, too; None if rows are only appended.
-    `lists_windows`: whether `TableState.holding` of all windows is cheap, so that reading all
-    receipts asks it, too. `staged`: None if rows are in the tasks' results.
+    `staged`: None if rows are in the tasks' results.
     """
 
     @property
@@ -214,8 +213,6 @@ class TableStore(Protocol):
     def capabilities(self) -> Capabilities: ...
     @property
     def primary_key(self) -> PrimaryKey | None: ...
-    @property
-    def lists_windows(self) -> bool: ...
     @property
     def staged(self) -> StagedFiles[HasSize] | None: ...
 

@@ -43,8 +43,8 @@ from windrow.ingest.sinks.commit_loop import gone, outcome_for, run_commit_loop
 from windrow.ingest.sinks.conflicts import TableView, adjacent, decide
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.pages import PagedState, PageLine, Pages, page_of
-from windrow.ingest.sinks.receipt_files import digest, every
 from windrow.ingest.sinks.stage import RowLayout
+from windrow.ingest.sinks.stored_receipts import digest, every
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep, youngest
 from windrow.ingest.sinks.table_store import (
     SWEPT,
@@ -339,18 +339,6 @@ class WindowTable(ReceiptTable):
         with self.store.reading() as state:
             return None if state is None else state.size()
 
-    def receipts(self) -> Iterator[Committed]:
-        yield from super().receipts()
-        if not self.store.lists_windows:
-            return
-        with self.reading() as state:
-            held = set() if state is None else state.holding() - set(state.committed())
-        for key in sorted(held):
-            do = (
-                "Something else writes into this table: windrow verify shows what; remove the rows."
-            )
-            raise self._strange_rows(key, do)
-
     # ------------------------------------------------------------------------------ committing
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
@@ -376,7 +364,7 @@ class WindowTable(ReceiptTable):
         def on(state: TableState) -> TableChange:
             check_staged(self.store, state, committables)
             if receipt.generation == 0 and self.capabilities.mode == "append":
-                self.refuse_strange_rows(state, receipt.window.key)
+                self.refuse_foreign_rows(state, receipt.window.key)
             return change
 
         done = run_commit_loop(self.store, lambda state: self.committed_in(state, receipt), on)
@@ -387,14 +375,11 @@ class WindowTable(ReceiptTable):
     def committed_in(self, state: TableState, receipt: Receipt) -> Committed | None:
         return check_receipt(self.store.place, state, receipt)
 
-    def refuse_strange_rows(self, state: TableState, key: str) -> None:
+    def refuse_foreign_rows(self, state: TableState, key: str) -> None:
         if state.holding([key]):
+            what = f"the table {self.store.place} holds rows of window {key}"
             do = "Nothing was committed. Find out what wrote them, and remove them."
-            raise self._strange_rows(key, do)
-
-    def _strange_rows(self, key: str, do: str) -> RefusedError:
-        what = f"the table {self.store.place} holds rows of window {key}"
-        return RefusedError(f"{what} that no commit of windrow brought", "commit", do)
+            raise RefusedError(f"{what} that no commit of windrow brought", "commit", do)
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         return sweep(self.store, older_than, dry_run=dry_run)

@@ -60,7 +60,6 @@ class MemoryStore:
 
     capabilities = Capabilities()
     primary_key = None
-    lists_windows = True
     staged = None
     waits = ()
 

@@ -29,7 +29,7 @@ from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.pages import PAGES
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.receipt_files import RECEIPTS, write
+from windrow.ingest.sinks.stored_receipts import RECEIPTS, write
 from windrow.ingest.sinks.table_store import TableStore
 from windrow.ingest.sinks.window_table import TableAudit, relist
 

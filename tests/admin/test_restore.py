@@ -131,7 +131,7 @@ def older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """
     with monkeypatch.context() as patch:
         patch.setattr(
-            "windrow.ingest.sinks.receipt_files.to_json",
+            "windrow.ingest.sinks.stored_receipts.to_json",
             lambda r: msgspec.json.format(to_json(r), indent=1),
         )
         made = scene.commit(number)

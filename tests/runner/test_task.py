@@ -18,8 +18,7 @@ from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
 from windrow.ingest.sinks.routes.parts import TableRows
-from windrow.ingest.sinks.routes.router import Router, Rule
-from windrow.ingest.sinks.routes.stage import RoutedStagerFactory
+from windrow.ingest.sinks.routes.stage import RoutedStagerFactory, Router, Rule
 from windrow.ingest.sinks.stage import RowLayout
 
 SPLIT, SPLIT_OF_FIVE = Split("t", 0, 0, 3), Split("shop.orders", 0, 0, 5)

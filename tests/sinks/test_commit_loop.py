@@ -307,7 +307,7 @@ def test_a_loop_that_does_not_judge_again(sink: Any, monkeypatch: pytest.MonkeyP
         return judge(table, state, made) if first else None
 
     monkeypatch.setattr(window_table.WindowTable, "committed_in", once)
-    monkeypatch.setattr(window_table.WindowTable, "refuse_strange_rows", lambda *_: None)
+    monkeypatch.setattr(window_table.WindowTable, "refuse_foreign_rows", lambda *_: None)
     assert race(sink) == ["Done", "Done"]
     assert not report(sink, 0).ok
 

@@ -16,8 +16,8 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.sinks.place import Place, normalized, to_check
-from windrow.ingest.sinks.receipt_files import RECEIPTS
 from windrow.ingest.sinks.stage import writable
+from windrow.ingest.sinks.stored_receipts import RECEIPTS
 
 
 class _Down:

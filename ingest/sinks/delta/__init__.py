@@ -2,12 +2,10 @@
 
 columns     types of columns, and how the columns of a table change (pure)
 stats       Delta's statistics of one Parquet file
-stage       the Parquet files of one split
-torn_log    a log whose newest entry was cut off by a loss of power
+stage       the Parquet files of one split, and files rewritten in wider columns
 unsupported features of a table that windrow can't write
 table       deltalake: loading a table, its files, a commit on exactly what was loaded
 create      creating a table, and comparing its columns
-wide        files rewritten in wider columns
 tombstones, merge    tables with a primary key
 store       the table store (`ingest.sinks.table_store`)
 """

@@ -34,12 +34,10 @@ from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.delta import create
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import check_rows, evolution_of, in_files, schema_after
-from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
-from windrow.ingest.sinks.delta.table import Action, Writing
+from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, WideFiles
+from windrow.ingest.sinks.delta.table import Action, Writing, entry_name, refuse_unfinished
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf
-from windrow.ingest.sinks.delta.torn_log import entry_name, refuse_unfinished
 from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
-from windrow.ingest.sinks.delta.wide import WideFiles
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.parquet_files import batches_of
@@ -102,10 +100,6 @@ class DeltaStore:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(mode="append" if self.primary_key is None else "upsert")
-
-    @property
-    def lists_windows(self) -> bool:
-        return self.primary_key is None
 
     def is_at(self, identity: str) -> bool:
         return is_same_table(identity.removeprefix(_KIND), self.place)

@@ -20,15 +20,27 @@ from deltalake import DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from windrow.ingest.errors import DamagedError, SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.errors import (
+    DamagedError,
+    SchemaChangedError,
+    SpecError,
+    Stage,
+    UnreachableError,
+    WindrowError,
+)
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.stage import StagedFile
-from windrow.ingest.sinks.delta.torn_log import LOG, PAGES_APP, entry_name, newest_entry_error
 from windrow.ingest.sinks.owner_properties import owner_in
 from windrow.ingest.sinks.place import Place, is_full, to_check, waiting_for_storage
 from windrow.ingest.sinks.table_store import Conflict, Unanswered
 
+LOG = "_delta_log"
 NEWEST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+
+PAGES_APP = "windrow:pages"
+"""The application whose version is the name of the newest page (`ingest.sinks.pages`)."""
+
+_ENTRY = re.compile(r"\d{20}\.json")
 
 CLEANED_EVERY = 1000
 """Commits between two clean-ups of the log, each of which lists all of its files."""
@@ -43,6 +55,11 @@ _FEATURES = (
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RETENTION = "delta.setTransactionRetentionDuration"
+
+
+def entry_name(version: int) -> str:
+    """The path of the log's entry of a version."""
+    return f"{LOG}/{version:020d}.json"
 
 
 def load(uri: str) -> DeltaTable | None:
@@ -147,6 +164,64 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
         do = f"Unset it: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}')."
         raise SpecError(what, "setup", do)
     return owner
+
+
+# ------------------------------------------------------------------------ an entry that was cut off
+#
+# Delta makes an entry visible by one rename and doesn't sync it, so a loss of power may leave the
+# newest one empty, full of zeros or incomplete. While it exists nobody can load the table; or, if
+# it was cut off exactly at a line's end, windrow refuses to commit on top of it. So no commit
+# depends on it, and it is safe to remove. Without it the table is as before that commit, which has
+# neither rows nor a receipt then.
+
+
+def newest_entry_error(uri: str, place: Place) -> UnreachableError | None:
+    """Error of a newest entry that isn't lines of JSON; None if it is, or can't be read."""
+    try:
+        newest = max(filter(_ENTRY.fullmatch, place.names(LOG)), default=None)
+        content = b"" if newest is None else place.get(f"{LOG}/{newest}")
+    except (WindrowError, OSError):
+        return None
+    try:
+        for line in content.splitlines():
+            msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return _torn(f"{uri}/{LOG}/{newest}", "setup")
+    return None
+
+
+def refuse_unfinished(uri: str, place: Place, version: int) -> None:
+    """Refuses to commit on top of an entry of windrow that lacks its last lines.
+
+    An entry that was cut off at a line's end can be loaded: with its rows, but without the
+    application transaction behind them, by which a later run knows that they are there.
+
+    Raises:
+        UnreachableError: the entry of this version is such a one.
+    """
+    name = entry_name(version)
+    try:
+        lines = [msgspec.json.decode(line) for line in place.get(name).splitlines()]
+        ours = any("windrow" in line.get("commitInfo", ()) for line in lines)
+        ended = any(line.get("txn", {}).get("appId") == PAGES_APP for line in lines)
+    except (WindrowError, OSError, msgspec.DecodeError, AttributeError, TypeError):
+        return  # the entry can't be judged
+    if ours and not ended:
+        raise _torn(f"{uri}/{name}", "commit")
+
+
+def _torn(path: str, stage: Stage) -> UnreachableError:
+    what = (
+        "the newest entry of the table's log is damaged, as by a loss of power in the middle"
+        f" of a commit: {path}"
+    )
+    do = (
+        "That commit did not arrive whole, and the table is as before without it. While no run"
+        f" is going, set the file aside: mv '{path}' '{path}.torn'. If windrow brought it, run"
+        " its window again, which reads the same offsets; windrow verify SPEC names the window"
+        " that the ledger has and the table hasn't."
+    )
+    return UnreachableError(what, stage, do)
 
 
 # ---------------------------------------------------------------------------------------- its files

@@ -95,7 +95,6 @@ class FilesStore:
 
     capabilities = Capabilities()
     primary_key = None
-    lists_windows = True
 
     def __init__(
         self,

@@ -3,11 +3,9 @@
 columns        types of columns, field ids, and how the columns of a table change (pure)
 metrics        Iceberg's counts and bounds of one Parquet file (pure)
 files          PyIceberg's file access, synced on a local disk
-place          files of the table that Iceberg doesn't know: staged ones, receipts, pages
+catalog_table  a table by its catalog and its name in it; which properties are secrets
+storage        a table's files that Iceberg doesn't know, and how tasks open its storage
 stage          the Parquet files of one split
-secrets        the properties of a catalog that are secrets
-catalog_table  a table by its catalog and its name in it
-storage        how tasks open a table's storage without a secret in what is sent to them
 catalogs       opening the catalog, and loading tables
 create         creating a table, and comparing its columns
 commit         one commit on exactly the state that was looked at, sent once

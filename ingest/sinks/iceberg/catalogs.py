@@ -31,8 +31,7 @@ from sqlalchemy.pool import NullPool
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.settings.places import secret_part, without_secrets
 from windrow.ingest.settings.secrets import masked
-from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable
-from windrow.ingest.sinks.iceberg.secrets import revealed
+from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable, revealed
 
 WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""

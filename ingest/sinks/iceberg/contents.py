@@ -11,8 +11,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.sinks.iceberg.place import IcebergPlace
-from windrow.ingest.sinks.iceberg.storage import storage_properties
+from windrow.ingest.sinks.iceberg.storage import IcebergPlace, storage_properties
 from windrow.ingest.sinks.parquet_files import batches_of, explained
 
 _FIELD_ID = b"PARQUET:field_id"

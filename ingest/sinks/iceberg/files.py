@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+import io
+from pathlib import Path
 
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
@@ -30,37 +30,14 @@ class _SyncedFile(PyArrowFile):
     """A local file that is synced when it is closed."""
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        return _SyncedStream(super().create(overwrite=overwrite), self._path)
+        Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        return _SyncedStream(io.FileIO(self._path, "w" if overwrite else "x"))
 
 
-class _SyncedStream:
-    """The output stream of a local file."""
-
-    def __init__(self, stream: OutputStream, path: str) -> None:
-        self._stream, self._path = stream, path
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._stream.closed)  # type: ignore[attr-defined]
-
-    def write(self, b: bytes) -> int:
-        return self._stream.write(b)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def __enter__(self) -> OutputStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
+class _SyncedStream(io.BufferedWriter):
     def close(self) -> None:
-        """Closes the file and syncs it and its folder."""
+        """Closes the file, and syncs it and its folder."""
         if not self.closed:
-            self._stream.close()
-            for path in (
-                self._path,
-                os.path.dirname(self._path),  # noqa: PTH120
-            ):
+            super().close()
+            for path in (self.name, str(Path(self.name).parent)):
                 fsync_path(path)

@@ -16,8 +16,7 @@ from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.places import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
-from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
-from windrow.ingest.sinks.iceberg.secrets import Property
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property
 from windrow.ingest.sinks.kind import EvolveSetting, Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.iceberg.metrics import Metrics, metrics
-from windrow.ingest.sinks.iceberg.place import IcebergPlace
-from windrow.ingest.sinks.iceberg.storage import TaskStorage
+from windrow.ingest.sinks.iceberg.storage import IcebergPlace, TaskStorage
 from windrow.ingest.sinks.parquet_files import ParquetRowWriter
 from windrow.ingest.sinks.stage import FileStager, GrowingFile, Layout
 from windrow.ingest.sinks.staged_files import staged_path

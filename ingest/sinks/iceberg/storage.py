@@ -1,20 +1,29 @@
-"""Opens a table's storage in tasks, to which no secret is sent.
+"""A table's storage: its files that Iceberg doesn't know, and how tasks open it.
 
-They read the secrets by references, or ask the catalog as the driver did.
+No secret is sent to tasks: they read secrets by references, or ask the catalog as the driver did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
+from urllib.parse import urlparse
 
 import msgspec
+from pyarrow import fs
 
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.settings.places import secret_part
 from windrow.ingest.settings.secrets import FORMS
-from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
-from windrow.ingest.sinks.iceberg.secrets import STORAGE, Property, is_secret, revealed
+from windrow.ingest.sinks.iceberg.catalog_table import (
+    STORAGE,
+    CatalogTable,
+    Property,
+    is_secret,
+    revealed,
+)
+from windrow.ingest.sinks.place import Place
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -123,3 +132,39 @@ def _askable(at: CatalogTable) -> CatalogTable:
             " itself.",
         )
     return at
+
+
+class IcebergPlace(Place):
+    """A table's location, in the file system that its catalog's properties open.
+
+    Loads no PyIceberg for a local table.
+
+    Args:
+        location: the table's location by its metadata.
+        properties: returns the properties for PyIceberg's file access, which may contain
+            credentials. Called once, and never for a local table.
+    """
+
+    def __init__(self, location: str, properties: Callable[[], Mapping[str, str]]) -> None:
+        super().__init__(location)
+        self._properties = properties
+
+    @cached_property
+    def _opened(self) -> tuple[fs.FileSystem, str]:
+        path = local_path(self.uri)
+        if path is not None:
+            return fs.LocalFileSystem(), path
+        # an executor that writes to a local disk needs no PyIceberg
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        properties = dict(self._properties())
+        scheme, host, root = PyArrowFileIO.parse_location(self.uri, properties)
+        return PyArrowFileIO(properties).fs_by_scheme(scheme, host), root
+
+
+def local_path(location: str) -> str | None:
+    """Path of a location on this machine's disks; None for any other location."""
+    if location.startswith("/"):
+        return location
+    parsed = urlparse(location)
+    return parsed.path if parsed.scheme == "file" else None

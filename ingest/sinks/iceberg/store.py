@@ -26,7 +26,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.sinks import receipt_files
+from windrow.ingest.sinks import stored_receipts
 from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.commit_loop import gone
 from windrow.ingest.sinks.dead_letter_table import window_of
@@ -44,9 +44,14 @@ from windrow.ingest.sinks.iceberg.create import (
     new_schema,
     refuse_strange,
 )
-from windrow.ingest.sinks.iceberg.place import IcebergPlace, local_path
 from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergFile, IcebergStagerFactory
-from windrow.ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
+from windrow.ingest.sinks.iceberg.storage import (
+    IcebergPlace,
+    TaskStorage,
+    for_tasks,
+    local_path,
+    storage_properties,
+)
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_in
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
@@ -77,7 +82,6 @@ class IcebergStore:
 
     capabilities = Capabilities()
     primary_key = None
-    lists_windows = True
     waits: Sequence[float] = WAITS
 
     def __init__(
@@ -213,7 +217,7 @@ class IcebergState(PagedState):
         for key in reversed(pages.windows):
             if self.holding([key]):
                 break
-            (stored,) = receipt_files.read(self.files, pages.named([key]))
+            (stored,) = stored_receipts.read(self.files, pages.named([key]))
             committed = read_receipt(stored)
             if isinstance(committed, Committed) and committed.receipt.counts.rows > 0:
                 found.append(key)

@@ -49,8 +49,8 @@ from windrow.ingest.sinks.postgres.server import (
     is_true,
     set_lock_timeout,
 )
-from windrow.ingest.sinks.receipt_rows import ReceiptRow, digest, range_texts
 from windrow.ingest.sinks.sql_names import quoted
+from windrow.ingest.sinks.stored_receipts import ReceiptRow, range_texts, row_digest
 from windrow.ingest.sinks.table_store import StoredReceipt
 
 FORM = 3
@@ -384,7 +384,7 @@ class BoundTable:
             " VALUES (%s, %s, %s, %s, %s, %s)"
         )
         key, generation = receipt.window.key, receipt.generation
-        proof = digest(key, generation, range_texts(receipt), text)
+        proof = row_digest(key, generation, range_texts(receipt), text)
         values = [self.target.id, key, generation, self.version + 1, text, proof]
         self.connection.execute(self.place.query(put), values)
 
@@ -408,7 +408,7 @@ class BoundTable:
             "UPDATE {receipts} SET window_key = %s, generation = %s, receipt = %s"
             " WHERE target = %s AND sha256 = %s"
         )
-        proof = digest(window.key, generation, ranges, text)
+        proof = row_digest(window.key, generation, ranges, text)
         values = [window.key, generation, text, self.target.id, proof]
         if not self.connection.execute(self.place.query(back), values).rowcount:
             next(self._receipt_rows([window.key])).refuse_other(receipt, _BACKUP)

@@ -76,7 +76,6 @@ class PostgresStore:
         primary_key: the columns by which rows replace each other.
     """
 
-    lists_windows = False
     waits = server.WAITS
 
     def __init__(

@@ -115,7 +115,7 @@ def _keyed(path: SettingPath, table: Mapping[str, Any]) -> Iterator[tuple[Settin
 
 def _is_pattern(pattern: str) -> bool:
     # Arrow is loaded only for a spec with a pattern
-    from windrow.ingest.sinks.routes.router import Rule
+    from windrow.ingest.sinks.routes.stage import Rule
 
     return Rule(pattern=pattern).is_readable()
 
@@ -129,8 +129,8 @@ class _Routes:
         self, section: RoutesSection, rows: Rows, metadata: Mapping[str, str], folder: Path
     ) -> Sink:
         from windrow.ingest.errors import SpecError
-        from windrow.ingest.sinks.routes.router import Rule
         from windrow.ingest.sinks.routes.sink import RoutedSink
+        from windrow.ingest.sinks.routes.stage import Rule
 
         def made(table: SinkSection) -> Sink:
             return sink_kind(table.kind).make(table, rows, metadata, folder)

@@ -55,8 +55,7 @@ from windrow.ingest.sinks.routes.parts import (
     routed,
     staged_for,
 )
-from windrow.ingest.sinks.routes.router import By, Router, Rule
-from windrow.ingest.sinks.routes.stage import RoutedStagerFactory
+from windrow.ingest.sinks.routes.stage import By, RoutedStagerFactory, Router, Rule
 
 
 class RoutedSink:

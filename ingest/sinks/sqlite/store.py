@@ -28,13 +28,13 @@ from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
 from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import ListedFile, is_same, millis, normalized
-from windrow.ingest.sinks.receipt_rows import ReceiptRow, digest, range_texts
 from windrow.ingest.sinks.schema_evolution import new_columns
 from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
 from windrow.ingest.sinks.sqlite.stage import SqliteStagerFactory
 from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import DATA, RowFile, StagedFiles, refuse_gone
+from windrow.ingest.sinks.stored_receipts import ReceiptRow, range_texts, row_digest
 from windrow.ingest.sinks.table_store import (
     Answer,
     StoredReceipt,
@@ -136,7 +136,6 @@ class SqliteStore:
 
     capabilities = Capabilities()
     primary_key = None
-    lists_windows = False
     waits = (0.2, 1.0, 3.0)
     wait_seconds: float = 60
     """The seconds that a transaction waits for another one."""
@@ -461,7 +460,7 @@ class SqliteState:
             execute(f"{insert} INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
         execute(
             "INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?, ?)",
-            [table_id, key, self.version + 1, text, digest(key, 0, range_texts(receipt), text)],
+            [table_id, key, self.version + 1, text, row_digest(key, 0, range_texts(receipt), text)],
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
@@ -469,7 +468,7 @@ class SqliteState:
         # the row may be under another window's key
         proven = self._database.execute(
             "DELETE FROM windrow_receipts WHERE id = ? AND sha256 = ?",
-            [self._table_id, digest(window.key, 0, range_texts(receipt), text)],
+            [self._table_id, row_digest(window.key, 0, range_texts(receipt), text)],
         )
         if not proven.rowcount:
             next(self._receipt_rows([window.key])).refuse_other(receipt, "the file")

@@ -36,7 +36,7 @@ from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import DamagedError, OutcomeUnknownError, OverlapError, UnreachableError
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.torn_log import entry_name
+from windrow.ingest.sinks.delta.table import entry_name
 from windrow.ingest.sinks.pages import PAGES
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.testing.checker import check

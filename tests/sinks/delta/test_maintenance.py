@@ -23,9 +23,9 @@ from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks import receipt_files
+from windrow.ingest.sinks import stored_receipts
 from windrow.ingest.sinks.delta.table import data_files
-from windrow.ingest.sinks.receipt_files import RECEIPTS
+from windrow.ingest.sinks.stored_receipts import RECEIPTS
 from windrow.ingest.testing.checker import check
 
 OLD = 1_000_000_000
@@ -201,7 +201,7 @@ def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaBoth) -> None:
     count as committed nor block their ranges.
     """
     receipt, _ = staged_receipt(sink, 8, attempt="died")
-    receipt_files.write(sink.store.files, receipt)
+    stored_receipts.write(sink.store.files, receipt)
     torn = Path(sink.uri) / RECEIPTS / f"2026-01-02T09_00_00Z.0.{'0' * 32}.json"
     torn.write_text("{")
     fresh = again(sink)

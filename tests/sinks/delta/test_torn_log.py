@@ -5,7 +5,7 @@ What was found in deltalake 1.6, and a change of which would be noticed here:
 
 - A newest log entry that a loss of power left half written makes the table unreadable,
   an empty one counts as a commit of nothing. Setting it aside is safe
-  (`ingest/sinks/delta/torn_log.py` says why): nobody can have built on it, and rows and
+  (`ingest/sinks/delta/table.py` says why): nobody can have built on it, and rows and
   receipt's name go together.
 - An entry that was cut right at a line's end loads: with rows, without the transactions
   behind them, by which the next run of the window would know of them. So a commit first

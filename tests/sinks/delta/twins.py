@@ -21,7 +21,7 @@ from deltalake.transaction import CommitProperties, Transaction
 from tests.sinks.hooks import on_put
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.torn_log import PAGES_APP
+from windrow.ingest.sinks.delta.table import PAGES_APP
 from windrow.ingest.sinks.table_store import Answer, TableChange, Written
 
 

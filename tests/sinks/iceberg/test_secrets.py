@@ -19,9 +19,8 @@ from tests.sinks.iceberg.world import IcebergBoth
 from tests.sinks.things import ROWS, plan, stage_split
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.settings.secrets import InEnvironment, InFile
-from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property
 from windrow.ingest.sinks.iceberg.catalogs import reason
-from windrow.ingest.sinks.iceberg.secrets import Property
 from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory
 
 # PyIceberg's session is nobody's to close

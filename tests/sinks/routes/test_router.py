@@ -17,7 +17,7 @@ from tests.sinks.things import messages
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.sinks.routes.router import Router, Rule, parts_by_table
+from windrow.ingest.sinks.routes.stage import Router, Rule, parts_by_table
 
 RULES = (Rule(values=("de", "at")), Rule(pattern="u[ks]|d."), Rule(values=("", "true", "7")))
 VALUES = st.none() | st.sampled_from(

@@ -14,8 +14,8 @@ from tests.sinks.sqlite.world import pieces as sqlite_pieces
 from tests.sinks.with_dead_letters import DeltaSink, WithDeadLetters
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.sinks.kinds import delta_dead_letters
-from windrow.ingest.sinks.routes.router import By, Rule
 from windrow.ingest.sinks.routes.sink import RoutedSink
+from windrow.ingest.sinks.routes.stage import By, Rule
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
 FIRST = Rule(values=tuple(f"{p}-{o}" for p in (0, 1) for o in range(0, 1000, 4)))

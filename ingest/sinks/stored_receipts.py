@@ -1,14 +1,18 @@
-"""Receipts as files below a table, each named by its content; a commit names the one that counts.
+"""Receipts as a table keeps them, with a digest that proves each one.
 
-For tables whose commits have room for small facts only: the commit has the digest of a receipt, a
-file has its text. A file that no commit names means nothing, and a lost one can be put back byte by
-byte.
+As files, where commits have room for small facts only: a commit has the digest of a receipt, and a
+file below the table, which is named by its content, has the text. A file that no commit names means
+nothing, and a lost one can be put back byte by byte.
+
+As rows of a database, in two tables: the receipt, and the ranges of offsets by which windows that
+overlap are found. Somebody may change or delete rows of either one by hand. A window that has a row
+in one of them was committed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -16,6 +20,7 @@ import msgspec
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.plan import covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
@@ -27,6 +32,10 @@ RECEIPTS = "_windrow/receipts"
 
 _DIGITS = 32
 _READERS = 8
+_DO = (
+    "windrow verify SPEC --restore-receipts puts it back from the ledger's copy; if there is none,"
+    " restore {} from a backup."
+)
 
 
 class NamedReceipt(msgspec.Struct, frozen=True):
@@ -115,3 +124,63 @@ def _unreadable(key: str, generation: int, state: str) -> Unreadable:
 def digest(content: bytes) -> str:
     """128 bits of a text's SHA-256."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
+
+
+# ------------------------------------------------------------------------------------------ as rows
+
+
+class ReceiptRow(msgspec.Struct, frozen=True):
+    """A window's newest receipt and its ranges, as the tables have them.
+
+    `receipt`, `sha256`, `generation`: None where the row is missing. Rows that have no generation
+    have 0.
+    """
+
+    window_key: str
+    receipt: str | None
+    sha256: bytes | None
+    version: int | None
+    ranges: Sequence[str]
+    generation: int | None = 0
+
+    def stored(self, backup: str) -> StoredReceipt | Unreadable:
+        """The receipt, unless something else has changed it or the window's ranges.
+
+        `backup`: what is restored from a backup if there is no copy of the receipt.
+        """
+        key, do = self.window_key, _DO.format(backup)
+        if self.receipt is None or self.generation is None:
+            return Unreadable(key, f"window {key} is committed, and its receipt is missing", do)
+        if self.sha256 != row_digest(key, self.generation, self.ranges, self.receipt):
+            return Unreadable(
+                key,
+                f"the receipt or the offsets of window {key} are not those that were committed",
+                do,
+            )
+        return StoredReceipt(key, self.receipt, self.version)
+
+    def refuse_other(self, receipt: Receipt, backup: str) -> None:
+        """Refuses to take this receipt, which no digest proves, for the one that was committed.
+
+        Where the row is missing, the ranges must be those of the receipt.
+
+        Raises:
+            RefusedError: it isn't the window's.
+        """
+        if self.receipt is not None or sorted(self.ranges) != sorted(range_texts(receipt)):
+            raise RefusedError(
+                f"the copy of the receipt of window {self.window_key} is not what was committed",
+                "check",
+                f"Nothing was restored. Restore {backup} from a backup.",
+            )
+
+
+def row_digest(key: str, generation: int, ranges: Sequence[str], text: str) -> bytes:
+    """Computes the digest of a receipt's text, its window, its generation and its ranges."""
+    whole = "\n".join([key, str(generation), *sorted(ranges), text])
+    return hashlib.sha256(whole.encode()).digest()
+
+
+def range_texts(receipt: Receipt) -> list[str]:
+    """The window's ranges: the topic's id, the partition, start and stop."""
+    return [f"{r.topic_id} {r.partition} {r.start} {r.stop}" for r in covered(receipt.plan)]
