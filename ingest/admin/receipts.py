@@ -14,7 +14,7 @@ from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import OWNER, ListAudit, Sink, Unreadable, WrittenReceipt
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.ownership import RECEIPT_MISSING
+from windrow.ingest.runner.ownership import RECEIPT_MISSING, missing_table_error
 
 _BACKUP = (
     "Restore what windrow keeps next to the table (the folder _windrow, or the schema windrow) from"
@@ -77,12 +77,12 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         return Restored((), (), dry_run, listed)
     for table, version, found in chosen:
         table.relist(version, found.values())
-    lost, readable = dict[str, Unreadable](), set[str]()
-    for one in audit.receipts():
-        if isinstance(one, Unreadable):
-            lost[one.key] = one
-        else:
-            readable.add(one.receipt.window.key)
+    held = list(audit.receipts())
+    if recorded and not held and sink.owner() is None:
+        absent = missing_table_error(sink.identity, len(recorded), absent=True)
+        return Restored((), (failure(absent, "table"),), dry_run)
+    lost = {one.key: one for one in held if isinstance(one, Unreadable)}
+    readable = {one.receipt.window.key for one in held if isinstance(one, Committed)}
     unreadable = set(lost)
     if not sink.capabilities.replaces:
         for key in sorted(windows.keys() - lost.keys() - readable):

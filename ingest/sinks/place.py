@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
 from windrow.ingest.settings.places import WAY_OUT, home, is_url, secret_part, without_secrets
 from windrow.ingest.waiting import waiting_for
 
@@ -169,6 +169,23 @@ def _local(uri: str) -> str:
 def dead_place(table: str) -> str:
     """The place of a table's dead letters."""
     return f"{table}_dead"
+
+
+def log_is_gone(place: str, log: str, folder: str, files: str) -> DamagedError:
+    """The error for a table whose log is gone while files of it are left.
+
+    Args:
+        place: the table's.
+        log: what is gone: the name of a folder or file.
+        folder: the one that is to be restored from a backup.
+        files: what is left, and is to be removed where the table was removed for good.
+    """
+    what = f"the log of {place} ({log}) is gone, and files of rows are left"
+    do = (
+        f"Is its disk mounted? If so, restore the folder {folder} from a backup. If the table was"
+        f" moved, or removed for good, remove {files} here as well, then run this again."
+    )
+    return DamagedError(what, "setup", do)
 
 
 def millis(moment: datetime) -> int:

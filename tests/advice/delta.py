@@ -105,6 +105,13 @@ ROWS = [
         [Step(r"the check constraint (\w+)", released)],
     ),
     Advice(
+        "the log is gone",
+        lambda world: shutil.rmtree(world.table / "_delta_log"),
+        f"windrow run SPEC --window {NEXT}",
+        r"the log of .* \(_delta_log\) is gone, and files of rows are left",
+        [Step(r"restore the folder _delta_log from a backup", DeltaWorld.restores)],
+    ),
+    Advice(
         "an entry of the log is gone",
         gap,
         f"windrow run SPEC --window {NEXT}",

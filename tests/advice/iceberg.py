@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import load_catalog
@@ -93,6 +94,18 @@ def replays(world: World, _: re.Match[str]) -> None:
 
 
 ROWS = [
+    Advice(
+        "the catalog of the folder is gone",
+        lambda world: (world.stage.folder / "lake/catalog.db").rename("kept.db"),
+        f"windrow run SPEC --window {NEXT}",
+        r"\(catalog.db\) is gone, and files of rows are left",
+        [
+            Step(
+                "restore the folder of the warehouse from a backup",
+                lambda world, _: Path("kept.db").rename(world.stage.folder / "lake/catalog.db"),
+            )
+        ],
+    ),
     Advice(
         "a page is gone",
         lambda world: world.loses("pages"),

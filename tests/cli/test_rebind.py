@@ -59,6 +59,8 @@ def test_a_table_given_up(stage: Stage) -> None:
     """What the ledger forgets is named, window by window, and can be run again."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     shutil.rmtree(stage.folder / "lake")
+    told = stage.call("verify", stage.spec, "--restore-receipts", "--yes")
+    assert (told.exit_code, "isn't there, and the ledger knows 2" in told.stdout) == (1, True)
     assert (
         "mounted?" in stage.json("run", stage.spec, "--window", hour(2), code=1)["error"]["message"]
     )

@@ -41,7 +41,14 @@ from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.parquet_files import batches_of
-from windrow.ingest.sinks.place import ListedFile, Place, is_same_table, millis, normalized
+from windrow.ingest.sinks.place import (
+    ListedFile,
+    Place,
+    is_same_table,
+    log_is_gone,
+    millis,
+    normalized,
+)
 from windrow.ingest.sinks.schema_evolution import Evolution
 from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
@@ -155,6 +162,8 @@ class DeltaStore:
 
     def _loaded(self) -> DeltaState | None:
         table = tables.load(self.place)
+        if table is None and self.files.folders("_windrow"):
+            raise log_is_gone(self.place, tables.LOG, tables.LOG, f"{DATA} and _windrow")
         return None if table is None else DeltaState(self, table)
 
     def _end(self, version: int) -> tuple[bytes | None, ...]:

@@ -44,6 +44,7 @@ from windrow.ingest.sinks.place import (
     ListedFile,
     Place,
     is_same_table,
+    log_is_gone,
     millis,
     normalized,
     to_check,
@@ -190,13 +191,7 @@ class FilesStore:
         while entry is not None and (content := self.content(entry.number + 1)) is not None:
             entry = self._read(entry.number + 1, content, entry.content)
         if entry is None and self.files.folders(DATA):
-            what = f"the log of {self.place} ({FILES_LOG}) is gone, and files of rows are left"
-            do = (
-                "Is its disk mounted? If so, restore the folder _windrow from a backup. If the"
-                f" table was moved, or removed for good, remove {DATA} here as well, then run this"
-                " again."
-            )
-            raise DamagedError(what, "setup", do)
+            raise log_is_gone(self.place, FILES_LOG, "_windrow", DATA)
         self._seen = entry
         return entry
 

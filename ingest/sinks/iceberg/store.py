@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -30,7 +31,7 @@ from windrow.ingest.sinks import stored_receipts
 from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.commit_loop import gone
 from windrow.ingest.sinks.dead_letter_table import window_of
-from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, reason
 from windrow.ingest.sinks.iceberg.columns import check_rows
 from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
@@ -55,7 +56,7 @@ from windrow.ingest.sinks.iceberg.storage import (
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_in
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.place import ListedFile, is_full, millis
+from windrow.ingest.sinks.place import ListedFile, is_full, log_is_gone, millis
 from windrow.ingest.sinks.stage import Layout, RowLayout
 from windrow.ingest.sinks.staged_files import StagedFiles
 from windrow.ingest.sinks.table_store import (
@@ -136,6 +137,9 @@ class IcebergStore:
     def _look(self) -> IcebergState | None:
         table = load(self.at)
         if table is None:
+            folder = f"{self.at.namespace}/{self.at.table.rpartition('.')[2]}"
+            if self.at.warehouse and Path(self.at.warehouse, folder, "_windrow").exists():
+                raise log_is_gone(self.place, DATABASE, "of the warehouse", folder)
             return None
         refuse_strange(self.place, table, self.column)
         self._newest = IcebergState(self, table)
