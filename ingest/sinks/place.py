@@ -171,6 +171,13 @@ def dead_place(table: str) -> str:
     return f"{table}_dead"
 
 
+def another_kind(place: str) -> SpecError:
+    """The error for a place that has a table of another kind."""
+    what = f"at {place} lies a table of another kind"
+    do = "Set sink.path to a place where nothing is, or sink.kind to the table's."
+    return SpecError(what, "setup", do)
+
+
 def log_is_gone(place: str, log: str, folder: str, files: str) -> DamagedError:
     """The error for a table whose log is gone while files of it are left.
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema, TableFeatures
 from deltalake.transaction import CommitProperties
 
-from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.errors import SchemaChangedError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import evolution_of, has_local_times
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_properties
-from windrow.ingest.sinks.place import FILES_LOG, Place
+from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unfit_files
 from windrow.ingest.sinks.write_check import refuse_unwritable
 
@@ -81,13 +81,13 @@ def ensure(
     """Creates the table, or gives an existing one the feature that its columns need.
 
     Raises:
-        SpecError: a table of kind files is at this place, or this user may not write there.
+        SpecError: this user may not write there.
         UnreachableError: the table can't be created.
     """
     left = list(waits)
     while True:
         table = tables.load(uri)
-        change = _missing(place, uri, table, columns, owner, shape)
+        change = _missing(uri, table, columns, owner, shape)
         if change is None:
             return
         failed = tables.failed(change, local=place.is_local)
@@ -104,7 +104,6 @@ def ensure(
 
 
 def _missing(
-    place: Place,
     uri: str,
     table: DeltaTable | None,
     columns: pa.Schema,
@@ -113,7 +112,6 @@ def _missing(
 ) -> Callable[[], None] | None:
     """The next change to make; None if there is none, or another pipeline owns the table."""
     if table is None:
-        _refuse_files(place, uri)
         return lambda: _create(uri, columns, owner, shape)
     needs = has_local_times(Schema.from_arrow(columns))
     if needs and "timestampNtz" not in (table.protocol().writer_features or ()):
@@ -123,19 +121,6 @@ def _missing(
             else None
         )
     return None
-
-
-def _refuse_files(place: Place, uri: str) -> None:
-    """Refuses a place with a table of kind files, whose data a sweep would remove.
-
-    Raises:
-        SpecError: such a table is there.
-    """
-    if any(place.walk(FILES_LOG)):
-        what = f"at {uri} lies a table of another kind"
-        raise SpecError(
-            what, "setup", "Set sink.path to a place where nothing is, or sink.kind to the table's."
-        )
 
 
 def _create(uri: str, columns: pa.Schema, owner: TableOwner, shape: tables.Shape) -> None:

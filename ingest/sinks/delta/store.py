@@ -44,6 +44,7 @@ from windrow.ingest.sinks.parquet_files import batches_of
 from windrow.ingest.sinks.place import (
     ListedFile,
     Place,
+    another_kind,
     is_same_table,
     log_is_gone,
     millis,
@@ -162,9 +163,14 @@ class DeltaStore:
 
     def _loaded(self) -> DeltaState | None:
         table = tables.load(self.place)
-        if table is None and self.files.folders("_windrow"):
+        if table is not None:
+            return DeltaState(self, table)
+        left = self.files.folders("_windrow")
+        if "log" in left:  # of kind files, whose data a sweep would remove
+            raise another_kind(self.place)
+        if left:
             raise log_is_gone(self.place, tables.LOG, tables.LOG, f"{DATA} and _windrow")
-        return None if table is None else DeltaState(self, table)
+        return None
 
     def _end(self, version: int) -> tuple[bytes | None, ...]:
         """The log's entries of a version and the next one, and its newest checkpoint's name.

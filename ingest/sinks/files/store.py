@@ -43,6 +43,7 @@ from windrow.ingest.sinks.place import (
     FILES_LOG,
     ListedFile,
     Place,
+    another_kind,
     is_same_table,
     log_is_gone,
     millis,
@@ -147,9 +148,7 @@ class FilesStore:
     def _begun(self, columns: pa.Schema, owner: TableOwner) -> Entry:
         """Creates the first manifest, unless another process was first."""
         if self.files.names("_delta_log") or self.files.names("metadata"):
-            what = f"at {self.place} lies a table of another kind"
-            do = "Set sink.path to a place where nothing is, or sink.kind to the table's."
-            raise SpecError(what, "setup", do)
+            raise another_kind(self.place)
         schema = columns.serialize().to_pybytes()
         first = encode(Manifest(FORM, "", owner, self.written.format, schema))
 

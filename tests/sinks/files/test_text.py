@@ -21,6 +21,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.checksum import row_hashes
 from windrow.ingest.sinks.files.columns import check_rows
+from windrow.ingest.sinks.files.reader import list_files
 from windrow.ingest.sinks.files.stage import FileFormat, read_file
 from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.place import Place
@@ -158,9 +159,7 @@ def test_readers_without_windrow_read_them(tmp_path: Path, written: FileFormat) 
     sink.prepare()
     made, staged = staged_receipt(sink, 0, dead=False)
     sink.commit(made, staged)
-    log = sink.store.look()
-    assert log is not None
-    paths = [f"{sink.uri}/{file.path}" for file in log.table.files()]
+    paths = list_files(sink.uri)
     names = [
         *ROWS.names,
         *(DEFAULT[n] for n in ("topic", "partition", "offset", "timestamp", "window")),
