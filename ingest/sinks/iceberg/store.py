@@ -32,7 +32,7 @@ from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.commit_loop import gone
 from windrow.ingest.sinks.dead_letter_table import window_of
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable
-from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, reason
+from windrow.ingest.sinks.iceberg.catalogs import WAITS, catalog_is_missing, load, reason
 from windrow.ingest.sinks.iceberg.columns import check_rows
 from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
 from windrow.ingest.sinks.iceberg.contents import read_files
@@ -138,7 +138,8 @@ class IcebergStore:
         table = load(self.at)
         if table is None:
             folder = f"{self.at.namespace}/{self.at.table.rpartition('.')[2]}"
-            if self.at.warehouse and Path(self.at.warehouse, folder, "_windrow").exists():
+            left = Path(self.at.warehouse, folder, "_windrow")
+            if catalog_is_missing(self.at) and left.exists():
                 raise log_is_gone(self.place, DATABASE, "of the warehouse", folder)
             return None
         refuse_strange(self.place, table, self.column)
