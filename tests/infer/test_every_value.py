@@ -116,7 +116,7 @@ def run(pairs: Sequence[Pair], most: int = 1000, **hints: Any) -> Run:
     told = {name for name, _ in found.left_out}
     checked = {one.what.split("'")[1] for one in drift if "is passed over" in one.what}
     checked |= {one.what.split(" ")[1] for one in drift if "doesn't keep all" in one.what}
-    of_keys = [one.what.split("'")[1] for one in drift if one.what.startswith("Keys ")]
+    of_keys = [one.what.split("'")[-2] for one in drift if one.what.startswith("Keys ")]
     checked |= {f"key {name}" for name in of_keys}
     return Run(
         found, rows, told, checked, () if key is None else key.columns, spec.decode.format, spec

@@ -41,9 +41,6 @@ from windrow.ingest.formats.shared.budget import entry_cost, item_cost
 from windrow.ingest.formats.shared.integers import IntegerRule
 from windrow.ingest.formats.shared.nodes import (
     DECIMAL,
-    FLOAT32,
-    FLOAT64,
-    INSTANT,
     WIDE,
     Node,
     nodes_of,
@@ -223,21 +220,38 @@ class _ProgramWriter:
     def record(self, name: str, wanted: dict[str, Node], after: int) -> int:
         """Writes a record's fields. `wanted`: the nodes of those that a column is for."""
         for field, kind in reversed(self._schema.records[name].fields):
-            node = wanted.get(field)
-            after = self._skip(kind, after) if node is None else self._value(kind, node, after)
+            after = self._value(kind, wanted.get(field), after)
         return after
 
-    def _value(self, kind: AvroType, node: Node, after: int) -> int:
-        number = node.number
-        if isinstance(kind, AbsentType):
+    def _value(self, kind: AvroType, node: Node | None, after: int) -> int:
+        """Writes a value. `node`: None if no column is for it."""
+        if isinstance(kind, AbsentType) or (node is None and self._schema.is_empty(kind)):
             return after
         if isinstance(kind, RefusedType):
             return self.add(OP=MISSING)
         if isinstance(kind, UnionType):
-            missing = self.add(OP=MISSING) if node.required else after
+            missing = self.add(OP=MISSING) if node is not None and node.required else after
             return self._union(
                 [missing if is_null(b) else self._value(b, node, after) for b in kind.branches]
             )
+        if isinstance(kind, ArrayType | MapType) and node is None:
+            of = kind.items if isinstance(kind, ArrayType) else kind.values
+            keyed = 1 if isinstance(kind, MapType) else 2 if self._schema.is_empty(of) else 0
+            return self._items(of, None, after, None, 0, keyed)
+        if isinstance(kind, NamedReference) and node is None:
+            return self.add(OP=CALL, NEXT=after, FIRST=self._subroutine(kind.name))
+        number = NOBODY if node is None else node.number
+        if isinstance(kind, EnumType):
+            return self._enum(kind, number, after)
+        if isinstance(kind, FixedType) and (node is None or node.kind not in {DECIMAL, WIDE}):
+            return self.add(OP=FIXED_ANY, NODE=number, NEXT=after, COUNT=kind.size)
+        if isinstance(kind, PrimitiveType) and (node is None or node.kind not in {DECIMAL, WIDE}):
+            return self._primitive(kind, node, after)
+        assert node is not None  # types without a column are done
+        return self._column(kind, node, after)
+
+    def _column(self, kind: AvroType, node: Node, after: int) -> int:
+        """Writes a value that a column is for, other than a single one without a scale."""
         if isinstance(kind, ArrayType):
             (item,) = node.children
             return self._items(kind.items, item, after, node, item_cost(node.type.value_type), 0)
@@ -248,18 +262,12 @@ class _ProgramWriter:
             )
         if isinstance(kind, MapType):
             return self._pairs(kind, node, after)
+        if isinstance(kind, NamedReference) and node.kind in {DECIMAL, WIDE}:
+            return self.add(OP=MISSING)
         if isinstance(kind, NamedReference):
-            if node.kind in {DECIMAL, WIDE}:
-                return self.add(OP=MISSING)
             first = self.record(kind.name, {child.name: child for child in node.children}, after)
-            return self.add(OP=PRESENT, NODE=number, NEXT=first)
-        if isinstance(kind, EnumType):
-            return self._enum(kind, number, after)
-        if node.kind in {DECIMAL, WIDE}:
-            return self._decimal(kind, node, after)
-        if isinstance(kind, FixedType):
-            return self.add(OP=FIXED_ANY, NODE=number, NEXT=after, COUNT=kind.size)
-        return self._primitive(kind, node, after)
+            return self.add(OP=PRESENT, NODE=node.number, NEXT=first)
+        return self._decimal(kind, node, after)
 
     def _decimal(self, kind: AvroType, node: Node, after: int) -> int:
         assert isinstance(kind, PrimitiveType | FixedType)  # `check` has passed
@@ -280,28 +288,23 @@ class _ProgramWriter:
             KEYED=wide,
         )
 
-    def _primitive(self, kind: PrimitiveType, node: Node, after: int) -> int:
+    def _primitive(self, kind: PrimitiveType, node: Node | None, after: int) -> int:
+        number = NOBODY if node is None else node.number
+        column = PRIMITIVE_COLUMNS[kind.name] if node is None else node.type
         if kind.name in {"int", "long"}:
-            rule = integer_rule(kind, node.type, node.epoch)
+            rule = integer_rule(kind, column, None if node is None else node.epoch)
             assert rule is not None  # `check` has passed
-            if node.kind in {FLOAT32, FLOAT64}:
-                return self._varint(
-                    VARINT_FLOAT,
-                    kind,
-                    replace(rule, factor=53 if node.kind == FLOAT64 else 24),
-                    node.number,
-                    after,
-                )
-            return self._varint(VARINT, kind, rule, node.number, after)
-        if node.kind == INSTANT:
-            return self.add(
-                OP=INSTANT_OCTETS, NODE=node.number, NEXT=after, LOW=int(self._finer == "truncate")
-            )
-        text = kind.name == "string" or node.type == pa.string()
+            if not pa.types.is_floating(column):
+                return self._varint(VARINT, kind, rule, number, after)
+            exact = replace(rule, factor=53 if column.bit_width == 64 else 24)
+            return self._varint(VARINT_FLOAT, kind, exact, number, after)
+        if pa.types.is_timestamp(column):
+            cuts = int(self._finer == "truncate")
+            return self.add(OP=INSTANT_OCTETS, NODE=number, NEXT=after, LOW=cuts)
+        text = kind.name == "string" or column == pa.string()
         ops = {"boolean": BOOLEAN, "float": FLOAT, "double": DOUBLE}
-        return self.add(
-            OP=ops.get(kind.name, OCTETS_TEXT if text else OCTETS_ANY), NODE=node.number, NEXT=after
-        )
+        op = ops.get(kind.name, OCTETS_TEXT if text else OCTETS_ANY)
+        return self.add(OP=op, NODE=number, NEXT=after)
 
     def _varint(
         self, op: int, kind: PrimitiveType, rule: IntegerRule, node: int, after: int
@@ -318,37 +321,6 @@ class _ProgramWriter:
             FACTOR=rule.factor,
             DIVISOR=divisor,
         )
-
-    def _skip(self, kind: AvroType, after: int) -> int:
-        if self._schema.is_empty(kind):
-            return after
-        if isinstance(kind, UnionType):
-            return self._union([self._skip(branch, after) for branch in kind.branches])
-        if isinstance(kind, ArrayType):
-            return self._items(
-                kind.items, None, after, None, 0, 2 if self._schema.is_empty(kind.items) else 0
-            )
-        if isinstance(kind, MapType):
-            return self._items(kind.values, None, after, None, 0, 1)
-        if isinstance(kind, NamedReference):
-            return self.add(OP=CALL, NEXT=after, FIRST=self._subroutine(kind.name))
-        if isinstance(kind, EnumType):
-            return self._enum(kind, NOBODY, after)
-        if isinstance(kind, FixedType):
-            return self.add(OP=FIXED_ANY, NEXT=after, COUNT=kind.size)
-        assert isinstance(kind, PrimitiveType)  # `resolve.py` makes the others for columns only
-        if kind.name in {"int", "long"}:
-            rule = integer_rule(kind, PRIMITIVE_COLUMNS[kind.name], None)
-            assert rule is not None  # the column has the integer's own size
-            return self._varint(VARINT, kind, rule, NOBODY, after)
-        ops = {
-            "boolean": BOOLEAN,
-            "float": FLOAT,
-            "double": DOUBLE,
-            "string": OCTETS_TEXT,
-            "bytes": OCTETS_ANY,
-        }
-        return self.add(OP=ops[kind.name], NEXT=after)
 
     def _subroutine(self, name: str) -> int:
         """Returns the first instruction of a record that no column is for.
@@ -419,7 +391,7 @@ class _ProgramWriter:
         loop = self.add(
             OP=LOOP, NODE=number, NEXT=after, COUNT=key, SPACE=space, COST=cost, KEYED=keyed
         )
-        first = self._skip(kind, loop) if item is None else self._value(kind, item, loop)
+        first = self._value(kind, item, loop)
         self._rows[loop][FIRST] = first
         return self.add(OP=ARRAY, NODE=number, NEXT=loop, SPACE=space)
 

@@ -195,7 +195,7 @@ class StrictAvro:
                 for field, kind in schema.records[name].fields
                 if not schema.is_empty(kind)
             ]
-            self._skipped[name] += [(f".{field}", self._skip(kind)) for field, kind in kept]
+            self._skipped[name] += [(f".{field}", self._value(kind, None)) for field, kind in kept]
 
     def decode(self, message: bytes) -> list[Any]:
         """Returns the values of the columns, in order, as pyarrow takes them.
@@ -218,16 +218,17 @@ class StrictAvro:
 
     def _field(self, kind: AvroType, column: Column | None) -> Read:
         if column is None:
-            return self._skip(kind)
+            return self._value(kind, None)
         read = self._value(kind, column.type, column.epoch)
         return read if column.nullable else _required(read)
 
-    def _value(self, kind: AvroType, column: pa.DataType, epoch: str | None = None) -> Read:
+    def _value(self, kind: AvroType, column: pa.DataType | None, epoch: str | None = None) -> Read:
         """Makes the reader of a type whose values become values of a column.
 
-        `check` has passed, so the type can become the column.
+        `check` has passed, so the type can become the column. None: no column is for it, and
+        its values are judged just as strictly.
         """
-        if isinstance(kind, AbsentType):
+        if isinstance(kind, AbsentType) or (column is None and self._schema.is_empty(kind)):
             return _null
         if isinstance(kind, RefusedType):
             return _refused_branch(kind, column)
@@ -235,14 +236,17 @@ class StrictAvro:
             return _union(
                 [_null if is_null(b) else self._value(b, column, epoch) for b in kind.branches]
             )
+        if isinstance(kind, ArrayType) and self._schema.is_empty(kind.items):
+            return _empty_array
         if isinstance(kind, ArrayType):
-            return _array(self._value(kind.items, column.value_type), item_cost(column.value_type))
-        if isinstance(kind, MapType) and pa.types.is_map(column):
-            return _map(self._value(kind.values, column.item_type), entry_cost(column.item_type))
-        if isinstance(kind, MapType):
-            return _pairs(
-                _map(self._value(kind.values, value_of(column)), item_cost(column.value_type))
+            of, cost = (
+                (None, 0) if column is None else (column.value_type, item_cost(column.value_type))
             )
+            return _array(self._value(kind.items, of), cost)
+        if isinstance(kind, MapType):
+            return self._map(kind, column)
+        if isinstance(kind, NamedReference) and column is None:
+            return self._skip_record(kind.name)
         if isinstance(kind, NamedReference):
             return (
                 _variable_decimal(column)
@@ -255,10 +259,18 @@ class StrictAvro:
             octets = _fixed(kind.size)
             return (
                 _decimal(octets, decimal_scale(kind) or 0, column)
-                if pa.types.is_decimal(column)
+                if column is not None and pa.types.is_decimal(column)
                 else octets
             )
-        return _primitive(kind, column, epoch)
+        return _primitive(kind, PRIMITIVE_COLUMNS[kind.name] if column is None else column, epoch)
+
+    def _map(self, kind: MapType, column: pa.DataType | None) -> Read:
+        if column is None:
+            return _map(self._value(kind.values, None), None)
+        if pa.types.is_map(column):
+            return _map(self._value(kind.values, column.item_type), entry_cost(column.item_type))
+        cost = item_cost(column.value_type)
+        return _pairs(_map(self._value(kind.values, value_of(column)), cost))
 
     def _struct(self, kind: NamedReference, column: pa.DataType) -> Read:
         wanted = {field.name: (field.type, epoch_of(field)) for field in column}
@@ -267,7 +279,7 @@ class StrictAvro:
                 name,
                 f".{name}",
                 name in wanted,
-                self._value(of, *wanted[name]) if name in wanted else self._skip(of),
+                self._value(of, *wanted.get(name, (None,))),
             )
             for name, of in self._schema.records[kind.name].fields
             if name in wanted or not self._schema.is_empty(of)
@@ -282,29 +294,6 @@ class StrictAvro:
             return values
 
         return read
-
-    def _skip(self, kind: AvroType) -> Read:
-        """Makes the reader of a type that no column is for; it judges just as strictly."""
-        if self._schema.is_empty(kind):
-            return _null
-        if isinstance(kind, UnionType):
-            return _union([self._skip(branch) for branch in kind.branches])
-        if isinstance(kind, ArrayType):
-            return (
-                _empty_array
-                if self._schema.is_empty(kind.items)
-                else _array(self._skip(kind.items), 0)
-            )
-        if isinstance(kind, MapType):
-            return _map(self._skip(kind.values), None)
-        if isinstance(kind, NamedReference):
-            return self._skip_record(kind.name)
-        if isinstance(kind, EnumType):
-            return _enum(kind.symbols)
-        if isinstance(kind, FixedType):
-            return _fixed(kind.size)
-        assert isinstance(kind, PrimitiveType)  # `resolve.py` makes the others for columns only
-        return _primitive(kind, PRIMITIVE_COLUMNS[kind.name], None)
 
     def _skip_record(self, name: str) -> Read:
         """Makes the reader of a record that no column is for.

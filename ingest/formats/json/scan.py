@@ -70,12 +70,13 @@ from windrow.ingest.formats.json.layout import (
     WIDTH,
 )
 from windrow.ingest.formats.json.scalars import put, scalar, skipped
-from windrow.ingest.formats.json.text import QUOTE, blank, hashed, same, text_end, unescape
+from windrow.ingest.formats.json.text import QUOTE, blank, same, text_end, unescape
 from windrow.ingest.formats.shared.entries import copy_octets
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
 from windrow.ingest.formats.shared.octets import EDGES, byte
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, is_first
+from windrow.ingest.formats.shared.seen import hash_of as name_hash
 from windrow.ingest.native.making import (
     OCTETS,
     boolean,
@@ -313,9 +314,9 @@ def key_text(data, at, end, names, room, state):
         return -1, 0, 0, False
     n = closing - at - less
     if less == 0:
-        return closing, n, hashed(data, at, end, n), False
+        return closing, n, name_hash(data, at, n, end, 0), False
     unescape(data, at, room, state[SPARE], state[SPARE] + n)
-    return closing, n, hashed(names, state[SPARE], state[SPARE] + n, n), True
+    return closing, n, name_hash(names, state[SPARE], n, state[SPARE] + n, 0), True
 
 
 @inlined
@@ -482,7 +483,7 @@ def scan(data, begins, ends, names, room, others, required, tables, state, entri
 @compiled((OCTETS, int64, int64))
 def hash_of(octets, at, n):
     """Hash of n bytes, as the pass computes it."""
-    return hashed(memory(octets), at, at + n, n)
+    return name_hash(memory(octets), at, n, at + n, 0)
 
 
 @compiled((OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))

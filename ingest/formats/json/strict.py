@@ -76,11 +76,6 @@ class StrictJson:
             self._note_spans()
 
     def decode(self, message: bytes) -> list[Any]:
-        """Values of the columns, in order, as pyarrow takes them.
-
-        Raises:
-            RefusedValueError: with the reason.
-        """
         document = self._parse(message)
         if self._alone and type(document) is not dict:
             document = {self._fields[0][0].name: document}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from windrow.ingest.formats.shared.octets import byte, character_end, first_special
-from windrow.ingest.formats.shared.seen import HASH_STEP
 from windrow.ingest.native.making import below, inlined, part, word_at
 
 QUOTE = ord('"')
@@ -21,8 +20,6 @@ for _escape, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 _HEX = np.full(256, -1, np.int64)
 for _digit in b"0123456789abcdefABCDEF":
     _HEX[_digit] = int(chr(_digit), 16)
-
-_HASH_MIX = np.uint64(0xD6E8FEB86659FD93)
 
 
 @inlined
@@ -170,26 +167,3 @@ def same(data, at, end, names, begin, n):
     for i in range(n):
         equal &= data[at + i] == names[begin + i]
     return equal
-
-
-@part
-def hashed(data, at, end, n):
-    """Hash of n bytes, of 64 bits.
-
-    May assume that all n bytes are before `end`. Names with equal hashes are compared
-    byte by byte, and equal hashes of other keys leave the message to the strict
-    decoder. So nothing depends on hashes that are hard to forge.
-    """
-    h = np.uint64(n) * HASH_STEP
-    while n > 0 and at + 8 <= end:
-        h = (h ^ (word_at(data, at) & below(min(n, 8)))) * HASH_STEP
-        h ^= h >> np.uint64(29)
-        at, n = at + 8, n - 8
-    while n > 0:
-        word = np.uint64(0)
-        for i in range(min(n, 8)):
-            word |= np.uint64(data[at + i]) << np.uint64(8 * i)
-        h = (h ^ word) * HASH_STEP
-        h ^= h >> np.uint64(29)
-        at, n = at + 8, n - 8
-    return np.int64((h ^ (h >> np.uint64(32))) * _HASH_MIX)

@@ -71,10 +71,6 @@ class OnePass(ABC):
         self.entries = self.keys = np.zeros(0, np.int64)
 
     def decode(self, messages: pa.BinaryArray, skip: int = 0) -> Taken:
-        """Decodes the messages that are certainly rows.
-
-        `skip`: bytes to leave out before each message. A null is never taken.
-        """
         data, begins, ends = octets_of(messages, skip, null=self._null)
         longest = int((ends - begins).max(initial=0))
         size = int(ends[-1] - begins[0]) if len(ends) else 0

@@ -47,18 +47,21 @@ def is_first(own, message, mask, keys):
 
 @part
 def hash_of(data, at, n, end, number):
-    """Hash of n bytes from `at` on, and of the number of the map that has the key.
+    """Hash of n bytes from `at` on, and of the number of the map or object that has the key.
 
-    `end`: memory may be read up to this index.
+    `end`: memory may be read up to this index. Where equal hashes matter, the bytes are
+    compared, or the message is left to the strict decoder: so nothing depends on hashes that
+    are hard to forge.
     """
     h = _U(n) ^ _U(number) * HASH_STEP
+    while n > 0 and at + 8 <= end:
+        h = (h ^ (word_at(data, at) & below(min(n, 8)))) * HASH_STEP
+        h ^= h >> _U(29)
+        at, n = at + 8, n - 8
     while n > 0:
-        if at + 8 <= end:
-            word = word_at(data, at) & below(min(n, 8))
-        else:
-            word = _U(0)
-            for i in range(min(n, 8)):
-                word |= _U(data[at + i]) << _U(8 * i)
+        word = _U(0)
+        for i in range(min(n, 8)):
+            word |= _U(data[at + i]) << _U(8 * i)
         h = (h ^ word) * HASH_STEP
         h ^= h >> _U(29)
         at, n = at + 8, n - 8

@@ -400,6 +400,17 @@ def test_what_the_pass_takes(kind: Any) -> None:
     assert AvroPass(schema(kind), of).decode(pa.array([message], pa.binary())).mask.all()
 
 
+@pytest.mark.parametrize("epoch", [None, "ms"])
+def test_a_text_that_is_a_timestamp_has_no_unit(epoch: str | None) -> None:
+    """Whatever unit the column states for numbers, the text says the time, by both ways."""
+    of = Columns((Column("a", TIMESTAMP, nullable=False, epoch=epoch),))
+    machine = machine_of(schema(named("string", f"{DEBEZIUM}.ZonedTimestamp")), of)
+    message = text("1970-01-01T00:00:00.000005Z")
+    found = machine.decode(pa.array([message], pa.binary()), "dead")
+    assert found.rows.column(0).cast(pa.int64()).to_pylist() == [5]
+    assert machine.strict.decode(message) == [5]
+
+
 @pytest.mark.parametrize(
     ("kind", "epoch"),
     [
