@@ -15,10 +15,10 @@ from windrow.ingest.kafka.client import admin_properties
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import DENIED, UNKNOWN
 from windrow.ingest.kafka.dead_headers import headers_of
+from windrow.ingest.kafka.producers import NOT_TAKEN, MessageProducer
 from windrow.ingest.kafka.properties import Tuning, Value
 from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import AGAIN_SECONDS, PATIENCE_SECONDS
-from windrow.ingest.kafka.transaction import NOT_TAKEN, LibrdkafkaProducer
 from windrow.ingest.model.window import Window
 
 MessagePosition = tuple[str, int, int]
@@ -125,7 +125,7 @@ class _Publishing:
     def __init__(self, properties: Mapping[str, Value], topic: str, window: Window) -> None:
         self._topic, self._window = topic, window
         self._undelivered: tuple[KafkaError, MessagePosition] | None = None
-        self._sending = LibrdkafkaProducer({**properties, **PRODUCER_SETTINGS}, PATIENCE_SECONDS)
+        self._sending = MessageProducer({**properties, **PRODUCER_SETTINGS}, PATIENCE_SECONDS)
         self._producer = self._sending.producer
 
     def write(self, letters: Iterable[pa.RecordBatch]) -> None:

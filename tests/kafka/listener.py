@@ -11,10 +11,10 @@ from pathlib import Path
 
 TLS = Path(__file__).parent / "tls"
 """broker.pem: a certificate of 127.0.0.1 for a hundred years, signed by itself, and its
-key; other.pem: a CA that has signed nothing.
+key; other.pem: a CA that has signed nothing; client.p12: broker.pem and its key as PKCS#12.
 
 Made by: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days
-36500 -addext "subjectAltName=IP:127.0.0.1"
+36500 -addext "subjectAltName=IP:127.0.0.1"; openssl pkcs12 -export
 """
 
 

@@ -25,11 +25,8 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
-from kafka.protocol.producer import ProduceRequest
-from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from windrow.ingest.kafka.wire import Wire
-from windrow.ingest.model.boundary import TopicPartition as PartitionOf
+from tests.kafka.raw import send_stampless
 
 _SECONDS = 30.0
 NO_TIMESTAMP = -1
@@ -158,23 +155,11 @@ def produce(
 
 def _send_stampless(bootstrap: str, topic: str, puts: Sequence[Put]) -> None:
     """Batches of the newest format whose timestamps are -1: no client's producer makes them."""
-    wire = Wire({"bootstrap.servers": bootstrap}, _SECONDS)
-    leaders, data = wire.leaders([topic]), ProduceRequest.TopicProduceData
+    found = _admin(bootstrap).list_topics(timeout=_SECONDS)
     for partition in dict.fromkeys(put.partition for put in puts):
-        batch = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
-        for i, put in enumerate(p for p in puts if p.partition == partition):
-            batch.append(i, NO_TIMESTAMP, put.key, put.value, list(put.headers))
-        sent = data.PartitionProduceData(index=partition, records=bytes(batch.build()))
-        request = ProduceRequest(
-            transactional_id=None,
-            acks=-1,
-            timeout_ms=int(_SECONDS * 1000),
-            topic_data=[data(name=topic, partition_data=[sent])],
-            max_version=7,
-        )
-        answer = wire.ask(request, leaders[PartitionOf(topic, partition)])
-        assert answer.responses[0].partition_responses[0].error_code == 0, answer
-    wire.close()
+        leader = found.brokers[found.topics[topic].partitions[partition].leader]
+        mine = [(p.key, p.value, p.headers) for p in puts if p.partition == partition]
+        send_stampless(f"{leader.host}:{leader.port}", topic, partition, mine)
 
 
 def transaction(bootstrap: str, topic: str, puts: Iterable[Put], *, commit: bool) -> None:

@@ -1,5 +1,5 @@
-"""A real broker that asks for TLS and a login on a second port; on the first one it
-listens in clear.
+"""A real broker that asks for TLS and a login on a second port, and for a client's certificate
+on a third one; on the first one it listens in clear.
 """
 
 from __future__ import annotations
@@ -13,22 +13,29 @@ PASSWORD = "C4nary-correct-horse"
 
 
 class SecureBroker(EmbeddedBroker):
-    """One that listens on a second port, where it asks for TLS, and SCRAM or a password."""
+    """One that listens on two more ports.
+
+    `secure`: where it asks for TLS, and SCRAM or a password. `mutual`: where it asks for TLS
+    and a client's certificate, which must be the one of `tls/broker.pem`.
+    """
 
     secure: str
+    mutual: str
 
     def _configure(self) -> None:
         super()._configure()
-        port = free_port(int(self.bootstrap.rpartition(":")[2]))
-        self.secure = f"127.0.0.1:{port}"
+        port = int(self.bootstrap.rpartition(":")[2])
+        secure = free_port(port)
+        self.secure = f"127.0.0.1:{secure}"
+        self.mutual = f"127.0.0.1:{free_port(port, secure)}"
         pair = self._folder / "pair.pem"
         pair.write_text((TLS / "broker.key.pem").read_text() + (TLS / "broker.pem").read_text())
         config = self._folder / "server.properties"
         text = config.read_text()
         for name, more in {
-            "listeners": f"SECURE://{self.secure}",
-            "advertised.listeners": f"SECURE://{self.secure}",
-            "listener.security.protocol.map": "SECURE:SASL_SSL",
+            "listeners": f"SECURE://{self.secure},MUTUAL://{self.mutual}",
+            "advertised.listeners": f"SECURE://{self.secure},MUTUAL://{self.mutual}",
+            "listener.security.protocol.map": "SECURE:SASL_SSL,MUTUAL:SSL",
         }.items():
             text = text.replace(f"\n{name}=", f"\n{name}={more},")
         login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -37,7 +44,9 @@ class SecureBroker(EmbeddedBroker):
             f' user_reader="{PASSWORD}";'
         )
         config.write_text(
-            f"{text}\nssl.keystore.type=PEM\nssl.keystore.location={pair}\nsasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN\n"
+            f"{text}\nssl.keystore.type=PEM\nssl.keystore.location={pair}\n"
+            f"ssl.truststore.type=PEM\nssl.truststore.location={TLS / 'broker.pem'}\n"
+            "listener.name.mutual.ssl.client.auth=required\nsasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN\n"
             f"listener.name.secure.scram-sha-512.sasl.jaas.config={login}\nlistener.name.secure.plain.sasl.jaas.config={plain}\n"
         )
 
@@ -58,4 +67,27 @@ def client(password: object = PASSWORD, ca: Path = TLS / "broker.pem") -> dict[s
         "sasl.username": "reader",
         "sasl.password": password,
         "ssl.ca.location": str(ca),
+    }
+
+
+def certificate(how: str) -> dict[str, object]:
+    """The user's properties with a client's certificate, in one of three forms."""
+    own: dict[str, dict[str, object]] = {
+        "files": {
+            "ssl.certificate.location": str(TLS / "broker.pem"),
+            "ssl.key.location": str(TLS / "broker.key.pem"),
+        },
+        "texts": {
+            "ssl.certificate.pem": (TLS / "broker.pem").read_text(),
+            "ssl.key.pem": (TLS / "broker.key.pem").read_text(),
+        },
+        "PKCS#12": {
+            "ssl.keystore.location": str(TLS / "client.p12"),
+            "ssl.keystore.password": PASSWORD,
+        },
+    }
+    return {
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(TLS / "broker.pem"),
+        **own[how],
     }

@@ -389,8 +389,8 @@ def test_what_the_index_names_is_there() -> None:
 
 # --------------------------------------------------------------------------------------------------
 
-OF_OTHERS = {"_assert_has_codec", "_sock_recv", "_active_spark_context"}
-"""Names of kafka-python and PySpark, where no public one serves."""
+OF_OTHERS = {"_active_spark_context"}
+"""Names of PySpark, where no public one serves."""
 
 
 def patched(path: Path) -> list[str]:

@@ -31,7 +31,7 @@ import msgspec
 
 from windrow.ingest.crashpoints import CrashPoint, crash_point
 from windrow.ingest.errors import LostConnectionError, RefusedError, SpecError, UnreachableError
-from windrow.ingest.kafka.transaction import MessageProducer, TransactionError
+from windrow.ingest.kafka.producers import MessageProducer, ProducerError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.sinks.kafka.control import (
@@ -140,13 +140,13 @@ class KafkaState:
             if points:
                 crash_point(points[0])
             self.transaction.commit()
-        except TransactionError as error:
+        except ProducerError as error:
             if not error.unanswered:
                 raise
             return Unanswered(error.text)
         if points:
             crash_point(points[1])
-        if change.receipt and self.transaction.visible_at_once:
+        if change.receipt and not self.transaction.transactional:
             return Conflict("without transactions only a new look tells which receipt came first")
         return Written(None, receipt)
 
@@ -175,7 +175,7 @@ class KafkaState:
         key = change.work.receipt.window.key
         published = {**self.control.splits.get(key, {}), **{split.number: split for split in new}}
         receipt = change.work.complete_receipt(published)
-        attempt = receipt.attempt if self.transaction.visible_at_once else None
+        attempt = None if self.transaction.transactional else receipt.attempt
         splits = tuple(published[number] for number in sorted(published))
         return receipt, [*receipt_records(key, to_json(receipt), splits, attempt)]
 
@@ -200,13 +200,13 @@ def fenced(target: PublishTarget, name: str) -> Iterator[MessageProducer]:
         try:
             transaction.fence(next(iter(target.topics)))
             yield transaction
-        except TransactionError as error:
+        except ProducerError as error:
             raise _user_error(error, name) from None
         finally:
             transaction.leave()
 
 
-def _user_error(error: TransactionError, name: str) -> SpecError | UnreachableError:
+def _user_error(error: ProducerError, name: str) -> SpecError | UnreachableError:
     if error.kind == "fenced":
         what = f"another run took the transactional id {name}"
         do = (
@@ -236,11 +236,11 @@ def put_records(
 
     Raises:
         RefusedError: the topic's settings refuse a record, however often it is sent.
-        TransactionError: a record was not written.
+        ProducerError: a record was not written.
     """
     try:
         transaction.write(target.control, records, chunk_header(records))
-    except TransactionError as error:
+    except ProducerError as error:
         if error.kind == "refused":
             do = (
                 "Raise its max.message.bytes to Kafka's default (1048588) at least, then run the"
@@ -251,7 +251,7 @@ def put_records(
                 "commit",
                 do,
             ) from None
-        raise TransactionError(
+        raise ProducerError(
             error.kind,
             f"the control topic {target.control}: {error.text}",
             unanswered=error.unanswered,

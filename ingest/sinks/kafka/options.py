@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.kafka.transaction import Acks
+from windrow.ingest.kafka.producers import Acks
 from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.changes import change_schema

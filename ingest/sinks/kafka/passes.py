@@ -17,7 +17,7 @@ from windrow.ingest.sinks.kafka.fields import HEADERS, KEY, PARTITION, TIME, TOP
 Ints = npt.NDArray[np.int64]
 
 DATA, ENDS, PRESENT, FIRST = range(4)
-"""Description of a column of bytes, as `record_batch.addresses` returns it.
+"""Description of a column of bytes for a compiled pass.
 
 These are the addresses of the bytes, of the offsets and of the validity bitmap (0:
 nothing is null), and the position in all three where the batch begins.

@@ -6,24 +6,21 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windrow.ingest.kafka.properties import Value
-from windrow.ingest.kafka.record_batch import UNPACKED_BYTES
-from windrow.ingest.kafka.retry import PATIENCE_SECONDS
-from windrow.ingest.kafka.transaction import (
+from windrow.ingest.kafka.producers import (
     Acks,
-    LibrdkafkaProducer,
-    LibrdkafkaTransaction,
     MessageProducer,
     NonIdempotentProducer,
+    TransactionalProducer,
 )
-from windrow.ingest.kafka.wire_transaction import WireTransaction
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.retry import PATIENCE_SECONDS
 from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.sinks.kafka.places import BY_KEY, Partitioner
 from windrow.ingest.sinks.kafka.topics import Topic
 
 _BATCH_BYTES = 512 * 1024
 _QUEUE_KBYTES = 64 * 1024
-"""Limit of the messages in the queue of a librdkafka producer, in kibibytes."""
+"""Limit of the messages in the queue of a producer, in kibibytes."""
 QUEUED_MESSAGES = 10_000
 """Limit of their number.
 
@@ -45,8 +42,6 @@ class PublishTarget(msgspec.Struct, frozen=True):
         metadata: names of the headers that say where a row was read.
         delivery: the delivery guarantee.
         acks: which brokers confirm a message, with `delivery` none.
-        whole_batches: True if record batches are encoded here and sent by Kafka's own
-            requests; False if librdkafka sends messages.
     """
 
     topics: Mapping[str, Topic]
@@ -58,12 +53,9 @@ class PublishTarget(msgspec.Struct, frozen=True):
     metadata: Mapping[str, str]
     delivery: Delivered = "exactly-once"
     acks: Acks = "1"
-    whole_batches: bool = False
 
     def producer(self, name: str) -> MessageProducer:
         """Makes the producer that has a transactional id, if there are transactions."""
-        if self.whole_batches:
-            return WireTransaction(self.properties, name, self.timeout_ms, PATIENCE_SECONDS)
         own: Mapping[str, Value] = {
             **self.properties,
             **({"partitioner": BY_KEY} if self.partitioner == "key-hash" else {}),
@@ -74,40 +66,24 @@ class PublishTarget(msgspec.Struct, frozen=True):
         if self.delivery == "none":
             return NonIdempotentProducer(own, self.acks, PATIENCE_SECONDS)
         if self.delivery == "at-least-once":
-            return LibrdkafkaProducer(own, PATIENCE_SECONDS)
+            return MessageProducer(own, PATIENCE_SECONDS)
         # librdkafka takes no request timeout above that of the transaction.
         socket = min(int(self.properties["socket.timeout.ms"]), self.timeout_ms)
-        return LibrdkafkaTransaction(
+        return TransactionalProducer(
             {**own, "transaction.timeout.ms": self.timeout_ms, "socket.timeout.ms": socket},
             name,
             PATIENCE_SECONDS,
         )
 
     @property
-    def message_bytes(self) -> int:
-        """Limit of a message or of a batch that all target topics accept, in bytes."""
-        return min(topic.message_bytes for topic in self.topics.values())
-
-    @property
-    def unpacked_bytes(self) -> int:
-        """Limit of a batch that is encoded here, before it is compressed, in bytes.
-
-        It is small enough for each topic, whichever compression its broker applies.
-        """
-        return (
-            self.batch_bytes
-            if any(topic.packs_anew for topic in self.topics.values())
-            else UNPACKED_BYTES
-        )
-
-    @property
     def batch_bytes(self) -> int:
-        """Limit of a librdkafka batch before it is compressed, in bytes.
+        """Limit of a batch of messages before it is compressed, in bytes.
 
         A topic refuses whole batches, so with this limit it refuses a batch only if one
         message alone is too large.
         """
-        return max(1024, min(_BATCH_BYTES, self.message_bytes // 2))
+        least = min(topic.message_bytes for topic in self.topics.values())
+        return max(1024, min(_BATCH_BYTES, least // 2))
 
     @property
     def taken_back(self) -> str:

@@ -1,8 +1,7 @@
 """Sends the messages of splits, without a Python object for each message.
 
-There are two ways: record batches that are encoded here (`batch_pump`), and librdkafka.
-With librdkafka a compiled pass gives messages to the client inside a producer of
-confluent-kafka, and another one looks at the delivery reports, thousands at a time.
+A compiled pass gives messages to the client inside a producer of confluent-kafka, and another
+one looks at the delivery reports, thousands at a time.
 
 A message that was not written is named by its headers, which say where its row was read.
 """
@@ -26,18 +25,14 @@ from confluent_kafka import KafkaError
 
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.kafka.capi import Api, MessageHead, library
-from windrow.ingest.kafka.record_batch import addresses
-from windrow.ingest.kafka.retry import QUIET_SECONDS
-from windrow.ingest.kafka.transaction import (
-    LibrdkafkaProducer,
+from windrow.ingest.kafka.producers import (
     MessageProducer,
-    TransactionError,
+    ProducerError,
     kind_of,
 )
-from windrow.ingest.kafka.wire_transaction import WireTransaction
+from windrow.ingest.kafka.retry import QUIET_SECONDS
 from windrow.ingest.model.plan import Split
 from windrow.ingest.native.calling import Compiled
-from windrow.ingest.sinks.kafka.batch_pump import BatchPump
 from windrow.ingest.sinks.kafka.control import OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.encoder import HEADER
 from windrow.ingest.sinks.kafka.fields import CALLS, FLAGS, HEADERS, WORDS
@@ -66,15 +61,12 @@ _REPORTS = 4096
 _FIRST_FIELD = 2 * ctypes.sizeof(ctypes.c_void_p)
 """Offset of a Python object's first own field; confluent-kafka's is the client's address."""
 
-_librdkafka_slots = BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
-"""Limits how many threads send by librdkafka: each keeps two processors busy, its own
-and that of its client's thread.
+_slots = BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
+"""Limits how many threads send: each keeps two processors busy, its own and that of its
+client's thread.
 
 Beginning and committing transactions isn't limited.
 """
-
-_encoding_slots = BoundedSemaphore(os.cpu_count() or 1)
-"""Limits how many threads encode batches: each keeps one processor busy."""
 
 _ADVICE = {
     KafkaError.MSG_SIZE_TOO_LARGE: (
@@ -122,6 +114,9 @@ def send_splits(
 ) -> list[PublishedSplit]:
     """Sends the messages of splits, and waits until all are confirmed.
 
+    All splits get the same places: their messages lie between the same offsets, and
+    headers tell the split of each.
+
     Args:
         ends: asks for the ends of all target logs.
         files: the table's staged files.
@@ -134,47 +129,10 @@ def send_splits(
         The record of each split.
 
     Raises:
-        TransactionError: the transaction can't go on. If batches were encoded here, the
-            same messages sent by librdkafka may give a clearer error.
+        ProducerError: the transaction can't go on.
         RefusedError: a staged file is gone, or a topic's settings refuse a message.
     """
-    if isinstance(producer, WireTransaction):
-        return _send_in_batches(files, work, target, producer, numbers)
-    assert isinstance(producer, LibrdkafkaProducer)
-    return _send_by_librdkafka(ends, files, work, target, producer, numbers)
-
-
-def _send_in_batches(
-    files: StagedMessageFiles,
-    work: WindowWork,
-    target: PublishTarget,
-    transaction: WireTransaction,
-    numbers: Sequence[int],
-) -> list[PublishedSplit]:
-    published = []
-    with _encoding_slots:
-        for number in numbers:
-            split = work.receipt.plan.splits[number]
-            pump = BatchPump(target, transaction, work.receipt.window.key, number, split)
-            for file in work.files[number]:
-                pump.send(files.batches(file))
-            published.append(work.published(number, pump.wait()))
-    return published
-
-
-def _send_by_librdkafka(
-    ends: Callable[[], Ends],
-    files: StagedMessageFiles,
-    work: WindowWork,
-    target: PublishTarget,
-    producer: LibrdkafkaProducer,
-    numbers: Sequence[int],
-) -> list[PublishedSplit]:
-    """Sends by librdkafka; all splits get the same places.
-
-    Their messages lie between the same offsets, and headers tell the split of each.
-    """
-    with _librdkafka_slots:
+    with _slots:
         pump = MessagePump(ends, target, producer, work.receipt.window.key)
         for number in numbers:
             for file in work.files[number]:
@@ -184,7 +142,7 @@ def _send_by_librdkafka(
 
 
 class MessagePump:
-    """Sends messages by librdkafka, in an open transaction or without one.
+    """Sends messages, in an open transaction or without one.
 
     Used by one thread.
 
@@ -199,7 +157,7 @@ class MessagePump:
         self,
         ends: Callable[[], Ends],
         target: PublishTarget,
-        producer: LibrdkafkaProducer,
+        producer: MessageProducer,
         window: str,
     ) -> None:
         self._api, self._ends, self._target = sending_library(), ends, target
@@ -207,7 +165,7 @@ class MessagePump:
         self._window = window.encode()
         self._calls = np.array([self._api.address(name) for name in CALLS], np.int64)
         self._reports = np.zeros(_REPORTS, np.int64)
-        self._failure: TransactionError | RefusedError | None = None
+        self._failure: ProducerError | RefusedError | None = None
         self._before = ends()
 
     def send(self, number: int, split: Split, batches: Iterable[pa.RecordBatch]) -> None:
@@ -215,7 +173,7 @@ class MessagePump:
 
         Raises:
             RefusedError: a topic's settings refuse a message.
-            TransactionError: the transaction can't go on, or a message was not written.
+            ProducerError: the transaction can't go on, or a message was not written.
         """
         first = 0
         with self._topics() as topics:
@@ -228,13 +186,13 @@ class MessagePump:
 
         Raises:
             RefusedError: a topic's settings refuse a message.
-            TransactionError: a message was not written within a transaction's timeout.
+            ProducerError: a message was not written within a transaction's timeout.
         """
         deadline = time.monotonic() + self._target.timeout_ms / 1000
         while left := len(self._producer.producer):
             self._poll()
             if time.monotonic() > deadline:
-                raise TransactionError("failed", f"{left} messages are not written yet")
+                raise ProducerError("failed", f"{left} messages are not written yet")
         if self._failure is not None:
             raise self._failure
         after = self._ends()
@@ -250,7 +208,7 @@ class MessagePump:
         Until its report is taken, librdkafka counts a message as waiting.
 
         Raises:
-            RefusedError, TransactionError: a message was not written, or the transaction
+            RefusedError, ProducerError: a message was not written, or the transaction
                 has failed.
         """
         if not self._take_reports():
@@ -260,7 +218,7 @@ class MessagePump:
         """Waits for reports for a short time, looks at them, and returns whether any came.
 
         Raises:
-            RefusedError, TransactionError: a message was not written.
+            RefusedError, ProducerError: a message was not written.
         """
         queue, came = self._api.queue_get_main(self._client), False
         try:
@@ -283,11 +241,11 @@ class MessagePump:
         topic refused. The report names the row, so it is waited for.
 
         Raises:
-            RefusedError, TransactionError: the transaction has failed.
+            RefusedError, ProducerError: the transaction has failed.
         """
         try:
             self._producer.refuse_broken()
-        except TransactionError as broken:
+        except ProducerError as broken:
             deadline = time.monotonic() + QUIET_SECONDS
             while broken.kind == "refused" and time.monotonic() < deadline:
                 self._take_reports()
@@ -356,7 +314,7 @@ class MessagePump:
         self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int
     ) -> None:
         names = [name for name in batch.schema.names if name.startswith(HEADER)]
-        columns = np.array([addresses(batch[name]) for name in ("value", "key", *names)], np.int64)
+        columns = np.array([_addresses(batch[name]) for name in ("value", "key", *names)], np.int64)
         headers = [name.removeprefix(HEADER).encode() for name in names]
         window = (self._target.metadata["window"].encode(), self._window)
         arguments, kept = _arguments(headers, window)
@@ -396,6 +354,17 @@ class MessagePump:
         for code, name in enumerate(names):
             found[codes == code] = chosen(name)[codes == code]
         return found, np.array([topics[name] for name in names], np.int64)[codes]
+
+
+def _addresses(column: pa.Array) -> list[int]:
+    """Returns the addresses of a column of bytes for compiled passes: see `passes.DATA`."""
+    present, ends, data = column.buffers()
+    return [
+        0 if data is None else data.address,
+        ends.address,
+        0 if present is None or not column.null_count else present.address,
+        column.offset,
+    ]
 
 
 def _arguments(headers: list[bytes], window: tuple[bytes, bytes]) -> tuple[Ints, list[Any]]:

@@ -26,14 +26,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from windrow.ingest.errors import (
-    LostConnectionError,
-    OutcomeUnknownError,
-    SpecError,
-    UnreachableError,
-)
+from windrow.ingest.errors import OutcomeUnknownError, SpecError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
-from windrow.ingest.kafka.wire import reachable
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan
@@ -119,7 +113,6 @@ class KafkaSink(ReceiptTable):
         self.control = ControlTopic(options.control, self.topics, self._admin, consumer)
         self.files = StagedMessageFiles(options.staging)
         self.ids = TransactionalIds(options.prefix, options.control, options.lanes)
-        self.by_librdkafka = False
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -233,40 +226,9 @@ class KafkaSink(ReceiptTable):
                 settings refuse a message.
         """
         work = WindowWork.of(receipt, staged)
-        outcome = self._commit_either_way(work)
+        outcome = self._commit_window(work)
         if isinstance(outcome, Done):
             self.files.remove([file for files in work.files.values() for file in files])
-        return outcome
-
-    def _commit_either_way(self, work: WindowWork) -> Outcome:
-        """Commits a window.
-
-        If Kafka can't be reached, or the outcome is unknown, while batches are encoded here,
-        librdkafka has a second try: it repeats requests for longer, and names a message that
-        a topic refuses.
-        """
-        self.by_librdkafka = False
-        unknown: Unknown | None = None
-        try:
-            outcome = self._commit_window(work)
-            if not isinstance(outcome, Unknown) or not self._in_batches:
-                return outcome
-            unknown = outcome
-        except LostConnectionError:
-            raise
-        except UnreachableError:
-            if not self._in_batches:
-                raise
-        self.by_librdkafka = True
-        try:
-            outcome = self._commit_window(work)
-        except UnreachableError:
-            if unknown is None:
-                raise
-            return unknown
-        if isinstance(outcome, AlreadyDone):
-            # The transaction of the first try may have arrived.
-            return outcome_for(work.receipt, Found(outcome.committed, sent=True))
         return outcome
 
     def audit(self) -> Audit:
@@ -338,18 +300,7 @@ class KafkaSink(ReceiptTable):
             self.metadata,
             options.delivery,
             options.acks,
-            self._in_batches,
         )
-
-    @property
-    def _in_batches(self) -> bool:
-        """True if record batches are encoded here, False if librdkafka sends messages.
-
-        Batches are encoded here in transactions only, if Kafka's own requests reach the
-        cluster, and if no try has failed.
-        """
-        exactly_once = self.options.delivery == "exactly-once"
-        return exactly_once and not self.by_librdkafka and reachable(self._admin)
 
     def _function(self) -> PartitionFunction | None:
         options = self.options

@@ -34,12 +34,6 @@ _LATEST: Any = _Spec.latest()
 _CONTROL_SETTINGS = {"cleanup.policy": "compact", "retention.ms": "-1"}
 _MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default for max.message.bytes."""
-_KEEPS_LZ4 = frozenset({"producer", "lz4"})
-"""Values of `compression.type` with which a broker keeps an LZ4 batch as it is.
-
-With any other one it compresses the batch anew, and compares the result with
-`max.message.bytes` once more.
-"""
 
 _GUARANTEES: Mapping[Delivered, str] = {
     "exactly-once": "exactly once",
@@ -57,13 +51,11 @@ class Topic(msgspec.Struct, frozen=True):
         name: its name.
         partitions: number of its partitions.
         message_bytes: limit of a message or a batch.
-        packs_anew: True if its broker compresses batches anew.
     """
 
     name: str
     partitions: int
     message_bytes: int
-    packs_anew: bool
 
 
 class Readable(NamedTuple):
@@ -138,7 +130,11 @@ class SinkTopics:
         )
         self._refuse_missing(described)
         return {
-            name: _topic(name, len(found.partitions), config[name])
+            name: Topic(
+                name,
+                len(found.partitions),
+                _number(config[name], "max.message.bytes", _MAX_MESSAGE_BYTES),
+            )
             for name, found in described.items()
         }
 
@@ -445,21 +441,8 @@ def broker_settings(questions: Questions) -> Mapping[str, Any]:
     return settings
 
 
-def _topic(name: str, partitions: int, config: Any) -> Topic:
-    """Makes a target topic of its settings.
-
-    If this client may not see them, Kafka's defaults are assumed, and batches are made
-    small enough for any compression.
-    """
-    packs_anew = (
-        isinstance(config, KafkaException) or config["compression.type"].value not in _KEEPS_LZ4
-    )
-    return Topic(
-        name, partitions, _number(config, "max.message.bytes", _MAX_MESSAGE_BYTES), packs_anew
-    )
-
-
 def _number(config: Any, name: str, otherwise: int) -> int:
+    """Returns a setting that is a number; `otherwise` if this client may not see it."""
     found = None if isinstance(config, KafkaException) else config.get(name)
     return otherwise if found is None else int(found.value)
 

@@ -28,7 +28,7 @@ from tests.protocols.traces import UNDECIDED, Recorder, splits_text
 from tests.sinks.kafka.world import KafkaBoth
 from tests.sinks.traced import Recorded
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.kafka.transaction import MessageProducer, TransactionError
+from windrow.ingest.kafka.producers import MessageProducer, ProducerError
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
@@ -61,7 +61,7 @@ class Listening(msgspec.Struct, frozen=True):
             with self.recorder.step(self.who, "end", at) as reply:
                 try:
                     commit()
-                except TransactionError as error:
+                except ProducerError as error:
                     reply("unknown" if error.unanswered else error.kind)
                     raise
                 reply("ok")
@@ -73,14 +73,14 @@ class Listening(msgspec.Struct, frozen=True):
         sender.fence, sender.commit, sender.write = fenced, committed, written  # type: ignore[method-assign]
         sender.sends = sends  # type: ignore[attr-defined]
 
-    def _sends(self, at: str) -> Callable[[str, Callable[[], None] | TransactionError], None]:
-        def sends(what: str, send: Callable[[], None] | TransactionError) -> None:
+    def _sends(self, at: str) -> Callable[[str, Callable[[], None] | ProducerError], None]:
+        def sends(what: str, send: Callable[[], None] | ProducerError) -> None:
             with self.recorder.step(self.who, "send", f"{at}: {what}") as reply:
                 try:
-                    if isinstance(send, TransactionError):
+                    if isinstance(send, ProducerError):
                         raise send
                     send()
-                except TransactionError as error:
+                except ProducerError as error:
                     reply("fenced" if error.kind == "fenced" else "not delivered")
                     raise
                 reply("delivered")
@@ -109,7 +109,7 @@ class _ListenedState:
     def send(self, change: TransactionContents) -> list[PublishedSplit]:
         try:
             return self._send(change)
-        except TransactionError as error:
+        except ProducerError as error:
             self._state.transaction.sends(_splits(change.splits), error)  # type: ignore[attr-defined]
             raise
 

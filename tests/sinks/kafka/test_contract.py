@@ -21,13 +21,11 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka import world
 from tests.sinks.kafka.world import KafkaBoth, options_of
-from windrow.ingest.kafka.transaction import (
-    LibrdkafkaProducer,
-    LibrdkafkaTransaction,
+from windrow.ingest.kafka.producers import (
     MessageProducer,
-    TransactionError,
+    ProducerError,
+    TransactionalProducer,
 )
-from windrow.ingest.kafka.wire_transaction import WireTransaction
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.kafka.options import ClusterConnection
@@ -49,7 +47,7 @@ class TestKafkaSink(
     capabilities = Capabilities(atomic="split", replaces=False)
     more: Mapping[str, Any] = {"partitioner": "source"}
     client: Mapping[str, Any] = {}
-    producer: type[MessageProducer] = WireTransaction
+    producer: type[MessageProducer] = TransactionalProducer
 
     @pytest.fixture(autouse=True)
     def bootstrap(self, kafka: str) -> None:
@@ -82,7 +80,7 @@ class TestKafkaSink(
             def unanswered(transaction: MessageProducer) -> None:
                 commit(transaction)
                 patch.undo()
-                raise TransactionError("failed", "connection reset", unanswered=True)
+                raise ProducerError("failed", "connection reset", unanswered=True)
 
             patch.setattr(self.producer, "commit", unanswered)
             yield
@@ -94,26 +92,7 @@ class TestKafkaSinkByWindows(CommitContract, KeepContract, SinkAuditContract):
     capabilities = Capabilities(replaces=False)
     more: Mapping[str, Any] = {"atomic_window": True}
     client: Mapping[str, Any] = {}
-    producer: type[MessageProducer] = WireTransaction
-
-    bootstrap, make, reopen, pieces, no_answer = (
-        TestKafkaSink.bootstrap,
-        TestKafkaSink.make,
-        TestKafkaSink.reopen,
-        TestKafkaSink.pieces,
-        TestKafkaSink.no_answer,
-    )
-
-
-class TestKafkaSinkByLibrdkafka(CommitContract, KeepContract):
-    """Where the cluster is reached in a way that only librdkafka knows, as where an
-    attempt by whole batches has failed.
-    """
-
-    capabilities = Capabilities(atomic="split", replaces=False)
-    more: Mapping[str, Any] = {"partitioner": "source"}
-    client: Mapping[str, Any] = {"broker.address.family": "any"}
-    producer: type[MessageProducer] = LibrdkafkaTransaction
+    producer: type[MessageProducer] = TransactionalProducer
 
     bootstrap, make, reopen, pieces, no_answer = (
         TestKafkaSink.bootstrap,
@@ -133,7 +112,7 @@ class TestKafkaSinkAtLeastOnce(CommitContract, KeepContract, SinkAuditContract):
     capabilities = Capabilities(atomic="split", replaces=False, delivery="at-least-once")
     more: Mapping[str, Any] = {"delivery": "at-least-once"}
     client: Mapping[str, Any] = {}
-    producer: type[MessageProducer] = LibrdkafkaProducer
+    producer: type[MessageProducer] = MessageProducer
 
     bootstrap, make, reopen, pieces, no_answer = (
         TestKafkaSink.bootstrap,

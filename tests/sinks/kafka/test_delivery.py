@@ -22,9 +22,9 @@ from tests.sinks.kafka.world import committed, new_place, pieces, sink_at
 from tests.sinks.things import plan, produced, staged_receipt, window
 from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.admin.verify import compare_rows
-from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
-from windrow.ingest.kafka import transaction
-from windrow.ingest.kafka.transaction import Acks
+from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.kafka import producers
+from windrow.ingest.kafka.producers import Acks
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Delivered, Done
 from windrow.ingest.sinks.kafka import control, publish
@@ -40,7 +40,6 @@ from windrow.ingest.sinks.kafka.control import (
 from windrow.ingest.sinks.kafka.publish import PublishTarget
 from windrow.ingest.sinks.kafka.send import MessagePump
 from windrow.ingest.sinks.kafka.topics import Topic
-from windrow.ingest.sinks.table_store import Unanswered, Written
 from windrow.ingest.sinks.window_table import committed_by_key
 from windrow.ingest.testing.checker import Report, check
 
@@ -99,12 +98,12 @@ def test_what_is_asked_of_the_brokers(
     """
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        transaction,
+        producers,
         "create_client",
         lambda _kind, properties, _unheard: asked.append(dict(properties)),
     )
     target = PublishTarget(
-        {"t": Topic("t", 1, 1000, packs_anew=False)},
+        {"t": Topic("t", 1, 1000)},
         "t",
         "c",
         {},
@@ -206,51 +205,6 @@ def test_a_receipt_that_lacks_a_field_is_damaged(monkeypatch: pytest.MonkeyPatch
     state = ControlState()
     state.take(records[0][0], text, b"1")
     assert (chunks > 1, state.damaged.keys()) == (True, {window(0).key})
-
-
-@broker
-@pytest.mark.slow
-@pytest.mark.parametrize("arrives", [False, True])
-def test_a_broker_that_leaves_between_two_tries_is_librdkafkas_to_wait_for(
-    kafka: str, tmp_path: Path, arrives: bool
-) -> None:
-    """1 A commit isn't answered.  2 The next try is refused, as in a rolling restart.  3 librdkafka
-    looks first, and publishes unless the commit arrived: the outcome isn't unknown, and this run's.
-    """
-    sink = sink_at(new_place(kafka, str(tmp_path / "staging")))
-    sink.prepare()
-    fenced_store, puts = sink.fenced_store, list[int]()
-
-    def hooked(name: str, target: Any) -> Any:
-        store = fenced_store(name, target)
-        if sink.by_librdkafka:
-            return store
-        made = store.state
-
-        def state(transaction: Any, control: ControlState) -> Any:
-            if puts:
-                raise UnreachableError("not the leader any more", "commit", "")
-            found = made(transaction, control)
-            really = found.put
-
-            def put(change: TransactionContents) -> Any:
-                if arrives and not change.receipt:
-                    return really(change)
-                puts.append(1)
-                if arrives:
-                    assert isinstance(really(change), Written)
-                return Unanswered("nobody answered")
-
-            found.put = put
-            return found
-
-        store.state = state
-        return store
-
-    sink.fenced_store = hooked
-    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
-    assert len(puts) == 1
-    assert not list((tmp_path / "staging").rglob("*.arrow")), "what is published is of no more use"
 
 
 @broker

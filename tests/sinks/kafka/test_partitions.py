@@ -11,7 +11,7 @@ import pytest
 
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.hooks import before_fence
-from tests.sinks.kafka.test_publish import ROWS, staged, way
+from tests.sinks.kafka.test_publish import ROWS, staged
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, pieces
 from tests.sinks.things import ROWS as THINGS
 from tests.sinks.things import staged_receipt
@@ -23,8 +23,6 @@ from windrow.ingest.sinks.kafka.encoder import ENCODED, PlainSerializer
 from windrow.ingest.sinks.kafka.function import PartitionFunction
 from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.places import PARTITION
-
-__all__ = ["way"]
 
 BY_LENGTH = """
 import pyarrow.compute as pc
@@ -192,15 +190,14 @@ def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path, way: str) -> N
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path, way: str) -> None:
-    """The function gets the topic's number of partitions, with each way of sending."""
+def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path) -> None:
+    """The function gets the topic's number of partitions."""
     topic = create_topic(kafka, 4)
     sink = table(
         kafka, tmp_path, topic, partitioner="function", function=function(tmp_path, BY_LENGTH)
     )
     values = ["x" * (1 + n % 6) for n in range(30)]
     assert isinstance(sink.commit(*staged(sink, [(None, value, topic) for value in values])), Done)
-    assert not sink.by_librdkafka or way == "librdkafka", "the way was given up"
     found = sorted(
         (int(dict(m.headers() or ())["_offset"]), m.partition()) for m in committed(kafka, topic)
     )

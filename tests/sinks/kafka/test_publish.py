@@ -1,6 +1,4 @@
-"""Messages as they arrive, each way of sending them; what a topic doesn't take; what
-hides the control topic's end.
-"""
+"""Messages as they arrive; what a topic doesn't take; what hides the control topic's end."""
 
 from __future__ import annotations
 
@@ -24,12 +22,11 @@ from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, sink_at
 from tests.sinks.things import messages, plan, receipt, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.kafka.transaction import LibrdkafkaTransaction, TransactionError
+from windrow.ingest.kafka.producers import ProducerError, TransactionalProducer
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.kafka import commit, control, parts, send, topics
-from windrow.ingest.sinks.kafka import sink as sinks
 from windrow.ingest.sinks.kafka.control import ControlState, ControlTopic
 from windrow.ingest.sinks.kafka.encoder import PlainSerializer
 from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
@@ -40,14 +37,6 @@ from windrow.ingest.sinks.kafka.topics import SinkTopics
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 ROWS = pa.schema([("k", pa.binary()), ("v", pa.string()), ("to", pa.string())])
-
-
-@pytest.fixture(params=["whole batches", "librdkafka"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each way of sending."""
-    if request.param != "whole batches":
-        monkeypatch.setattr(sinks, "reachable", lambda _: False)
-    return str(request.param)
 
 
 def staged(
@@ -110,7 +99,7 @@ def table(kafka: str, folder: Path, topics: Sequence[str], **more: Any) -> Any:
     return made
 
 
-def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -> None:
+def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path) -> None:
     """Keys, values and headers to the byte, null and empty apart; each in its topic, in
     order, at the time of its message.
     """
@@ -124,7 +113,6 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -
     ]
     sink = table(kafka, tmp_path, [one, two], partitioner="fixed")
     assert isinstance(sink.commit(*staged(sink, rows)), Done)
-    assert not sink.by_librdkafka, "the way was given up"
     for topic in (one, two):
         found = list(committed(kafka, topic))
         wanted = [
@@ -144,15 +132,14 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -
 
 @pytest.mark.parametrize("packs", ["uncompressed", "snappy", "zstd", "lz4"])
 def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, packs: str) -> None:
-    """It holds what comes of that to the topic's max.message.bytes, too: whole batches
-    fit all the same, though LZ4 made less of them.
+    """It holds what comes of that to the topic's max.message.bytes, too: batches fit all
+    the same, though LZ4 made less of them.
     """
     topic = create_topic(kafka, 1, {"compression.type": packs})
     sink = table(kafka, tmp_path, [topic])
     assert isinstance(
         sink.commit(*staged(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])), Done
     )
-    assert not sink.by_librdkafka, "the way was given up"
     assert [m.key() for m in committed(kafka, topic)] == [b"%d" % n for n in range(12_000)]
 
 
@@ -164,7 +151,7 @@ def with_a_large_message(kafka: str, folder: Path) -> tuple[Any, str, Any]:
     return sink, small, staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
 
 
-def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path, way: str) -> None:
+def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path) -> None:
     """It is named by where it was read from, and nothing of its split is visible; once
     the topic takes it, all of it is.
     """
@@ -186,8 +173,7 @@ def test_a_refused_message_is_named_though_its_transaction_breaks_first(
     """1 Messages are sent, and no report has come.  2 The topic refuses one: librdkafka breaks the
     transaction, then reports the message.  3 The broken transaction is seen before the report.
     """
-    monkeypatch.setattr(sinks, "reachable", lambda _: False)
-    check, seen, library = LibrdkafkaTransaction.refuse_broken, list[str](), send.sending_library()
+    check, seen, library = TransactionalProducer.refuse_broken, list[str](), send.sending_library()
 
     class NoReportsYet:
         def queue_poll(self, queue: int, wait_ms: int) -> int | None:
@@ -198,17 +184,17 @@ def test_a_refused_message_is_named_though_its_transaction_breaks_first(
 
     monkeypatch.setattr(send, "sending_library", NoReportsYet)
 
-    def once_broken(transaction: LibrdkafkaTransaction) -> None:
+    def once_broken(transaction: TransactionalProducer) -> None:
         deadline = time.monotonic() + 30
         try:
             while time.monotonic() < deadline:
                 check(transaction)
                 time.sleep(0.01)
-        except TransactionError as broken:
+        except ProducerError as broken:
             seen.append(broken.kind)
             raise
 
-    monkeypatch.setattr(LibrdkafkaTransaction, "refuse_broken", once_broken)
+    monkeypatch.setattr(TransactionalProducer, "refuse_broken", once_broken)
     sink, _, made = with_a_large_message(kafka, tmp_path)
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
         sink.commit(*made)
@@ -235,9 +221,7 @@ def test_a_record_that_the_control_topic_does_not_take(
     assert list(committed(kafka, topic)) == []
 
 
-def test_a_staged_file_that_lost_bytes_publishes_nothing(
-    kafka: str, tmp_path: Path, way: str
-) -> None:
+def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: Path) -> None:
     """Nobody synced it, so after a loss of power it may be as long as ever and have
     zeros in it, where Arrow still reads it.
     """
@@ -294,11 +278,10 @@ def test_a_split_that_fails_lets_no_other_begin(
         raise UnreachableError("gone", "commit", "")
 
     monkeypatch.setattr(commit, "PARALLEL", 1)
-    for _ in range(2):  # the ways of sending
-        before_fence(sink, unreachable)
+    before_fence(sink, unreachable)
     with pytest.raises(UnreachableError, match="gone"):
         sink.commit(*made)
-    assert len(begun) == 2, "each of the two ways of sending was tried with one split"
+    assert len(begun) == 1
     assert isinstance(sink.commit(*made), Done)
 
 

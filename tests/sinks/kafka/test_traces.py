@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
-from kafka.protocol.producer import EndTxnRequest
 
 from tests.protocols import traces
 from tests.protocols.explore import Scenario
@@ -27,9 +25,8 @@ from tests.sinks.kafka.world import at, new_place, sink_at
 from tests.sinks.traced import begun, commits, ended, killed, recorder, steps
 from tests.warm import stops
 from windrow.ingest.crashpoints import CrashPoint
-from windrow.ingest.kafka.transaction import TransactionError
-from windrow.ingest.kafka.wire import WireError
-from windrow.ingest.kafka.wire_transaction import SentBatch, WireTransaction
+from windrow.ingest.kafka import producers
+from windrow.ingest.kafka.producers import ProducerError, TransactionalProducer
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.kafka import commit
 from windrow.ingest.sinks.kafka import sink as sinks
@@ -63,14 +60,6 @@ def run(place: str, recorder: Recorder, who: str, crash: str = "") -> None:
     commits(opened(place, recorder, who))
 
 
-def sent_by(by: str, sink: Any, patch: pytest.MonkeyPatch) -> Any:
-    """Makes a run's sink in this process send whole batches, or use librdkafka."""
-    if by == "librdkafka":
-        patch.setattr(sinks, "reachable", lambda _: False)
-    assert sink.target().whole_batches is (by == "whole batches")
-    return sink
-
-
 def patient(name: str) -> Scenario:
     """A scenario whose runs give up on a look, and begin again, as the real ones do."""
     scenario = FencedIds().scenarios[name]
@@ -90,12 +79,9 @@ def refused(recorder: Recorder) -> Sequence[Event]:
     return traces.refused(FencedIds(), patient("one window twice"), recorder.trace())
 
 
-@pytest.mark.parametrize("by", ["whole batches", "librdkafka"])
-def test_one_run_is_followed(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
+def test_one_run_is_followed(place: str, recorder: Recorder) -> None:
     """Glance; fence, look, write for each split; look and wait; fence, look, write the receipt."""
-    sink = sent_by(by, opened(place, recorder, "A"), monkeypatch)
+    sink = opened(place, recorder, "A")
     assert isinstance(commits(sink), Done)
     split = ["init", "control", "send", "end"]
     assert [name for _, name, _ in steps(follows(recorder))] == [
@@ -117,24 +103,12 @@ def test_splits_at_the_same_time_are_followed(
     follows(recorder)
 
 
-@pytest.mark.parametrize(
-    ("where", "by"),
-    [
-        ("before a fence", "whole batches"),
-        ("behind messages", "whole batches"),
-        ("behind messages", "librdkafka"),
-        ("before the receipt", "whole batches"),
-    ],
-)
-def test_a_race_is_followed(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, where: str, by: str
-) -> None:
+@pytest.mark.parametrize("where", ["before a fence", "behind messages", "before the receipt"])
+def test_a_race_is_followed(place: str, recorder: Recorder, where: str) -> None:
     """B runs from beginning to end before A's first fence, when A's rows are written,
     or before A's receipt; A hears of it.
-
-    B sends whole batches, also where A is a client that librdkafka alone can connect.
     """
-    first = sent_by(by, opened(place, recorder, "A"), monkeypatch)
+    first = opened(place, recorder, "A")
 
     def turn() -> None:
         ended(begun(run, place, recorder, "B"))
@@ -205,7 +179,17 @@ def test_a_lost_answer_is_followed(
     place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, number: int, arrives: bool
 ) -> None:
     """Whether the commit arrived or not, the sink fences again, and writes what isn't there."""
-    lose_answers(monkeypatch, number, arrives=arrives, again=True)
+    commit_, commits_ = TransactionalProducer.commit, count()
+
+    def losing(producer: TransactionalProducer) -> None:
+        if next(commits_) != number:
+            commit_(producer)
+            return
+        if arrives:
+            commit_(producer)
+        raise ProducerError("failed", "the answer was lost", unanswered=True)
+
+    monkeypatch.setattr(TransactionalProducer, "commit", losing)
     assert isinstance(commits(opened(place, recorder, "A")), Done)
     ends = [e.reply for e in follows(recorder) if e.name == "end"]
     assert ends == ["ok"] * number + ["unknown"] + ["ok"] * (3 - number - arrives)
@@ -214,63 +198,21 @@ def test_a_lost_answer_is_followed(
 def test_a_commit_that_is_asked_for_again_is_one(
     place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its first answer is lost; the coordinator, asked again, says that it is committed."""
-    lose_answers(monkeypatch, 2, arrives=True, again=False)
+    """It takes longer than the client waits for one answer, and is waited for again."""
+    monkeypatch.setattr(producers, "CALL_SECONDS", 0.001)
+    calls, retried = list[bool](), TransactionalProducer.retried
+
+    def counted(producer: TransactionalProducer, call: Any, *, commits: bool = False) -> Any:
+        def again() -> Any:
+            calls.append(commits)
+            return call()
+
+        return retried(producer, again, commits=commits)
+
+    monkeypatch.setattr(TransactionalProducer, "retried", counted)
     assert isinstance(commits(opened(place, recorder, "A")), Done)
     assert [e.reply for e in follows(recorder) if e.name == "end"] == ["ok"] * 3
-
-
-def lose_answers(patch: pytest.MonkeyPatch, number: int, *, arrives: bool, again: bool) -> None:
-    """Of the commit of that number.
-
-    `again`: also when it is asked for again, until it is given up on, which is at once.
-    """
-    end, commits_ = WireTransaction.end, count()
-
-    def losing(transaction: WireTransaction, *, committed: bool) -> None:
-        if committed and next(commits_) == number:
-            ask, lost = transaction.wire.ask, count()
-
-            def unheard(request: Any, node: int | None = None, **more: Any) -> Any:
-                answer = (
-                    ask(request, node, **more)
-                    if arrives or not isinstance(request, EndTxnRequest)
-                    else None
-                )
-                if isinstance(request, EndTxnRequest) and (again or next(lost) == 0):
-                    raise WireError(KafkaError._TRANSPORT, "the answer was lost")
-                return answer
-
-            patch.setattr(transaction.wire, "ask", unheard)
-            if again:
-                transaction.patience = -1.0
-        end(transaction, committed=committed)
-
-    patch.setattr(WireTransaction, "end", losing)
-
-
-def test_batches_that_arent_taken_are_followed(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Batches of the second split are refused: all that isn't published is sent by librdkafka."""
-    sent, answers = WireTransaction.sent, count()
-
-    def refusing(transaction: WireTransaction) -> list[SentBatch]:
-        if next(answers) == 2:  # behind a split and its record
-            raise TransactionError("refused", "the batch isn't taken")
-        return sent(transaction)
-
-    monkeypatch.setattr(WireTransaction, "sent", refusing)
-    sink = opened(place, recorder, "A")
-    assert sink.target().whole_batches
-    assert isinstance(commits(sink), Done)
-    assert not sink.target().whole_batches
-    assert [e.reply for e in follows(recorder) if e.name == "send"] == [
-        "delivered",
-        "not delivered",
-        "delivered",
-        "delivered",
-    ]
+    assert sum(calls) > 3
 
 
 # --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.sinks.kafka.world import KafkaBoth, at
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.kafka.transaction import MessageProducer
+from windrow.ingest.kafka.producers import MessageProducer
 from windrow.ingest.model.window import Window
 from windrow.ingest.sinks.kafka.commit import (
     FencedStore,

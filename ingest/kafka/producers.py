@@ -11,7 +11,6 @@ end the second.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -68,7 +67,7 @@ NOT_TAKEN = frozenset(
 Kind = Literal["fenced", "denied", "refused", "failed"]
 
 
-class TransactionError(Exception):
+class ProducerError(Exception):
     """Error of one step of a producer.
 
     Attributes:
@@ -95,31 +94,53 @@ def kind_of(error: KafkaError) -> Kind:
     return "refused" if code in NOT_TAKEN else "failed"
 
 
-class MessageProducer(ABC):
-    """Producer of messages and of the records that describe them. Used by one thread.
+class MessageProducer:
+    """A producer without transactions. Used by one thread.
 
     Its methods are called in this order: `fence`, `begin`, `write` any number of times,
-    `commit`, `leave`.
+    `commit`, `leave`. Messages are given to `producer` itself, between `begin` and `commit`.
+
+    Args:
+        properties: the producer's.
+        patience: how long a step that the client calls retriable is repeated, in seconds.
     """
 
-    visible_at_once: ClassVar[bool]
-    """True if readers see messages before the commit."""
+    transactional: ClassVar[bool] = False
+    """False if readers see messages before the commit."""
 
-    @abstractmethod
+    def __init__(self, properties: Mapping[str, Value], patience: float) -> None:
+        self._properties, self._patience = {**PRODUCER, **properties}, patience
+        self.producer = create_client(ck.Producer, self._properties, ignore_error)
+
+    @property
+    def records(self) -> ck.Producer:
+        """The client that writes records about messages."""
+        return self.producer
+
     def fence(self, known: str) -> None:
         """Aborts the transaction of an earlier producer with the same id, and fences it.
 
-        A producer without transactions does nothing here.
-
-        Args:
-            known: a topic that exists.
+        `known`: a topic that exists.
         """
 
-    @abstractmethod
     def begin(self) -> None:
-        """Begins the transaction, if there is one."""
+        """Begins the transaction."""
 
-    @abstractmethod
+    def commit(self) -> None:
+        """Commits the transaction. Nothing may be sent again after it, whatever the answer is."""
+
+    def refuse_broken(self) -> None:
+        """Checks that the transaction has not failed.
+
+        Raises:
+            ProducerError: it has; the error gives the reason.
+        """
+
+    def leave(self) -> None:
+        """Drops the messages that wait to be sent, and aborts what was not committed."""
+        with suppress(KafkaException, SystemError):
+            self.producer.purge()
+
     def write(
         self,
         topic: str,
@@ -134,67 +155,8 @@ class MessageProducer(ABC):
             headers: the headers that each record has.
 
         Raises:
-            TransactionError: a record was not written.
+            ProducerError: a record was not written.
         """
-
-    @abstractmethod
-    def commit(self) -> None:
-        """Commits the transaction, if there is one.
-
-        Nothing may be sent again after it, whatever the answer is.
-        """
-
-    @abstractmethod
-    def leave(self) -> None:
-        """Aborts what was not committed."""
-
-
-class LibrdkafkaProducer(MessageProducer):
-    """A producer of librdkafka without transactions.
-
-    Args:
-        properties: the producer's.
-        patience: how long a step that the client calls retriable is repeated, in seconds.
-    """
-
-    visible_at_once = True
-
-    def __init__(self, properties: Mapping[str, Value], patience: float) -> None:
-        self._properties, self._patience = {**PRODUCER, **properties}, patience
-        self.producer = create_client(ck.Producer, self._properties, ignore_error)
-
-    @property
-    def records(self) -> ck.Producer:
-        """The client that writes records about messages."""
-        return self.producer
-
-    def fence(self, known: str) -> None:
-        """Does nothing: without a transactional id nobody can be fenced."""
-
-    def begin(self) -> None:
-        """Does nothing: there is no transaction."""
-
-    def commit(self) -> None:
-        """Does nothing: readers see what was sent already."""
-
-    def refuse_broken(self) -> None:
-        """Checks that messages are still taken.
-
-        Raises:
-            TransactionError: the transaction has failed; the error gives the reason.
-        """
-
-    def leave(self) -> None:
-        """Drops the messages that wait to be sent."""
-        with suppress(KafkaException, SystemError):
-            self.producer.purge()
-
-    def write(
-        self,
-        topic: str,
-        records: Sequence[tuple[bytes, bytes | None]],
-        headers: Sequence[tuple[str, bytes]],
-    ) -> None:
         failed: list[KafkaError] = []
         left = len(records)
 
@@ -218,8 +180,8 @@ class LibrdkafkaProducer(MessageProducer):
             text = self.scrub(failed[0]) if failed else "no answer"
             kind = kind_of(failed[0]) if failed else "failed"
             # Without a transaction the record may be in the topic already, or arrive later.
-            unanswered = self.visible_at_once and kind == "failed"
-            raise TransactionError(kind, text, unanswered=unanswered)
+            unanswered = not self.transactional and kind == "failed"
+            raise ProducerError(kind, text, unanswered=unanswered)
 
     def retried(self, call: Callable[[], T], *, commits: bool = False) -> T:
         """Runs a step, and repeats it while librdkafka calls its error retriable.
@@ -229,7 +191,7 @@ class LibrdkafkaProducer(MessageProducer):
             commits: True if the step is the commit.
 
         Raises:
-            TransactionError: the step failed.
+            ProducerError: the step failed.
         """
         deadline = time.monotonic() + self._patience
         while True:
@@ -241,9 +203,9 @@ class LibrdkafkaProducer(MessageProducer):
                     raise self.failed(error, unanswered=commits and error.retriable()) from None
                 time.sleep(AGAIN_SECONDS)
 
-    def failed(self, error: KafkaError, *, unanswered: bool = False) -> TransactionError:
+    def failed(self, error: KafkaError, *, unanswered: bool = False) -> ProducerError:
         """Makes a step's error of a client's error."""
-        return TransactionError(kind_of(error), self.scrub(error), unanswered=unanswered)
+        return ProducerError(kind_of(error), self.scrub(error), unanswered=unanswered)
 
     def reason(self, why: KafkaException | SystemError) -> KafkaError:
         """Returns the client's error, also where Python lost it.
@@ -270,7 +232,7 @@ class LibrdkafkaProducer(MessageProducer):
         return scrubbed(error.str(), self._properties)
 
 
-class NonIdempotentProducer(LibrdkafkaProducer):
+class NonIdempotentProducer(MessageProducer):
     """A producer whose messages may get lost, or arrive twice.
 
     Records about messages are written by a client of their own, which is idempotent and
@@ -279,7 +241,7 @@ class NonIdempotentProducer(LibrdkafkaProducer):
     Args:
         properties: the producer's.
         acks: which brokers confirm a message.
-        patience: see `LibrdkafkaProducer`.
+        patience: see `MessageProducer`.
     """
 
     def __init__(self, properties: Mapping[str, Value], acks: Acks, patience: float) -> None:
@@ -296,16 +258,16 @@ class NonIdempotentProducer(LibrdkafkaProducer):
             self.records.purge()
 
 
-class LibrdkafkaTransaction(LibrdkafkaProducer):
-    """A producer of librdkafka with a transactional id, for one transaction.
+class TransactionalProducer(MessageProducer):
+    """A producer with a transactional id, for one transaction.
 
     Args:
         properties: an AdminClient's, and the producer's own.
         name: the transactional id.
-        patience: see `LibrdkafkaProducer`.
+        patience: see `MessageProducer`.
     """
 
-    visible_at_once = False
+    transactional = True
 
     def __init__(self, properties: Mapping[str, Value], name: str, patience: float) -> None:
         super().__init__({**properties, "transactional.id": name}, patience)

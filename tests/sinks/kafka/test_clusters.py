@@ -1,0 +1,108 @@
+"""Clusters that ask for more than an address, and clusters whose brokers come and go."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.kafka.listener import TLS
+from tests.kafka.produce import create_topic
+from tests.kafka.secure import SecureBroker, certificate, client
+from tests.kafka.two_brokers import TwoBrokers
+from tests.sinks.kafka.world import KafkaBoth, committed, options_of
+from tests.sinks.things import ROWS, staged_receipt
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.embedded.server import find_jars
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.kafka.options import ClusterConnection
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """A broker that asks for TLS, and a login or a certificate."""
+    with SecureBroker(tmp_path_factory.mktemp("secure"), find_jars()) as broker:
+        assert isinstance(broker, SecureBroker)
+        yield broker
+
+
+def sink_on(servers: str, user: dict[str, object], topic: str, folder: Path) -> Any:
+    """A table of a topic that is there."""
+    connection = ClusterConnection(servers, user)  # type: ignore[arg-type]
+    return KafkaBoth(connection, options_of(topic, str(folder / "staging")), ROWS)
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("how", ["SCRAM-SHA-512", "PLAIN", "files", "texts", "PKCS#12"])
+def test_tls_with_a_login_or_a_certificate(secure: SecureBroker, tmp_path: Path, how: str) -> None:
+    """A window is published with each login, and each form of a client's certificate."""
+    login = how in {"SCRAM-SHA-512", "PLAIN"}
+    user = client() | {"sasl.mechanism": how} if login else certificate(how)
+    topic = create_topic(secure.bootstrap, 2)
+    sink = sink_on(secure.secure if login else secure.mutual, user, topic, tmp_path)
+    sink.prepare()
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
+    assert len(list(committed(secure.bootstrap, topic))) == 20
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        ({"security.protocol": "SSL", "ssl.ca.location": str(TLS / "broker.pem")}, "certificate"),
+        (certificate("files") | {"ssl.ca.location": str(TLS / "other.pem")}, "ssl.ca.location"),
+    ],
+    ids=["none", "of another authority"],
+)
+def test_a_certificate_that_is_missing_or_wrong(
+    secure: SecureBroker, tmp_path: Path, user: dict[str, object], why: str
+) -> None:
+    """It is told as the spec's mistake, before anything is published."""
+    topic = create_topic(secure.bootstrap, 1)
+    with pytest.raises(SpecError) as told:
+        sink_on(secure.mutual, user, topic, tmp_path).prepare()
+    assert why in str(told.value)
+
+
+@pytest.mark.timeout(1200)
+def test_brokers_are_rolled_while_windows_are_published(tmp_path: Path) -> None:
+    """Each broker is stopped and started in turn, so that topics, the control topic and the
+    coordinator of transactions get other leaders: each message is there once. A run that
+    couldn't reach a broker in time is run again, as it says.
+    """
+    with TwoBrokers(tmp_path) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        new = NewTopic("out", 2, 2, config={"retention.ms": "-1"})
+        admin.create_topics([new])["out"].result(30)
+        cluster.until_whole()
+        sink, number = sink_on(cluster.bootstrap, {}, "out", tmp_path), 0
+        sink.prepare()
+        told = list[str]()
+        rolling = threading.Thread(target=cluster.roll)
+        rolling.start()
+        while rolling.is_alive():
+            for retry in range(5):
+                made = staged_receipt(sink, number, 0, f"a{retry}", dead=False)
+                try:
+                    sink.commit(*made)
+                    break
+                except UnreachableError as error:
+                    told.append(error.do.lower())
+            else:
+                pytest.fail(f"window {number} can't be published")
+            number += 1
+        rolling.join()
+        found = [_origin(message) for message in committed(cluster.bootstrap, "out")]
+    assert len(found) == len(set(found)) == 20 * number > 0
+    assert all("run the window again" in do for do in told)
+
+
+def _origin(message: ck.Message) -> tuple[Any, ...]:
+    headers = dict(message.headers() or ())
+    return tuple(headers[name] for name in ("_topic", "_partition", "_offset"))
