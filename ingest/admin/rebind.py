@@ -73,7 +73,8 @@ class Rebind(msgspec.Struct, frozen=True):
         twice = (
             ""
             if self.replaces
-            else " If only their receipts are lost, their rows will be in the table twice."
+            else " If only their receipts are lost, their rows will be in the table twice: windrow"
+            " verify SPEC --restore-receipts puts the receipts back."
         )
         return [*moved, table, f"{gone} {again}{twice}"]
 

@@ -103,8 +103,14 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
             done.append(key)
     if done and not dry_run:
         # a receipt that was under another window's key is back under its own
-        still = {one.key for one in audit.receipts() if isinstance(one, Unreadable)}
-        failed = [one for one in failed if one.window not in unreadable - still]
+        still = {one.key: one for one in audit.receipts() if isinstance(one, Unreadable)}
+        failed = [one for one in failed if one.window not in unreadable - still.keys()]
+        failed += [
+            Finding("wrong", "receipts", still[key].what, still[key].do, key)
+            for key in done
+            if key in still
+        ]
+        done = [key for key in done if key not in still]
     return Restored(tuple(done), tuple(failed), dry_run, listed)
 
 

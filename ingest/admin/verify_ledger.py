@@ -40,7 +40,7 @@ def against_ledger(
     """
     copies = {r.window: r for r in ledger.recorded(pipeline_id)}
     if copies and sink.owner() is None:
-        error = missing_table_error(sink.identity, len(copies), absent=True)
+        error = missing_table_error(sink, len(copies), absent=True)
         return [Finding("wrong", "table", error.what, error.do)]
     windows = [r.window for r in receipts]
     entries = [

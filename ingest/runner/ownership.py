@@ -15,6 +15,7 @@ from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.label import label_text, number_of
 from windrow.ingest.model.owner import refuse_other_owner
 from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
 
 _DO_MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
@@ -23,6 +24,14 @@ _DO_MISSING = (
     " it was moved, let the sink of the spec name where it is now. If it was removed for good:"
     " windrow rebind SPEC shows what going on without it means."
 )
+
+
+_DO_LOST = (
+    "Its receipts are lost, and the rows may be there: windrow verify SPEC --restore-receipts puts"
+    " receipts back from the ledger's copies. If the rows are gone for good, too: windrow rebind"
+    " SPEC shows what going on without them means."
+)
+"""Advice about a table that can't take back what was committed, and has lost its receipts."""
 
 
 def refuse_other_table(pipeline: Pipeline) -> None:
@@ -94,7 +103,7 @@ def refuse_wrong_place(pipeline: Pipeline) -> None:
     if bound is not None:
         refuse_other_owner(spec.sink_path(), bound, pipeline.owner())
     elif ledger.recorded(spec.id, 1):
-        raise missing_table_error(sink.identity, len(ledger.recorded(spec.id)), absent=True)
+        raise missing_table_error(sink, len(ledger.recorded(spec.id)), absent=True)
 
 
 def refuse_empty_table(pipeline: Pipeline) -> None:
@@ -109,7 +118,7 @@ def refuse_empty_table(pipeline: Pipeline) -> None:
     # the newest one first: that is one file, and all receipts are many
     newest = ledger.recorded(name, 1)
     if newest and sink.look(newest[0].window) is None and next(iter(sink.receipts()), None) is None:
-        raise missing_table_error(sink.identity, len(ledger.recorded(name)), absent=False)
+        raise missing_table_error(sink, len(ledger.recorded(name)), absent=False)
 
 
 def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
@@ -157,15 +166,15 @@ def ways_out(key: str) -> str:
     )
 
 
-def missing_table_error(table: str, count: int, *, absent: bool) -> OwnerError:
+def missing_table_error(sink: Sink, count: int, *, absent: bool) -> OwnerError:
     """Makes the error for a table that should hold committed windows, and doesn't.
 
     `absent`: True if it doesn't exist; else it is empty.
     """
     windows = f"{count} committed window{'' if count == 1 else 's'}"
     state = "isn't there" if absent else "is empty"
-    what = f"The table {table} {state}, and the ledger knows {windows} of it"
-    return OwnerError(what, "setup", _DO_MISSING)
+    what = f"The table {sink.identity} {state}, and the ledger knows {windows} of it"
+    return OwnerError(what, "setup", _DO_MISSING if sink.capabilities.replaces else _DO_LOST)
 
 
 def bind_table(pipeline: Pipeline) -> None:

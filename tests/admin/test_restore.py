@@ -16,6 +16,7 @@ from windrow.ingest.admin.receipts import restore
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import Capabilities
+from windrow.ingest.sinks.window_table import TableAudit
 
 
 @pytest.fixture
@@ -54,6 +55,17 @@ def test_lost_receipts_come_back_byte_for_byte(scene: Scene) -> None:
     assert [file.stat().st_mtime_ns for file in good] == stamps
     assert scene.verify().findings == ()
     assert restore("orders", scene.sink, scene.ledger, dry_run=False).windows == ()
+
+
+def test_only_what_was_written_is_said_to_be_restored(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that writes nothing has restored nothing: what is wrong with its receipt is told."""
+    files(scene)[0].unlink()
+    monkeypatch.setattr(TableAudit, "restore", lambda *_, **__: None)
+    done = restore("orders", scene.sink, scene.ledger, dry_run=False)
+    assert (done.windows, [f.window for f in done.failed]) == ((), [window(0).key])
+    assert done.exit_code == 1
 
 
 def test_another_text_is_refused(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice import delta, files, iceberg, ledger, postgres, routes, s3, sqlite
+from tests.advice import delta, files, iceberg, kafka, ledger, postgres, routes, s3, sqlite
 from tests.advice.world import Advice, World
 from tests.cli.conftest import Stage, stage
 
@@ -19,6 +19,7 @@ KINDS = {
     "delta": delta,
     "files": files,
     "iceberg": iceberg,
+    "kafka": kafka,
     "ledger": ledger,
     "postgres": postgres,
     "routes": routes,

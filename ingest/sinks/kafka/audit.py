@@ -9,34 +9,30 @@ import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import confluent_kafka as ck
+import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, PASSING
-from windrow.ingest.kafka.retry import APART_SECONDS, PATIENCE_SECONDS, POLL_SECONDS, TIMES
+from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld, Unreadable
 from windrow.ingest.schema.checksum import row_hashes, text
 from windrow.ingest.schema.metadata_fields import TYPES
-from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
-from windrow.ingest.sinks.kafka.control import (
-    DO_DELETED,
-    ControlState,
-    OffsetSpan,
-    PublishedSplit,
-    arrived,
-    headers_of,
-)
+from windrow.ingest.sinks.kafka.control import arrived, headers_of
 from windrow.ingest.sinks.kafka.encoder import HEADER
-from windrow.ingest.sinks.kafka.topics import Readable
+from windrow.ingest.sinks.kafka.records import DO_DELETED, ControlState, OffsetSpan, PublishedSplit
+from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
+from windrow.ingest.sinks.kafka.topics import DO_MADE_ANEW, Readable
 from windrow.ingest.sinks.window_table import read_receipt
 
 if TYPE_CHECKING:
@@ -47,13 +43,6 @@ Seen = tuple[Mapping[str, bytes | None], ck.Message]
 
 _BATCH_MESSAGES = 1000
 
-DO_MADE_ANEW = (
-    "Its readers may have read the messages, which can't be restored at their offsets. To publish"
-    " the windows again, begin a pipeline with another id, topic and control topic. Later windows"
-    " of this pipeline can be run all the same."
-)
-"""Advice about a target topic that isn't the one that windows were published to."""
-
 
 class KafkaAudit:
     """`ports.sink.Audit` of a Kafka table. Memory: some messages, and the control topic."""
@@ -63,8 +52,6 @@ class KafkaAudit:
 
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink
-        self._readable: Mapping[tuple[str, int], Readable] = {}
-        self._gone: set[tuple[str, int]] = set()
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -181,9 +168,9 @@ class KafkaAudit:
                     place = row["topic"], row["partition"], row["offset"]
                     n = in_order[max(0, bisect_right(begins, place) - 1)]
                     at = cast("int", message.offset())
-                    new = OffsetSpan(topic, partition, at, at)
+                    new = OffsetSpan(topic, partition, at, at, log.topic_id)
                     first = places[n].get((topic, partition), new).first
-                    places[n][topic, partition] = OffsetSpan(topic, partition, first, at)
+                    places[n][topic, partition] = msgspec.structs.replace(new, first=first)
                     rows[n] += 1
                     same[n] += row["hash"]
         wanted = {n: c.rows + c.deletes for n, c in enumerate(receipt.splits) if c.rows + c.deletes}
@@ -270,50 +257,45 @@ class KafkaAudit:
 
     def messages(self, window: Window) -> Iterator[Seen]:
         """Reads a window's messages."""
-        places = _places(self._control(), window.key)
-        for place in places.values():
+        for place in _spans(self._control(), window.key):
             self._refuse_gone(place)
             yield from self._of_window(place, window)
 
     def _refuse_gone(self, place: OffsetSpan) -> None:
         """Checks that a log still has the offsets of a window's messages.
 
-        A log that ends too early is asked for again before that is believed.
-
         Raises:
             RefusedError: it doesn't have them.
         """
-        at = place.topic, place.partition
-        for seconds in (0.0, *[APART_SECONDS] * (TIMES - 1)):
-            if at not in self._gone and (
-                at not in self._readable or self._readable[at].end <= place.last
-            ):
-                time.sleep(seconds)
-                try:
-                    self._readable = self._sink.topics.readable()
-                except SpecError as error:
-                    raise RefusedError(error.what, "check", DO_MADE_ANEW) from None
-        found = self._readable.get(at)
-        where = f"{place.topic}[{place.partition}]"
-        were = f"the window's messages were at {place.first} to {place.last}"
-        if found is None or found.end <= place.last:
-            # So that other windows' messages in this log aren't waited for again.
-            self._gone.add(at)
-            end = "doesn't exist any more" if found is None else f"ends at {found.end}"
-            raise RefusedError(
-                f"{where} {end}, and {were}: the topic was deleted and made again, or its log lost"
-                " its end",
-                "check",
-                DO_MADE_ANEW,
+        readable, gone = self._logs
+        if place in gone:
+            raise RefusedError(gone[place], "check", DO_MADE_ANEW)
+        log = readable.get((place.topic, place.partition))
+        if log is not None and log.start > place.first:
+            what = (
+                f"{place.topic}[{place.partition}] begins at {log.start}, and the window's"
+                f" messages were at {place.first} to {place.last}: retention deleted them"
             )
-        if found.start > place.first:
-            what = f"{where} begins at {found.start}, and {were}: retention deleted them"
             raise RefusedError(
                 what,
                 "check",
                 "Nothing is wrong with the window if readers have read them in time. Lengthen the"
                 " topic's retention.",
             )
+
+    @cached_property
+    def _logs(self) -> tuple[Mapping[tuple[str, int], Readable], Mapping[OffsetSpan, str]]:
+        """What can be read of the target topics, and what all windows have lost of them.
+
+        Asked once for all windows, so that bad news is waited for once.
+        """
+        control = self._control()
+        spans = {s for key in control.windows.keys() | control.splits for s in _spans(control, key)}
+        try:
+            readable = self._sink.topics.readable()
+            return readable, self._sink.topics.gone(spans, readable)
+        except SpecError as error:
+            raise RefusedError(error.what, "check", DO_MADE_ANEW) from None
 
     def _read(self, consumer: ck.Consumer, place: OffsetSpan) -> Iterator[ck.Message]:
         """Reads the committed messages between two offsets.
@@ -399,11 +381,13 @@ def _every(control: ControlState) -> list[Committed | Unreadable]:
     return [*map(read_receipt, control.receipts()), *deleted, *open_]
 
 
-def _places(control: ControlState, window: str) -> dict[tuple[str, int], OffsetSpan]:
+def _spans(control: ControlState, window: str) -> list[OffsetSpan]:
     """Returns the first and last offset of a window's messages per topic-partition."""
-    found: dict[tuple[str, int], OffsetSpan] = {}
-    for place in (place for split in _splits(control, window) for place in split.places):
-        at = (place.topic, place.partition)
-        seen = found.get(at, place)
-        found[at] = OffsetSpan(*at, min(seen.first, place.first), max(seen.last, place.last))
-    return found
+    found: dict[tuple[str, int, str], OffsetSpan] = {}
+    for span in (span for split in _splits(control, window) for span in split.places):
+        at = (span.topic, span.partition, span.topic_id)
+        seen = found.get(at, span)
+        found[at] = msgspec.structs.replace(
+            span, first=min(seen.first, span.first), last=max(seen.last, span.last)
+        )
+    return list(found.values())

@@ -34,7 +34,8 @@ from windrow.ingest.errors import LostConnectionError, RefusedError, SpecError, 
 from windrow.ingest.kafka.producers import MessageProducer, ProducerError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.sinks.kafka.control import (
+from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.kafka.records import (
     ControlState,
     PublishedSplit,
     Record,
@@ -42,7 +43,6 @@ from windrow.ingest.sinks.kafka.control import (
     receipt_records,
     split_record,
 )
-from windrow.ingest.sinks.kafka.publish import PublishTarget
 from windrow.ingest.sinks.kafka.send import send_splits
 from windrow.ingest.sinks.kafka.work import WindowWork
 from windrow.ingest.sinks.table_store import Answer, Conflict, Unanswered, Written

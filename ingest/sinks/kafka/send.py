@@ -33,11 +33,11 @@ from windrow.ingest.kafka.producers import (
 from windrow.ingest.kafka.retry import QUIET_SECONDS
 from windrow.ingest.model.plan import Split
 from windrow.ingest.native.calling import Compiled
-from windrow.ingest.sinks.kafka.control import OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.encoder import HEADER
 from windrow.ingest.sinks.kafka.fields import CALLS, FLAGS, HEADERS, WORDS
 from windrow.ingest.sinks.kafka.places import PARTITION, partitions
 from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.kafka.records import OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 from windrow.ingest.sinks.kafka.work import WindowWork
 
@@ -197,7 +197,7 @@ class MessagePump:
             raise self._failure
         after = self._ends()
         return tuple(
-            OffsetSpan(*at, first, after[at] - 1)
+            OffsetSpan(*at, first, after[at] - 1, self._target.topics[at[0]].topic_id)
             for at, first in sorted(self._before.items())
             if after[at] > first
         )

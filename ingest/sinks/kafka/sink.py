@@ -26,7 +26,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from windrow.ingest.errors import OutcomeUnknownError, SpecError
+from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SpecError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
@@ -44,23 +44,23 @@ from windrow.ingest.sinks.kafka.commit import (
     abort_open,
     in_parallel,
 )
-from windrow.ingest.sinks.kafka.control import (
-    ControlState,
-    ControlTopic,
-    PublishedSplit,
-    Record,
-    owner_record,
-    receipt_records,
-)
+from windrow.ingest.sinks.kafka.control import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, with_columns
 from windrow.ingest.sinks.kafka.function import PartitionFunction
 from windrow.ingest.sinks.kafka.ids import TransactionalIds
 from windrow.ingest.sinks.kafka.options import ClusterConnection, Options, addresses
 from windrow.ingest.sinks.kafka.parts import Part, chains
 from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.kafka.records import (
+    ControlState,
+    PublishedSplit,
+    Record,
+    owner_record,
+    receipt_records,
+)
 from windrow.ingest.sinks.kafka.send import sending_library
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory, StagedMessageFiles
-from windrow.ingest.sinks.kafka.topics import SinkTopics
+from windrow.ingest.sinks.kafka.topics import DO_MADE_ANEW, SinkTopics
 from windrow.ingest.sinks.kafka.work import (
     WindowWork,
     check_window,
@@ -323,6 +323,7 @@ class KafkaSink(ReceiptTable):
             [f for n in work.unpublished(work.files, control) for f in work.files[n]]
         )
         target = self.target()
+        self._refuse_gone(receipt.window.key, control)
         if not control.is_complete and self.options.delivery == "exactly-once":
             # A transaction that a dead run left open hides the end of the control topic, which
             # is waited for below. One of a run that lives is ended too: that run tries again.
@@ -338,6 +339,19 @@ class KafkaSink(ReceiptTable):
         if isinstance(outcome, Done):
             self.control.wait_until_seen(lambda control: receipt.window.key in control.windows)
         return outcome
+
+    def _refuse_gone(self, key: str, control: ControlState) -> None:
+        """Checks that the topics still have what an earlier attempt published of a window.
+
+        Raises:
+            RefusedError: they don't, and the receipt would count rows that no topic has.
+        """
+        published = control.splits.get(key, {}).values()
+        spans = [span for split in published for span in split.places]
+        gone = self.topics.gone(spans, self.topics.readable()) if spans else {}
+        for why in gone.values():
+            what = f"window {key} is published in part, and what was published is gone: {why}"
+            raise RefusedError(what, "commit", DO_MADE_ANEW)
 
     def _publish_parts(self, work: WindowWork, target: PublishTarget) -> Unanswered | None:
         """Publishes each part in a transaction of its own, the parts of a chain in order."""

@@ -6,7 +6,7 @@ The control topic is made here, too.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -26,8 +26,15 @@ from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import LOST, UNKNOWN, UNSEEN
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.questions import Questions
-from windrow.ingest.kafka.retry import LOOK_SECONDS, NEWS_SECONDS, PATIENCE_SECONDS, SEEN_SECONDS
+from windrow.ingest.kafka.retry import (
+    LOOK_SECONDS,
+    NEWS_SECONDS,
+    PATIENCE_SECONDS,
+    SEEN_SECONDS,
+    surely,
+)
 from windrow.ingest.ports.sink import Delivered
+from windrow.ingest.sinks.kafka.records import OffsetSpan
 
 _Spec: Any = OffsetSpec
 _LATEST: Any = _Spec.latest()
@@ -40,6 +47,12 @@ _GUARANTEES: Mapping[Delivered, str] = {
     "at-least-once": "at least once",
     "none": "at all",
 }
+DO_MADE_ANEW = (
+    "Its readers may have read the messages, which can't be restored at their offsets. To publish"
+    " the windows again, begin a pipeline with another id, topic and control topic. Later windows"
+    " of this pipeline can be run all the same."
+)
+"""Advice about a target topic that isn't the one that windows were published to."""
 VERIFICATION = "transaction.partition.verification.enable"
 """The broker's setting that keeps late messages out of later transactions."""
 
@@ -49,21 +62,28 @@ class Topic(msgspec.Struct, frozen=True):
 
     Attributes:
         name: its name.
+        topic_id: its id.
         partitions: number of its partitions.
         message_bytes: limit of a message or a batch.
     """
 
     name: str
+    topic_id: str
     partitions: int
     message_bytes: int
 
 
 class Readable(NamedTuple):
-    """First offset of a log, the end for readers of committed messages, and the log's end."""
+    """What can be read of a target topic-partition.
+
+    It has the log's first offset, its end for readers of committed messages, its end, and the
+    topic's id.
+    """
 
     start: int
     stable: int
     end: int
+    topic_id: str
 
 
 class LogSeen(msgspec.Struct, frozen=True):
@@ -132,6 +152,7 @@ class SinkTopics:
         return {
             name: Topic(
                 name,
+                str(found.topic_id),
                 len(found.partitions),
                 _number(config[name], "max.message.bytes", _MAX_MESSAGE_BYTES),
             )
@@ -189,21 +210,46 @@ class SinkTopics:
     def ends(self) -> dict[tuple[str, int], int]:
         """Asks for the log's end of each target topic-partition, open transactions included."""
         questions = self._questions()
-        described = self._described(questions, self._names)
-        self._refuse_missing(described)
-        every = [
-            (name, partition.id)
-            for name, found in described.items()
-            for partition in found.partitions
-        ]
-        return log_ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
+        return log_ends(questions, list(self._ids(questions)), ck.IsolationLevel.READ_UNCOMMITTED)
 
     def readable(self) -> dict[tuple[str, int], Readable]:
         """Asks for what can be read of each target topic-partition."""
-        ends, questions = self.ends(), self._questions()
-        starts = log_ends(questions, list(ends), ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
-        stable = log_ends(questions, list(ends), ck.IsolationLevel.READ_COMMITTED)
-        return {at: Readable(starts[at], stable[at], end) for at, end in ends.items()}
+        questions = self._questions()
+        ids = self._ids(questions)
+        ends = log_ends(questions, list(ids), ck.IsolationLevel.READ_UNCOMMITTED)
+        starts = log_ends(questions, list(ids), ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
+        stable = log_ends(questions, list(ids), ck.IsolationLevel.READ_COMMITTED)
+        return {at: Readable(starts[at], stable[at], ends[at], ids[at]) for at in ids}
+
+    def _ids(self, questions: Questions) -> dict[tuple[str, int], str]:
+        """Asks for the target topic-partitions, each with its topic's id."""
+        described = self._described(questions, self._names)
+        self._refuse_missing(described)
+        return {
+            (name, partition.id): str(found.topic_id)
+            for name, found in described.items()
+            for partition in found.partitions
+        }
+
+    def gone(
+        self, spans: Iterable[OffsetSpan], readable: Mapping[tuple[str, int], Readable]
+    ) -> dict[OffsetSpan, str]:
+        """Returns what was published and surely isn't there any more, each with a sentence.
+
+        That a log is shorter is asked again before it is believed.
+
+        Args:
+            spans: where messages were published.
+            readable: the first answer to what can be read.
+        """
+        suspects = surely(
+            _lacking(spans, readable), lambda some: _lacking(some, self.readable()), time.sleep
+        )
+        return {
+            span: f"{span.topic}[{span.partition}] {why}, and the window's messages were at"
+            f" {span.first} to {span.last}"
+            for span, why in suspects.items()
+        }
 
     def error_for(self, topic: str, error: KafkaError) -> SpecError | UnreachableError:
         """Turns a consumer's error into one for users."""
@@ -400,6 +446,27 @@ class SinkTopics:
 
     def _questions(self) -> Questions:
         return Questions(self._servers, CLIENTS.of(self._admin), PATIENCE_SECONDS)
+
+
+def _lacking(
+    spans: Iterable[OffsetSpan], readable: Mapping[tuple[str, int], Readable]
+) -> dict[OffsetSpan, str]:
+    """Returns the spans that a log doesn't have, each with the reason. Pure.
+
+    Retention, which deletes the first messages of a log, is no such reason.
+    """
+    found = dict[OffsetSpan, str]()
+    for span in spans:
+        log = readable.get((span.topic, span.partition))
+        if log is None:
+            found[span] = "doesn't exist any more"
+        elif span.topic_id not in {"", log.topic_id}:
+            found[span] = "was deleted and made again"
+        elif log.end <= span.last:
+            found[span] = (
+                f"ends at {log.end}: the topic was deleted and made again, or lost its end"
+            )
+    return found
 
 
 def log_ends(

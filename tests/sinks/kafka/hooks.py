@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, TransactionContents
-from windrow.ingest.sinks.kafka.control import ControlState, PublishedSplit
+from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit
 
 Sends = Callable[[KafkaState, TransactionContents], list[PublishedSplit]]
 

@@ -35,9 +35,9 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Outcome
 from windrow.ingest.sinks.kafka import commit, parts
 from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, TransactionContents
-from windrow.ingest.sinks.kafka.control import ControlState, PublishedSplit, Record
 from windrow.ingest.sinks.kafka.parts import Part, chains
 from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit, Record
 from windrow.ingest.sinks.window_table import committed_by_key
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Stage, hour, stage
-from tests.kafka.produce import create_topic
+from tests.kafka.produce import create_topic, delete_topic
 from tests.sinks.kafka.world import committed
 
 __all__ = ["stage"]
@@ -162,6 +162,24 @@ def test_a_loop_is_refused(out: Out, more: str) -> None:
         "shop.things is read by this pipeline"
         in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
     )
+
+
+def test_receipts_are_restored_before_a_table_is_given_up(out: Out) -> None:
+    """1 The control topic is deleted, and the messages stay.  2 Each command that names rebind,
+    which would publish them again, names --restore-receipts before it.
+    """
+    out.stage.json("run", out.stage.spec, "--window", hour(0))
+    delete_topic(out.kafka, f"{out.topic}.windrow")
+    named = set[str]()
+    for command in ("run", "lag", "doctor", "verify", "rebind"):
+        window = ["--window", hour(1)] if command == "run" else []
+        said = " ".join(out.stage.call(command, out.stage.spec, *window).output.split())
+        restore, rebind = said.find("--restore-receipts"), said.find("windrow rebind")
+        if command == "rebind" or rebind >= 0:
+            named.add(command)
+            assert restore >= 0, said
+            assert command == "rebind" or restore < rebind, said
+    assert named >= {"run", "doctor", "verify", "rebind"}
 
 
 def test_a_hash_of_keys_needs_a_key(out: Out) -> None:

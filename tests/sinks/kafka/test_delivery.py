@@ -27,9 +27,10 @@ from windrow.ingest.kafka import producers
 from windrow.ingest.kafka.producers import Acks
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Delivered, Done
-from windrow.ingest.sinks.kafka import control, publish
+from windrow.ingest.sinks.kafka import publish, records
 from windrow.ingest.sinks.kafka.commit import KafkaState, TransactionContents, put_records
-from windrow.ingest.sinks.kafka.control import (
+from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.kafka.records import (
     ControlState,
     PublishedSplit,
     chunk_header,
@@ -37,7 +38,6 @@ from windrow.ingest.sinks.kafka.control import (
     receipt_records,
     split_record,
 )
-from windrow.ingest.sinks.kafka.publish import PublishTarget
 from windrow.ingest.sinks.kafka.send import MessagePump
 from windrow.ingest.sinks.kafka.topics import Topic
 from windrow.ingest.sinks.window_table import committed_by_key
@@ -123,7 +123,7 @@ def records_of(
     attempt: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[tuple[bytes, bytes]], int]:
     """A receipt of window 0 in several chunks, and their number."""
-    monkeypatch.setattr(control, "CHUNK_BYTES", 400)
+    monkeypatch.setattr(records, "CHUNK_BYTES", 400)
 
     class _Nowhere:
         identity = "kafka:nowhere"
@@ -200,10 +200,10 @@ def test_a_topic_with_records_and_no_owner_is_nobodys() -> None:
 
 def test_a_receipt_that_lacks_a_field_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--restore-receipts` writes it anew, also if its plan can be read."""
-    records, chunks = records_of("one", monkeypatch)
-    text = b"".join(value for _, value in records).replace(b'"counts"', b'"kounts"')
+    made, chunks = records_of("one", monkeypatch)
+    text = b"".join(value for _, value in made).replace(b'"counts"', b'"kounts"')
     state = ControlState()
-    state.take(records[0][0], text, b"1")
+    state.take(made[0][0], text, b"1")
     assert (chunks > 1, state.damaged.keys()) == (True, {window(0).key})
 
 

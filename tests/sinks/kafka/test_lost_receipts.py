@@ -20,15 +20,17 @@ from tests.kafka.produce import (
     high_watermark,
     produce,
 )
+from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place
-from tests.sinks.things import staged_receipt, window
+from tests.sinks.things import plan_of, receipt, stage, staged_receipt, window
 from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.admin.verify import verify
-from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.errors import DamagedError, OverlapError, RefusedError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.kafka.control import ControlTopic, owner_record
+from windrow.ingest.sinks.kafka.control import ControlTopic
+from windrow.ingest.sinks.kafka.records import OffsetSpan, owner_record
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
 from windrow.ingest.testing.broker import MemoryBroker
 
@@ -202,7 +204,7 @@ def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
 
     delete_topic(kafka, topic)
     create_topic(kafka, 2, name=topic)
-    assert "ends at 0, and the window's messages were at" in said()
+    assert "was deleted and made again, and the window's messages were at" in said()
     asked, audit, readable = [], table.audit(), SinkTopics.readable
     monkeypatch.setattr(SinkTopics, "readable", lambda topics: asked.append(1) or readable(topics))
     for _ in range(3):
@@ -210,6 +212,87 @@ def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
             audit.rows_held(window(0))
     assert len(asked) == 3
     produce(kafka, topic, [Put(b"{}", partition=n % 2) for n in range(100)])
-    assert "0 rows in the table, 10 in the receipt" in said()
+    assert "was deleted and made again, and the window's messages were at" in said()
     delete_topic(kafka, topic)
     assert "There is no topic" in said()
+
+
+def test_a_log_that_lost_its_end_is_told(table: Any) -> None:
+    """Its topic has the id that it had, and its log ends before what was published."""
+    (topic,), readable = table.options.topics, table.topics.readable()
+    log = readable[table.options.topics[0], 0]
+    there = OffsetSpan(topic, 0, log.start, log.end - 1, log.topic_id)
+    gone = OffsetSpan(topic, 0, log.start, log.end, log.topic_id)
+    ((span, why),) = table.topics.gone([there, gone], readable).items()
+    assert (span, f"ends at {log.end}" in why) == (gone, True)
+
+
+class DiedError(Exception):
+    """In the place of a kill."""
+
+
+def dies_before_the_receipt(sink: Any, number: int) -> None:
+    """Publishes a window's splits, and writes no receipt."""
+
+    def died() -> None:
+        raise DiedError
+
+    before_fence(sink, died, of_receipt=True)
+    with pytest.raises(DiedError):
+        sink.commit(*staged_receipt(sink, number, dead=False))
+
+
+@pytest.mark.parametrize("others", [0, 100], ids=["empty", "with others' messages"])
+def test_a_retry_whose_published_messages_are_gone_is_refused(
+    kafka: str, table: Any, others: int
+) -> None:
+    """1 A window's splits are published, and its run dies.  2 The target topic is made anew.
+    3 The retry is refused, for its receipt would count rows that no topic has; later windows
+    can be run, as it says.
+    """
+    (topic,) = table.options.topics
+    dies_before_the_receipt(table, 1)
+    delete_topic(kafka, topic)
+    create_topic(kafka, 2, name=topic)
+    produce(kafka, topic, [Put(b"{}", partition=n % 2) for n in range(others)])
+    sink = again(table)
+    with pytest.raises(RefusedError, match=r"published in part, .* deleted and made again") as no:
+        sink.commit(*staged_receipt(sink, 1, 0, "retry", dead=False))
+    assert "Later windows of this pipeline can be run" in no.value.do
+    assert sink.look(window(1)) is None
+    assert isinstance(sink.commit(*staged_receipt(sink, 2, dead=False)), Done)
+
+
+@pytest.mark.parametrize(("offsets", "first"), [((15, 25), 15), ((5, 11), 10), ((20, 30), None)])
+def test_offsets_that_another_window_has_half_published_are_refused(
+    table: Any, offsets: tuple[int, int], first: int | None
+) -> None:
+    """1 A window with offsets 10 to 20 is published, and has no receipt.  2 The ledger is lost.
+    3 A window that is cut anew isn't published where it has any of these offsets.
+    """
+    dies_before_the_receipt(table, 1)
+    sink = again(table)
+    planned = plan_of(sink, window(7), offsets)
+    staged = stage(sink, planned, 0, "a1", dead=False)
+    made = receipt(planned, staged, 0, "a1")
+    if first is None:
+        assert isinstance(sink.commit(made, staged), Done)
+        return
+    with pytest.raises(OverlapError, match=f"has published offsets from {first} on") as no:
+        sink.commit(made, staged)
+    assert f"run window {window(1).key} with the ledger" in no.value.do
+    assert sink.look(window(7)) is None
+
+
+def test_an_owner_that_cannot_be_read_is_restored(kafka: str, tmp_path: Path, table: Any) -> None:
+    """Another program overwrites the record: it is written again, and only then said to be."""
+    ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
+    ledger.record(was.receipt, table.receipt_text(was.receipt))
+    produce(kafka, table.options.control, [Put(b"{}", key=b'["owner"]')])
+    ends = high_watermark(kafka, table.options.control)
+    assert restore("orders", again(table), ledger, dry_run=True).windows == ("owner",)
+    assert high_watermark(kafka, table.options.control) == ends
+    assert restore("orders", again(table), ledger, dry_run=False).windows == ("owner",)
+    assert high_watermark(kafka, table.options.control) > ends
+    assert (again(table).owner(), list(again(table).receipts())) == (OWNER, [was])
+    assert restore("orders", again(table), ledger, dry_run=False).windows == ()

@@ -26,11 +26,12 @@ from windrow.ingest.kafka.producers import ProducerError, TransactionalProducer
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.kafka import commit, control, parts, send, topics
-from windrow.ingest.sinks.kafka.control import ControlState, ControlTopic
+from windrow.ingest.sinks.kafka import commit, parts, records, send, topics
+from windrow.ingest.sinks.kafka.control import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import PlainSerializer
 from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.parts import chains
+from windrow.ingest.sinks.kafka.records import ControlState
 from windrow.ingest.sinks.kafka.stage import FOLDER, StagedMessageFiles, StagedMessages
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 
@@ -289,7 +290,7 @@ def test_a_receipt_in_several_chunks(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is read back to the byte, by another process, too."""
-    monkeypatch.setattr(control, "CHUNK_BYTES", 700)
+    monkeypatch.setattr(records, "CHUNK_BYTES", 700)
     place = new_place(kafka, str(tmp_path / "staging"))
     sink = sink_at(place)
     sink.prepare()

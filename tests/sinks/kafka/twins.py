@@ -21,9 +21,9 @@ from windrow.ingest.sinks.kafka.commit import (
     TransactionContents,
     put_records,
 )
-from windrow.ingest.sinks.kafka.control import ControlState, PublishedSplit, split_record
 from windrow.ingest.sinks.kafka.ids import TransactionalIds
 from windrow.ingest.sinks.kafka.parts import Part
+from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit, split_record
 from windrow.ingest.sinks.table_store import Answer, Written
 
 
