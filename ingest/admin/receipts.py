@@ -78,8 +78,8 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
     for table, version, found in chosen:
         table.relist(version, found.values())
     held = list(audit.receipts())
-    if recorded and not held and sink.owner() is None:
-        absent = missing_table_error(sink.identity, len(recorded), absent=True)
+    if sink.capabilities.replaces and recorded and not held and sink.owner() is None:
+        absent = missing_table_error(sink, len(recorded), absent=True)
         return Restored((), (failure(absent, "table"),), dry_run)
     lost = {one.key: one for one in held if isinstance(one, Unreadable)}
     readable = {one.receipt.window.key for one in held if isinstance(one, Committed)}

@@ -21,6 +21,7 @@ from windrow.ingest.admin.findings import (
     COMPACTED,
     EXACTLY,
     Finding,
+    Level,
     changed_table,
     failure,
     read_again,
@@ -58,7 +59,7 @@ def compare_contents(
     Holds one batch of one window at a time. If rows of the table replace each other, only
     the dead letters are compared, because a row belongs to no single window.
     """
-    findings = []
+    findings = _outside(receipts, audit, capabilities)
     for receipt in receipts:
         window = receipt.window
         if audit.keyed is None:
@@ -70,6 +71,28 @@ def compare_contents(
         except (RefusedError, UnreachableError) as error:
             findings.append(_unreadable(receipt, "dead letters", error, capabilities))
     return findings
+
+
+def _outside(
+    receipts: Sequence[Receipt], audit: Audit, capabilities: Capabilities
+) -> list[Finding]:
+    """Finds rows that were published besides those that their windows' receipts name."""
+    if not isinstance(audit, PublishedAudit):
+        return []
+    try:
+        found = audit.outside(receipts)
+    except (RefusedError, UnreachableError) as error:
+        return [failure(error, "table")]
+    level: Level = "info" if capabilities.allows(lost=False) else "wrong"
+    do = (
+        "They were published before or besides the window's own: by windrow run --again, after a"
+        " rebind, or by another program. They can't be taken back; a reader can drop what comes"
+        " twice by the header windrow.origin."
+    )
+    return [
+        Finding(level, "table", f"{count} messages lie where its receipt doesn't say", do, key)
+        for key, count in sorted(found.items())
+    ]
 
 
 def compare_values(
@@ -90,7 +113,7 @@ def compare_values(
             wrong, allowed = differences(
                 receipt, "messages", back, capabilities, noted=published.noted, replaced=replaced
             )
-            do = "Another program wrote with the window's headers, or it is a bug."
+            do = "Another program wrote with the window's origins, or it is a bug."
             findings = [Finding("wrong", "table", what, do, window.key) for what in wrong]
     except (RefusedError, UnreachableError) as error:
         return [_unreadable(receipt, "rows", error, capabilities)]

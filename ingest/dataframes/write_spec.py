@@ -29,10 +29,14 @@ _FIXED: Mapping[str, Any] = {"kind": "kafka", "atomic_window": True, "timestamp"
 METADATA = dict(
     zip(ALWAYS, ("windrow_id", "windrow_partition", "windrow_row", "windrow_batch"), strict=True)
 )
-"""The headers of each message.
+"""The columns that each row gets.
 
-They are the writer's id, the partition of the DataFrame, the row in it, and the batch.
+They are the writer's id, the partition of the DataFrame, the row in it, and the batch. The
+first three are the origin of its message (`ingest.sinks.kafka.origin`).
 """
+
+BATCH_HEADER = "windrow.batch"
+"""The header with the batch of a message."""
 
 
 class WriteSpec(Section):
@@ -96,8 +100,8 @@ class WriteSpec(Section):
         """Makes the sink. `folder`: of relative paths; `rows`: the DataFrame's columns.
 
         Raises:
-            SpecError: the columns have the name of a header that each message gets, or
-                the client properties can't be used.
+            SpecError: the columns have the name of one that each row gets, or the client
+                properties can't be used.
         """
         return sink_kind(self.sink.kind).make(self.sink, rows, METADATA, folder)
 
@@ -123,6 +127,9 @@ def _checked(document: Document) -> tuple[WriteSpec | None, list[Mistake]]:
     if not isinstance(written, Mapping):
         return None, [Mistake((), "a write's file is a mapping with id and sink")]
     sink = section_of(written, "sink")
+    headers = sink.get("headers", {})
+    if isinstance(headers, Mapping):
+        sink = {**sink, "headers": {**headers, BATCH_HEADER: METADATA["window"]}} if sink else sink
     values = {**written, "sink": {**_FIXED, **sink}} if sink else written
     spec, found = validated(WriteSpec, values)
     return spec, [*client_mistakes({"client": sink.get("client")}, ("sink",)), *found]

@@ -289,6 +289,12 @@ class PublishedAudit(Protocol):
     def replaced(self) -> bool:
         """True if rows may be gone because later rows with the same keys replaced them."""
 
+    def outside(self, receipts: Sequence[Receipt]) -> Mapping[str, int]:
+        """The number of rows of each window, by its key, that its receipt doesn't name.
+
+        They were published besides those that the receipt names. Reads all that is there.
+        """
+
 
 class Sink(Protocol):
     """A table that takes windows.

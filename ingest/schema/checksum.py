@@ -76,6 +76,22 @@ def checksum(batch: pa.RecordBatch) -> int:
     return total(row_hashes(batch))
 
 
+def checksums(batch: pa.RecordBatch, leave_out: Collection[str]) -> tuple[int, int]:
+    """Checksums of a batch, without some columns and with all of them.
+
+    Raises:
+        TypeError: as `checksum`.
+    """
+    sums, rest = (
+        _sums_of_cells(names, [batch.column(n) for n in names], batch.num_rows)
+        for names in (
+            [n for n in batch.schema.names if n not in leave_out],
+            [n for n in batch.schema.names if n in leave_out],
+        )
+    )
+    return total(_mixed(sums.copy())), total(_mixed(sums + rest))
+
+
 def total(hashes: Hashes) -> int:
     """Checksum of rows with these hashes."""
     return int(hashes.sum(dtype=np.uint64))

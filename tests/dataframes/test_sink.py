@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -85,10 +86,10 @@ class TestOnSpark:
         assert ground.ids() == each_once(range(500), range(1000, 1010))
         message = ground.messages()[0]
         told = dict(message.headers() or ())
-        assert {"windrow_id", "windrow_partition", "windrow_row", "windrow_batch"} == set(told)
+        assert {"windrow.origin", "windrow.batch"} == set(told)
         number = json.loads(message.value() or b"")["id"]
-        assert (told["windrow_id"], told["windrow_batch"], message.key()) == (
-            b"out",
+        assert re.fullmatch(rb"out/\d+/\d+/", bytes(told["windrow.origin"] or b""))
+        assert (told["windrow.batch"], message.key()) == (
             b"batch-000000007",
             b'{"id":%d}' % number,
         )

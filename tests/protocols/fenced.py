@@ -430,8 +430,8 @@ class FencedIds(SinkProtocol):
     """Reports after which a transaction may be committed."""
 
     def id_of(self, me: str, receipt: Receipt, split: int) -> str:
-        """The same for all attempts, and in a lane that windows share."""
-        return f"lane {split}"
+        """The same for all attempts, and one that windows share."""
+        return f"part {split}"
 
 
 def is_published(log: tuple[Published, ...] | None, receipt: Receipt, split: int) -> bool:
@@ -469,7 +469,7 @@ class RandomId(FencedIds):
 
     def id_of(self, me: str, receipt: Receipt, split: int) -> str:
         """By the attempt."""
-        return f"{receipt.attempt}'s lane {split}"
+        return f"{receipt.attempt}'s part {split}"
 
 
 class ReceiptBeforeItsRows(FencedIds):

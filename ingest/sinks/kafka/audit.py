@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import confluent_kafka as ck
 import msgspec
@@ -23,23 +23,34 @@ from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, PASSING
 from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld, Unreadable
 from windrow.ingest.schema.checksum import row_hashes, text
 from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
 from windrow.ingest.sinks.kafka.control import arrived, headers_of
 from windrow.ingest.sinks.kafka.encoder import HEADER
-from windrow.ingest.sinks.kafka.records import DO_DELETED, ControlState, OffsetSpan, PublishedSplit
-from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
+from windrow.ingest.sinks.kafka.origin import Origin, origin_of
+from windrow.ingest.sinks.kafka.records import (
+    DO_DELETED,
+    ControlState,
+    OffsetSpan,
+    PublishedSplit,
+    Record,
+    owner_record,
+    receipt_records,
+)
+from windrow.ingest.sinks.kafka.store import write_records
+from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.topics import DO_MADE_ANEW, Readable
 from windrow.ingest.sinks.window_table import read_receipt
 
-if TYPE_CHECKING:
-    from windrow.ingest.sinks.kafka.sink import KafkaSink
+T = TypeVar("T", int, str)
 
-Seen = tuple[Mapping[str, bytes | None], ck.Message]
-"""A message with its headers by name."""
+Seen = tuple[Origin, Mapping[str, bytes | None], ck.Message]
+"""A message with its origin, and with all of its headers by name."""
 
 _BATCH_MESSAGES = 1000
 
@@ -50,12 +61,12 @@ class KafkaAudit:
     keyed = None
     lists = ()
 
-    def __init__(self, sink: KafkaSink) -> None:
-        self._sink = sink
+    def __init__(self, table: KafkaTable) -> None:
+        self._table = table
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        return self._sink.metadata
+        return self._table.metadata
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
         """Yields all receipts; a window with published splits and no receipt is unreadable."""
@@ -68,17 +79,12 @@ class KafkaAudit:
         return whole | {key for key, splits in control.splits.items() if splits}
 
     def _control(self) -> ControlState:
-        return self._sink.control.read() or ControlState()
+        return self._table.control.read() or ControlState()
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        names = [self.metadata[name] for name in ("topic", "partition", "offset")]
         offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for headers, _ in self.messages(window):
-            try:
-                topic, partition, offset = (headers[name] or b"" for name in names)
-                offsets[topic.decode(), int(partition)].append(int(offset))
-            except (KeyError, ValueError) as error:
-                raise _altered(window, error) from None
+        for origin, _, _ in self.messages(window):
+            offsets[origin.topic, origin.partition].append(origin.offset)
         return sorted(
             RowsHeld(*tp, len(seen), len(set(seen)), min(seen), max(seen))
             for tp, seen in offsets.items()
@@ -113,15 +119,15 @@ class KafkaAudit:
         )
 
     def replaced(self) -> bool:
-        sink = self._sink
-        if not sink.options.primary_key:
+        table = self._table
+        if not table.options.primary_key:
             return False
-        return len(sink.topics.uncompacted()) < len(sink.options.topics)
+        return len(table.topics.uncompacted()) < len(table.options.topics)
 
     @property
     def _has_rows(self) -> bool:
         """True if messages have all columns of a row."""
-        encoder, names = self._sink.encoder, self._sink.schema.names
+        encoder, names = self._table.encoder, self._table.schema.names
         return (
             not encoder.primary_key
             and encoder.value.format == "json"
@@ -142,11 +148,34 @@ class KafkaAudit:
                 f"the commit of window {key} named another receipt", "check", "Look again."
             )
         if not control.is_bound and not dry_run:
-            self._sink.bind_again(receipt)
+            self._restore_owner(receipt)
         if known is None:
             splits = self._published_splits(receipt)
             if not dry_run:
-                self._sink.put_back(receipt, text, splits)
+                self._restore_receipt(receipt, text, splits)
+
+    def _restore_owner(self, receipt: Receipt) -> None:
+        """Restores the control topic, and the record of its owner, from a receipt."""
+        self._table.topics.make_control()
+        owner = TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
+
+        def lost(control: ControlState) -> list[Record]:
+            return [] if control.is_bound else [owner_record(owner, control.start)]
+
+        write_records(self._table, owner.pipeline, lost)
+
+    def _restore_receipt(
+        self, receipt: Receipt, text: str, splits: tuple[PublishedSplit, ...]
+    ) -> None:
+        key = receipt.window.key
+        attempt = None if self._table.options.delivery == "exactly-once" else receipt.attempt
+
+        def lost(control: ControlState) -> list[Record]:
+            if key in control.windows.keys() - control.damaged.keys():
+                return []
+            return [*receipt_records(key, text, splits, attempt)]
+
+        write_records(self._table, receipt.window.pipeline, lost)
 
     def _published_splits(self, receipt: Receipt) -> tuple[PublishedSplit, ...]:
         """Makes the records of a window's splits by reading all target topics.
@@ -156,34 +185,30 @@ class KafkaAudit:
         """
         places: dict[int, dict[tuple[str, int], OffsetSpan]] = defaultdict(dict)
         rows, same, splits = Counter[int](), Counter[int](), receipt.plan.splits
-        in_order = sorted(range(len(splits)), key=splits.__getitem__)
-        begins = [(splits[n].topic, splits[n].partition, splits[n].start) for n in in_order]
-        for (topic, partition), log in self._sink.topics.readable().items():
-            span = OffsetSpan(topic, partition, log.start, log.stable - 1)
-            if log.start >= log.stable:
-                continue
-            for batch in _batched(self._of_window(span, receipt.window)):
-                hashed = self._hashed(batch, receipt.window).to_pylist()
-                for (_, message), row in zip(batch, hashed, strict=True):
-                    place = row["topic"], row["partition"], row["offset"]
-                    n = in_order[max(0, bisect_right(begins, place) - 1)]
-                    at = cast("int", message.offset())
-                    new = OffsetSpan(topic, partition, at, at, log.topic_id)
-                    first = places[n].get((topic, partition), new).first
-                    places[n][topic, partition] = msgspec.structs.replace(new, first=first)
+        ranges = Ranges((s.topic, s.partition, s.start, s.stop, n) for n, s in enumerate(splits))
+        for (topic, partition), log in self._table.topics.readable().items():
+            span = OffsetSpan(topic, partition, log.start, log.stable - 1, log.topic_id)
+            for batch in _batched(self._within(span, ranges)):
+                hashed = self._hashed(batch, receipt.window)["hash"].to_pylist()
+                for (origin, _, message), row in zip(batch, hashed, strict=True):
+                    n, at = cast("int", ranges.of(origin)), cast("int", message.offset())
+                    known = places[n].get((topic, partition))
+                    places[n][topic, partition] = msgspec.structs.replace(
+                        span, first=at if known is None else known.first, last=at
+                    )
                     rows[n] += 1
-                    same[n] += row["hash"]
+                    same[n] += row
         wanted = {n: c.rows + c.deletes for n, c in enumerate(receipt.splits) if c.rows + c.deletes}
         lost = any(rows[n] < wanted[n] for n in wanted)
-        allows = self._sink.capabilities.allows(lost=lost)
+        allows = self._table.capabilities.allows(lost=lost)
         if rows != Counter(wanted) and not allows and not self.replaced():
             raise RefusedError(
                 f"the topics have {sum(rows.values())} of the {sum(wanted.values())} rows of window"
                 f" {receipt.window.key}",
                 "check",
-                "Retention deleted the others, or a log lost its end. Later windows can be run"
-                f" without it; windrow run SPEC --window {receipt.window.key} --again publishes all"
-                " of its rows once more.",
+                "Retention deleted the others, or a log lost its end; or some were published twice."
+                " Later windows can be run without it; windrow run SPEC --window"
+                f" {receipt.window.key} --again publishes all of its rows once more.",
             )
         return tuple(
             PublishedSplit(
@@ -206,60 +231,86 @@ class KafkaAudit:
 
     def _hashed(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
         """Computes the checksums of messages, as `stage.ArrowWriter` does before they are sent."""
-        encoder = self._sink.encoder
-        names = [self.metadata[name] for name in ("topic", "partition", "offset")]
-        try:
-            topics, *numbers = (
-                [(headers[name] or b"").decode() for headers, _ in batch] for name in names
-            )
-            partitions, offsets = (
-                pa.array(map(int, n), kind)
-                for n, kind in zip(numbers, (pa.int32(), pa.int64()), strict=True)
-            )
-            read = {name: [headers[name] for headers, _ in batch] for name in encoder.headers}
-        except (KeyError, ValueError, ArithmeticError, pa.ArrowException) as error:
-            raise _altered(window, error) from None
+        encoder = self._table.encoder
         columns: dict[str, Any] = {
-            "offset": offsets,
-            "topic": [None if encoder.topic is None else message.topic() for _, message in batch],
-            "key": [message.key() for _, message in batch],
-            "value": [message.value() for _, message in batch],
-            **{f"{HEADER}{name}": values for name, values in read.items()},
+            "topic": [None if encoder.topic is None else m.topic() for _, _, m in batch],
+            "key": [message.key() for _, _, message in batch],
+            "value": [message.value() for _, _, message in batch],
         }
         schema = pa.schema(
             [field for field in encoder.schema if field.name not in encoder.attempt_columns]
         )
-        hashes = row_hashes(
-            pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema)
-        )
-        return pa.RecordBatch.from_arrays(
-            [pa.array(topics, pa.string()), partitions, offsets, pa.array(hashes)], schema=PUBLISHED
-        )
+        try:
+            for name in schema.names:
+                if name.startswith(HEADER):
+                    columns[name] = [headers[name.removeprefix(HEADER)] for _, headers, _ in batch]
+            hashes = row_hashes(pa.RecordBatch.from_pydict(columns, schema))
+        except (KeyError, pa.ArrowException) as error:
+            raise _altered(window, error) from None
+        topics, partitions, offsets, _ = zip(*(origin for origin, _, _ in batch), strict=True)
+        made = dict(zip(PUBLISHED.names, (topics, partitions, offsets, hashes), strict=True))
+        return pa.RecordBatch.from_pydict(made, PUBLISHED)
 
     def _rows(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
-        schema = self._sink.schema
+        schema = self._table.schema
+        said: dict[str, Callable[[Seen], bytes | None]] = {
+            "topic": lambda seen: seen[0].topic.encode(),
+            "partition": lambda seen: b"%d" % seen[0].partition,
+            "offset": lambda seen: b"%d" % seen[0].offset,
+            "timestamp": lambda seen: seen[0].millis.encode() or None,
+            "window": lambda _: window.key.encode(),
+        }
         try:
-            values = [LOADS(message.value() or b"") for _, message in batch]
+            values = [LOADS(message.value() or b"") for _, _, message in batch]
             columns = {
                 f.name: pa.array([back(value[f.name], f.type) for value in values], f.type)
                 for f in schema
             }
             for name, column in self.metadata.items():
-                if name != "window":
-                    columns[column] = pa.array(
-                        [back_from_header(headers[column], TYPES[name]) for headers, _ in batch],
-                        TYPES[name],
-                    )
+                say = said.get(name, lambda seen, column=column: seen[1][column])
+                columns[column] = pa.array(
+                    [back_from_header(say(seen), TYPES[name]) for seen in batch], TYPES[name]
+                )
         except (ValueError, TypeError, KeyError, ArithmeticError, pa.ArrowException) as error:
             raise _altered(window, error) from None
-        columns[self.metadata["window"]] = pa.repeat(window.key, len(batch))
         return pa.RecordBatch.from_pydict(columns)
 
     def messages(self, window: Window) -> Iterator[Seen]:
         """Reads a window's messages."""
-        for place in _spans(self._control(), window.key):
+        control = self._control()
+        ranges = Ranges(
+            (s.topic, s.partition, s.start, s.stop, s.number) for s in _splits(control, window.key)
+        )
+        for place in _spans(control, window.key):
             self._refuse_gone(place)
-            yield from self._of_window(place, window)
+            yield from self._within(place, ranges)
+
+    def outside(self, receipts: Sequence[Receipt]) -> Mapping[str, int]:
+        """Counts messages of windows that lie where no receipt says (`PublishedAudit`).
+
+        Of two topics of one name, one made anew behind the other, both may have had an offset.
+        """
+        control, outside = self._control(), Counter[str]()
+        by_topic: dict[str, list[tuple[str, int, int, int, str]]] = defaultdict(list)
+        spans: dict[str, list[OffsetSpan]] = {}
+        for receipt in receipts:
+            ids, key = receipt.plan.stop.by_topic(), receipt.window.key
+            spans[key] = _spans(control, key)
+            for s in receipt.plan.splits:
+                by_topic[ids[s.topic].topic_id].append((s.topic, s.partition, s.start, s.stop, key))
+        every = [Ranges(ranges) for ranges in by_topic.values()]
+        for (topic, partition), log in self._table.topics.readable().items():
+            whole = OffsetSpan(topic, partition, log.start, log.stable - 1)
+            for origin, _, message in self._within(whole, *every):
+                at = cast("int", message.offset())
+                keys = [found for ranges in every if (found := ranges.of(origin)) is not None]
+                if not any(
+                    (s.topic, s.partition) == (topic, partition) and s.first <= at <= s.last
+                    for key in keys
+                    for s in spans[key]
+                ):
+                    outside[keys[-1]] += 1
+        return outside
 
     def _refuse_gone(self, place: OffsetSpan) -> None:
         """Checks that a log still has the offsets of a window's messages.
@@ -292,8 +343,8 @@ class KafkaAudit:
         control = self._control()
         spans = {s for key in control.windows.keys() | control.splits for s in _spans(control, key)}
         try:
-            readable = self._sink.topics.readable()
-            return readable, self._sink.topics.gone(spans, readable)
+            readable = self._table.topics.readable()
+            return readable, self._table.topics.gone(spans, readable)
         except SpecError as error:
             raise RefusedError(error.what, "check", DO_MADE_ANEW) from None
 
@@ -330,19 +381,43 @@ class KafkaAudit:
         if error.code() == END:
             return max(position, cast("int", message.offset()))
         if error.code() not in PASSING:
-            raise self._sink.topics.error_for(topic, error)
+            raise self._table.topics.error_for(topic, error)
         return position
 
-    def _of_window(self, place: OffsetSpan, window: Window) -> Iterator[Seen]:
-        """Reads the messages of a window between two offsets."""
-        admin = admin_properties(self._sink.connection.servers, self._sink.connection.client)
-        consumer = consumer_properties(self._sink.connection.servers, self._sink.connection.client)
-        header, key = self.metadata["window"], window.key.encode()
-        with CLIENTS.of(admin).consumers(consumer).one(place.topic) as one:
-            for message in self._read(one, place):
+    def _within(self, span: OffsetSpan, *ranges: Ranges[Any]) -> Iterator[Seen]:
+        """Reads the messages between two offsets whose origins lie in any of the ranges."""
+        if span.last < span.first:
+            return
+        cluster = self._table.connection
+        admin = admin_properties(cluster.servers, cluster.client)
+        consumer = consumer_properties(cluster.servers, cluster.client)
+        with CLIENTS.of(admin).consumers(consumer).one(span.topic) as one:
+            for message in self._read(one, span):
                 headers = dict(headers_of(message))
-                if headers.get(header) == key:
-                    yield headers, message
+                origin = origin_of(headers)
+                if origin is not None and any(r.of(origin) is not None for r in ranges):
+                    yield origin, headers, message
+
+
+class Ranges(Generic[T]):
+    """Finds what a message's origin lies in, among ranges of offsets that don't overlap.
+
+    Args:
+        ranges: of each the topic, the partition, the first offset, the end, and what it is of.
+    """
+
+    def __init__(self, ranges: Iterable[tuple[str, int, int, int, T]]) -> None:
+        self._ranges: list[tuple[str, int, int, int, T]] = sorted(ranges)
+        self._starts = [one[:3] for one in self._ranges]
+
+    def of(self, origin: Origin) -> T | None:
+        """Returns what the range is of that has the origin's offset; None if there is none."""
+        at = bisect_right(self._starts, origin[:3]) - 1
+        if at < 0:
+            return None
+        topic, partition, _, stop, of = self._ranges[at]
+        inside = (topic, partition) == origin[:2] and origin.offset < stop
+        return of if inside else None
 
 
 def _batched(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
@@ -356,7 +431,7 @@ def _altered(window: Window, error: Exception) -> RefusedError:
     return RefusedError(
         what,
         "check",
-        "Another program wrote it with the window's headers, or the schema has changed since.",
+        "Another program wrote it with the origin of one of them, or the schema has changed since.",
     )
 
 

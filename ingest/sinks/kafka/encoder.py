@@ -19,7 +19,8 @@ from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.iso_times import WHAT, without_text
 from windrow.ingest.sinks.json_columns import header_texts, objects
-from windrow.ingest.sinks.kafka.places import PARTITION
+from windrow.ingest.sinks.kafka.origin import ORIGIN, origins
+from windrow.ingest.sinks.kafka.partitioners import PARTITION
 from windrow.ingest.sinks.kafka.registered import Misfit, RegistrySerializer
 
 Format = Literal["json", "string", "raw"]
@@ -29,15 +30,14 @@ HEADER = "header:"
 
 ENCODED = pa.schema(
     [
-        # The offset of the message that the row came from.
-        pa.field("offset", pa.int64(), nullable=False),
         pa.field("topic", pa.string()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
         pa.field("time", pa.int64(), nullable=False),
+        pa.field(f"{HEADER}{ORIGIN}", pa.binary()),
     ]
 )
-"""Columns of a batch of encoded messages, without headers.
+"""Columns of a batch of encoded messages, without further headers.
 
 `topic` is null if there is one target topic; `time` is in epoch milliseconds, or `NOW`.
 """
@@ -99,10 +99,9 @@ class MessageEncoder(msgspec.Struct, frozen=True):
     Attributes:
         value: makes values.
         key: makes keys; None: messages have no key.
-        headers: names of headers, each with its column, without the window's header.
-        window_header: name of the header with the window's key, the same in all messages.
-        attempt: name of the header with the attempt that staged a message, if there is
-            one; two attempts at the same row differ in it.
+        headers: names of headers, each with its column, besides the origin.
+        attempt: the column with the attempt that staged a row, if there is one; two
+            attempts at the same row differ in it.
         time: `message`: the time of the message that the row came from; `published`: the
             time of publishing; else a column.
         topic: the column that names the topic of a row; None: there is one topic.
@@ -114,7 +113,6 @@ class MessageEncoder(msgspec.Struct, frozen=True):
     value: Serializer
     key: Serializer | None = None
     headers: Mapping[str, str] = {}
-    window_header: str = "_window"
     attempt: str | None = None
     time: str = "message"
     topic: str | None = None
@@ -221,7 +219,8 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         A message's time is one of them: the topic may set it, so it can't be compared
         with the published message.
         """
-        return PARTITION, "time", *(() if self.attempt is None else (f"{HEADER}{self.attempt}",))
+        mine = (name for name, column in self.headers.items() if column == self.attempt)
+        return PARTITION, "time", *(f"{HEADER}{name}" for name in mine)
 
     def encoded(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
         """Makes the messages of rows.
@@ -234,11 +233,11 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         if self.primary_key:
             value = pc.if_else(batch[DELETED], pa.scalar(None, pa.binary()), value)
         columns = [
-            messages["offset"],
             pa.nulls(n, pa.string()) if self.topic is None else batch[self.topic].cast(pa.string()),
             pa.nulls(n, pa.binary()) if self.key is None else self.key.encoded(batch),
             value,
             self._times(batch, messages),
+            origins(messages),
             *(header_texts(batch[column]) for column in self.headers.values()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

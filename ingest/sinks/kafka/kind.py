@@ -226,8 +226,8 @@ class KafkaSection(OnClusterSection):
     headers: Annotated[Mapping[Text, Text], Values("`{HEADER: COLUMN}`")] = Field(
         default_factory=dict,
         description=(
-            "Headers from columns, besides those that `metadata` names, which every message has. No"
-            " header may have the name of one of those."
+            "Headers from columns, metadata columns too, besides `windrow.origin`, which every"
+            " message has. No header may be called so, nor like the header of a metadata column."
         ),
     )
     timestamp: Annotated[Text, Values("`message`, `published`, a column")] = Field(
@@ -294,7 +294,7 @@ class KafkaSection(OnClusterSection):
         default="windrow.sink",
         description="How transactional ids begin; rights can be granted by this prefix.",
     )
-    lanes: Annotated[Count, Field(le=10_000)] = Field(
+    transactional_id_pool: Annotated[Count, Field(le=10_000)] = Field(
         default=64,
         description=(
             "The number of sets of transactional ids that windows share: Kafka keeps each id in"
@@ -368,7 +368,12 @@ def _partitioner_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Setting
 def _guarantee_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
     guarantee = written.get("delivery_guarantee", "exactly-once")
     if guarantee != "exactly-once":
-        for name in ("atomic_window", "transactional_id_prefix", "lanes", "transaction_timeout"):
+        for name in (
+            "atomic_window",
+            "transactional_id_prefix",
+            "transactional_id_pool",
+            "transaction_timeout",
+        ):
             if written.get(name) is not None and written[name] is not False:
                 yield (
                     (name,),
@@ -399,8 +404,8 @@ class _Kafka:
         from windrow.ingest.registry.settings import registry_of
         from windrow.ingest.schema.load import FunctionReference
         from windrow.ingest.sinks.kafka.encoder import PlainSerializer
-        from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
         from windrow.ingest.sinks.kafka.sink import KafkaSink
+        from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
         from windrow.ingest.sinks.place import normalized
 
         if section.bootstrap_servers is None:
@@ -440,7 +445,7 @@ class _Kafka:
             acks=section.acks or "1",
             atomic_window=section.atomic_window,
             prefix=section.transactional_id_prefix,
-            lanes=section.lanes,
+            pool=section.transactional_id_pool,
             timeout=section.transaction_timeout,
             primary_key=section.primary_key or (),
         )

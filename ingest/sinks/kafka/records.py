@@ -33,8 +33,8 @@ Key = tuple[str | int, ...]
 Record = tuple[bytes, bytes | None]
 """Key and value of a record; without a value it deletes the record with the same key."""
 
-FORM = 1
-"""Version of the records' format. A higher one was written by a later windrow."""
+FORM = 2
+"""Version of the records' format, and of the header that verification reads (`origin`)."""
 
 CHUNK_BYTES = 512 * 1024
 """Largest value of one record of a receipt."""
@@ -313,9 +313,14 @@ DO_DELETED = (
 
 
 def _read(value: bytes, kind: type[T]) -> T:
-    if msgspec.json.decode(value, type=_FormOnly).form > FORM:
+    form = msgspec.json.decode(value, type=_FormOnly).form
+    if form > FORM:
         what = "the control topic holds a record of a later windrow"
         raise DamagedError(what, "commit", "Update windrow to the version that wrote it.")
+    if form < FORM:
+        what = f"the control topic holds a record of an older windrow (form {form}, now {FORM})"
+        do = "Begin a pipeline with another id, topic and control topic."
+        raise DamagedError(what, "commit", do)
     return msgspec.json.decode(value, type=kind)
 
 

@@ -18,6 +18,7 @@ from threading import BoundedSemaphore
 from typing import Any
 
 import confluent_kafka as ck
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -26,19 +27,25 @@ from confluent_kafka import KafkaError
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.kafka.capi import Api, MessageHead, library
 from windrow.ingest.kafka.producers import (
+    Acks,
     MessageProducer,
+    NonIdempotentProducer,
     ProducerError,
+    TransactionalProducer,
     kind_of,
 )
-from windrow.ingest.kafka.retry import QUIET_SECONDS
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.retry import PATIENCE_SECONDS, QUIET_SECONDS
 from windrow.ingest.model.plan import Split
 from windrow.ingest.native.calling import Compiled
+from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.sinks.kafka.encoder import HEADER
 from windrow.ingest.sinks.kafka.fields import CALLS, FLAGS, HEADERS, WORDS
-from windrow.ingest.sinks.kafka.places import PARTITION, partitions
-from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.kafka.origin import ORIGIN, Origin, origin_of
+from windrow.ingest.sinks.kafka.partitioners import BY_KEY, PARTITION, Partitioner, partitions
 from windrow.ingest.sinks.kafka.records import OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
+from windrow.ingest.sinks.kafka.topics import Topic
 from windrow.ingest.sinks.kafka.work import WindowWork
 
 Ends = Mapping[tuple[str, int], int]
@@ -78,6 +85,81 @@ _ADVICE = {
     ),
 }
 """What to do about a refused message, by the broker's error code."""
+
+
+_BATCH_BYTES = 512 * 1024
+_QUEUE_KBYTES = 64 * 1024
+"""Limit of the messages in the queue of a producer, in kibibytes."""
+QUEUED_MESSAGES = 10_000
+"""Limit of their number.
+
+Each message in the queue is a few allocations; with a short queue the same memory is
+used again and stays in the processor's cache.
+"""
+
+
+class PublishTarget(msgspec.Struct, frozen=True):
+    """Target of messages, and how they are sent.
+
+    Attributes:
+        topics: the target topics by name.
+        only: the one target topic; None: a row names its topic.
+        control: the control topic.
+        properties: those of an AdminClient.
+        timeout_ms: how long a transaction may take.
+        partitioner: how a message's partition is chosen.
+        delivery: the delivery guarantee.
+        acks: which brokers confirm a message, with `delivery` none.
+    """
+
+    topics: Mapping[str, Topic]
+    only: str | None
+    control: str
+    properties: Mapping[str, Value]
+    timeout_ms: int
+    partitioner: Partitioner
+    delivery: Delivered = "exactly-once"
+    acks: Acks = "1"
+
+    def producer(self, name: str) -> MessageProducer:
+        """Makes the producer that has a transactional id, if there are transactions."""
+        own: Mapping[str, Value] = {
+            **self.properties,
+            **({"partitioner": BY_KEY} if self.partitioner == "key-hash" else {}),
+            "batch.size": self.batch_bytes,
+            "queue.buffering.max.kbytes": _QUEUE_KBYTES,
+            "queue.buffering.max.messages": QUEUED_MESSAGES,
+        }
+        if self.delivery == "none":
+            return NonIdempotentProducer(own, self.acks, PATIENCE_SECONDS)
+        if self.delivery == "at-least-once":
+            return MessageProducer(own, PATIENCE_SECONDS)
+        # librdkafka takes no request timeout above that of the transaction.
+        socket = min(int(self.properties["socket.timeout.ms"]), self.timeout_ms)
+        return TransactionalProducer(
+            {**own, "transaction.timeout.ms": self.timeout_ms, "socket.timeout.ms": socket},
+            name,
+            PATIENCE_SECONDS,
+        )
+
+    @property
+    def batch_bytes(self) -> int:
+        """Limit of a batch of messages before it is compressed, in bytes.
+
+        A topic refuses whole batches, so with this limit it refuses a batch only if one
+        message alone is too large.
+        """
+        least = min(topic.message_bytes for topic in self.topics.values())
+        return max(1024, min(_BATCH_BYTES, least // 2))
+
+    @property
+    def taken_back(self) -> str:
+        """For messages: the fate of a split that has a message which can't be published."""
+        return (
+            "was taken back"
+            if self.delivery == "exactly-once"
+            else "may be in the topic already, and may come again"
+        )
 
 
 @cache
@@ -133,7 +215,7 @@ def send_splits(
         RefusedError: a staged file is gone, or a topic's settings refuse a message.
     """
     with _slots:
-        pump = MessagePump(ends, target, producer, work.receipt.window.key)
+        pump = MessagePump(ends, target, producer)
         for number in numbers:
             for file in work.files[number]:
                 pump.send(number, work.receipt.plan.splits[number], files.batches(file))
@@ -150,7 +232,6 @@ class MessagePump:
         ends: asks for the ends of all target logs.
         target: where messages go.
         producer: the producer.
-        window: the window's key.
     """
 
     def __init__(
@@ -158,11 +239,9 @@ class MessagePump:
         ends: Callable[[], Ends],
         target: PublishTarget,
         producer: MessageProducer,
-        window: str,
     ) -> None:
         self._api, self._ends, self._target = sending_library(), ends, target
         self._producer, self._client = producer, _client(producer.producer)
-        self._window = window.encode()
         self._calls = np.array([self._api.address(name) for name in CALLS], np.int64)
         self._reports = np.zeros(_REPORTS, np.int64)
         self._failure: ProducerError | RefusedError | None = None
@@ -275,27 +354,28 @@ class MessagePump:
                 self._failure = self._producer.failed(error)
 
     def _refused(self, error: KafkaError, message: int) -> RefusedError:
+        origin = self._origin(message)
         topic = self._api.topic_name(MessageHead.from_address(message).topic).decode()
         do = _ADVICE.get(error.code(), "Change the topic's settings, or refuse such rows by a rule")
         return RefusedError(
             f"The topic {topic} doesn't take the message of a row: {self._producer.scrub(error)}",
             "commit",
             f"Its split {self._target.taken_back}. {do}; then run the window again.",
-            self._header(message, "topic").decode(),
-            int(self._header(message, "partition")),
-            int(self._header(message, "offset")),
+            *origin[:3],
         )
 
-    def _header(self, message: int, name: str) -> bytes:
+    def _origin(self, message: int) -> Origin:
         headers, value, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
         self._api.message_headers(message, ctypes.byref(headers))
         self._api.header_get_last(
             headers,
-            self._target.metadata[name].encode(),
+            ORIGIN.encode(),
             ctypes.byref(value),
             ctypes.byref(size),
         )
-        return ctypes.string_at(value.value or 0, size.value)
+        origin = origin_of({ORIGIN: ctypes.string_at(value.value or 0, size.value)})
+        assert origin is not None, "each message that was sent has an origin"
+        return origin
 
     @contextmanager
     def _topics(self) -> Generator[dict[str, int], None, None]:
@@ -316,8 +396,7 @@ class MessagePump:
         names = [name for name in batch.schema.names if name.startswith(HEADER)]
         columns = np.array([_addresses(batch[name]) for name in ("value", "key", *names)], np.int64)
         headers = [name.removeprefix(HEADER).encode() for name in names]
-        window = (self._target.metadata["window"].encode(), self._window)
-        arguments, kept = _arguments(headers, window)
+        arguments, kept = _arguments(headers)
         # 0 means the client's clock.
         times = np.maximum(batch["time"].to_numpy(), 0).astype(np.int64)
         where, to = self._chosen(batch, topics, number, split, sent)
@@ -367,23 +446,20 @@ def _addresses(column: pa.Array) -> list[int]:
     ]
 
 
-def _arguments(headers: list[bytes], window: tuple[bytes, bytes]) -> tuple[Ints, list[Any]]:
+def _arguments(headers: list[bytes]) -> tuple[Ints, list[Any]]:
     """Makes the arguments of rd_kafka_produceva that are the same for all messages.
 
     Args:
-        headers: the names of the headers that differ from message to message.
-        window: name and value of the window's header.
+        headers: the names of the headers.
 
     Returns:
         The array of rd_kafka_vu_t, and the buffers that it points to, which must live as
         long as it is used.
     """
-    arguments = np.zeros((HEADERS + len(headers) + 1) * WORDS, np.int64)
-    arguments[::WORDS] = _KINDS + _KINDS[HEADERS:] * len(headers)
+    arguments = np.zeros((HEADERS + len(headers)) * WORDS, np.int64)
+    arguments[::WORDS] = _KINDS + _KINDS[HEADERS:] * (len(headers) - 1)
     arguments[FLAGS * WORDS + 1] = _COPY
-    kept = [ctypes.create_string_buffer(name) for name in (*headers, *window)]
-    for number, name in enumerate(kept[:-1]):
+    kept = [ctypes.create_string_buffer(name) for name in headers]
+    for number, name in enumerate(kept):
         arguments[(HEADERS + number) * WORDS + 1] = ctypes.addressof(name)
-    arguments[-WORDS + 2] = ctypes.addressof(kept[-1])
-    arguments[-WORDS + 3] = len(window[1])
     return arguments, kept

@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError, UnfitRowsError, UnreachableError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.schema.checksum import checksum, text
+from windrow.ingest.schema.checksum import checksum, checksums, text
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
-from windrow.ingest.sinks.kafka.function import PartitionFunction
-from windrow.ingest.sinks.kafka.places import PARTITION
+from windrow.ingest.sinks.kafka.partitioners import PARTITION, PartitionFunction
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.stage import FileStager, GrowingFile, RowLayout
 
@@ -54,7 +53,7 @@ class ArrowWriter:
             attempt_columns: the columns in which two attempts at the same rows may differ.
         """
         self._schema = schema
-        self._attempt_columns = [name for name in attempt_columns if name in schema.names]
+        self._attempt_columns = attempt_columns
         self.same = self._whole = 0
         self._writer: pa.ipc.RecordBatchFileWriter
 
@@ -64,8 +63,8 @@ class ArrowWriter:
     def write(self, rows: pa.Table) -> None:
         for batch in rows.to_batches():
             self._writer.write_batch(batch)
-            self.same += checksum(batch.drop_columns(self._attempt_columns))
-            self._whole += checksum(batch)
+            same, whole = checksums(batch, self._attempt_columns)
+            self.same, self._whole = self.same + same, self._whole + whole
 
     def end(self) -> None:
         self._writer.close()
@@ -86,8 +85,12 @@ class KafkaStager(FileStager[StagedMessages]):
         file = GrowingFile(Place(made_by.staging), path, arrow, grouped=False, durable=False)
         super().__init__(made_by.staging, made_by.layout, split, file)
         self._encoder, self._function = made_by.encoder, made_by.function
+        self._window = made_by.window_key
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
+        batch = batch.append_column(
+            self._layout.metadata["window"], pa.repeat(self._window, batch.num_rows)
+        )
         misfit = self._encoder.misfit(batch)
         if misfit is not None:
             rows, what = misfit
@@ -124,7 +127,7 @@ class KafkaStager(FileStager[StagedMessages]):
         return (
             encoded
             if self._function is None
-            else self._function.with_partitions(encoded, batch, self._split)
+            else self._function.with_partitions(encoded, batch, messages["offset"], self._split)
         )
 
     def _unfit(

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, TransactionContents
 from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit
+from windrow.ingest.sinks.kafka.store import FencedStore, KafkaState, TransactionContents
 
 Sends = Callable[[KafkaState, TransactionContents], list[PublishedSplit]]
 

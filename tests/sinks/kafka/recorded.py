@@ -33,11 +33,11 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Outcome
-from windrow.ingest.sinks.kafka import commit, parts
-from windrow.ingest.sinks.kafka.commit import FencedStore, KafkaState, TransactionContents
-from windrow.ingest.sinks.kafka.parts import Part, chains
-from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.kafka import store, transactions
 from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit, Record
+from windrow.ingest.sinks.kafka.send import PublishTarget
+from windrow.ingest.sinks.kafka.store import FencedStore, KafkaState, TransactionContents
+from windrow.ingest.sinks.kafka.transactions import Part, chains
 from windrow.ingest.sinks.window_table import committed_by_key
 
 
@@ -170,7 +170,7 @@ class _Recorded(Recorded):
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         ids, every = self.ids, [part for chain in chains(receipt.plan) for part in chain]  # type: ignore[attr-defined]
         self.names = {ids.table(receipt.window.pipeline): TABLE} | {
-            ids.part(receipt.window, p): f"lane {p[0]}" for p in every
+            ids.part(receipt.window, p): f"part {p[0]}" for p in every
         }
         self.control = _ListenedControl(self, receipt.window.key)
         try:
@@ -223,5 +223,5 @@ def record_the_wire(patch: pytest.MonkeyPatch, beside: int = 1) -> None:
 
     `beside`: number of transactions at the same time.
     """
-    patch.setattr(commit, "PARALLEL", beside)
-    patch.setattr(parts, "SMALL", 1)
+    patch.setattr(store, "PARALLEL", beside)
+    patch.setattr(transactions, "SMALL", 1)

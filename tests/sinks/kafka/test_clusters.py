@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -15,12 +14,12 @@ from tests.kafka.listener import TLS
 from tests.kafka.produce import create_topic
 from tests.kafka.secure import SecureBroker, certificate, client
 from tests.kafka.two_brokers import TwoBrokers
-from tests.sinks.kafka.world import KafkaBoth, committed, options_of
+from tests.sinks.kafka.world import KafkaBoth, committed, options_of, origin_of
 from tests.sinks.things import ROWS, staged_receipt
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.embedded.server import find_jars
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.kafka.options import ClusterConnection
+from windrow.ingest.sinks.kafka.table import ClusterConnection
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -97,12 +96,7 @@ def test_brokers_are_rolled_while_windows_are_published(tmp_path: Path) -> None:
             else:
                 pytest.fail(f"window {number} can't be published")
             number += 1
-        rolling.join()
-        found = [_origin(message) for message in committed(cluster.bootstrap, "out")]
+        rolling.join(300)
+        found = [origin_of(message) for message in committed(cluster.bootstrap, "out")]
     assert len(found) == len(set(found)) == 20 * number > 0
     assert all("run the window again" in do for do in told)
-
-
-def _origin(message: ck.Message) -> tuple[Any, ...]:
-    headers = dict(message.headers() or ())
-    return tuple(headers[name] for name in ("_topic", "_partition", "_offset"))

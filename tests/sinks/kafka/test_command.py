@@ -5,6 +5,7 @@ real broker.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ class Out:
         self.stage, self.kafka, self.topic = stage, kafka, create_topic(kafka, partitions=2)
         self.write()
 
-    def write(self, more: str = "lanes: 3") -> None:
+    def write(self, more: str = "transactional_id_pool: 3") -> None:
         """Writes the spec, with more options of its sink."""
         self.stage.write()
         spec = Path(self.stage.spec)
@@ -77,7 +78,8 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
     assert sorted(value["id"] for value, _, _ in messages) == [0, 1, 2, 3]
     value, key, headers = messages[0]
     assert json.loads(key or b"") == value
-    assert (headers["_window"], headers["_topic"]) == (hour(0).encode(), b"shop.things")
+    assert headers.keys() == {"windrow.origin"}
+    assert re.fullmatch(rb"shop\.things/[01]/\d+/\d+", headers["windrow.origin"] or b"")
 
 
 @pytest.mark.some(1)
@@ -112,6 +114,38 @@ def test_less_than_exactly_once(out: Out, more: str, level: str, says: str) -> N
     ] == []
 
 
+def test_more_headers(out: Out) -> None:
+    """Each message has those that `headers` names, of columns and metadata, and those of
+    metadata that no origin says; all is verified to the byte.
+    """
+    out.write("headers: {hour: _window, from: _topic, id: id}")
+    spec = Path(out.stage.spec)
+    spec.write_text(spec.read_text() + "metadata: {ordinal: nth, timestamp: none}\n")
+    out.stage.json("run", out.stage.spec, "--window", hour(0))
+    found = [dict(m.headers() or ()) for m in committed(out.kafka, out.topic)]
+    assert {tuple(headers) for headers in found} == {
+        ("windrow.origin", "nth", "hour", "from", "id")
+    }
+    assert {(h["hour"], h["from"], h["nth"]) for h in found} == {
+        (hour(0).encode(), b"shop.things", b"0")
+    }
+    assert sorted(headers["id"] for headers in found) == [b"0", b"1", b"2", b"3"]
+    assert out.stage.json("verify", out.stage.spec, "--deep")["findings"] == []
+
+
+def test_messages_beside_those_of_the_receipt_are_told(out: Out) -> None:
+    """1 A window is published.  2 It is published once more, by --again after its receipt was
+    lost.  3 verify --deep counts the messages that no receipt names.
+    """
+    out.stage.json("run", out.stage.spec, "--window", hour(0))
+    delete_topic(out.kafka, f"{out.topic}.windrow")
+    assert out.stage.call("rebind", out.stage.spec, "--yes").exit_code == 0
+    out.stage.json("run", out.stage.spec, "--window", hour(0))
+    (found,) = out.stage.json("verify", out.stage.spec, "--deep", code=1)["findings"]
+    assert "4 messages lie where its receipt doesn't say" in found["what"]
+    assert (found["level"], found["window"]) == ("wrong", hour(0))
+
+
 def test_a_published_message_is_not_replayed(out: Out) -> None:
     """Dead letters of a window that is published are not replayed into it: what is in a
     topic stays as it is.
@@ -132,7 +166,10 @@ def test_a_published_message_is_not_replayed(out: Out) -> None:
         ("partitioner: function", "goes with partitioner: function"),
         ("delivery_guarantee: at-most-once", "sink.delivery_guarantee"),
         ("delivery_guarantee: none, atomic_window: true", "there are no transactions"),
-        ("delivery_guarantee: at-least-once, lanes: 3", "there are no transactions"),
+        (
+            "delivery_guarantee: at-least-once, transactional_id_pool: 3",
+            "there are no transactions",
+        ),
         ("delivery_guarantee: at-least-once, transaction_timeout: 1m", "there are no transactions"),
         ("delivery_guarantee: at-least-once, acks: 1", "all replicas confirm"),
         ("acks: all", "goes with delivery_guarantee: none"),

@@ -28,7 +28,7 @@ from windrow.ingest.kafka.producers import (
 )
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.sinks.kafka.options import ClusterConnection
+from windrow.ingest.sinks.kafka.table import ClusterConnection
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]
 

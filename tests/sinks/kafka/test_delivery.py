@@ -27,9 +27,7 @@ from windrow.ingest.kafka import producers
 from windrow.ingest.kafka.producers import Acks
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Delivered, Done
-from windrow.ingest.sinks.kafka import publish, records
-from windrow.ingest.sinks.kafka.commit import KafkaState, TransactionContents, put_records
-from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.kafka import records, send
 from windrow.ingest.sinks.kafka.records import (
     ControlState,
     PublishedSplit,
@@ -38,7 +36,8 @@ from windrow.ingest.sinks.kafka.records import (
     receipt_records,
     split_record,
 )
-from windrow.ingest.sinks.kafka.send import MessagePump
+from windrow.ingest.sinks.kafka.send import MessagePump, PublishTarget
+from windrow.ingest.sinks.kafka.store import KafkaState, TransactionContents, put_records
 from windrow.ingest.sinks.kafka.topics import Topic
 from windrow.ingest.sinks.window_table import committed_by_key
 from windrow.ingest.testing.checker import Report, check
@@ -103,13 +102,12 @@ def test_what_is_asked_of_the_brokers(
         lambda _kind, properties, _unheard: asked.append(dict(properties)),
     )
     target = PublishTarget(
-        {"t": Topic("t", 1, 1000)},
+        {"t": Topic("t", "id", 1, 1000)},
         "t",
         "c",
         {},
         1000,
         "default",
-        {},
         delivery,
         acks,
     )
@@ -365,7 +363,7 @@ def test_more_messages_than_the_clients_queue_takes(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Delivery reports make room in the queue; no message is missing."""
-    monkeypatch.setattr(publish, "QUEUED_MESSAGES", 5)
+    monkeypatch.setattr(send, "QUEUED_MESSAGES", 5)
     sink = sink_at(place)
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
     assert report(place, range(1)).ok

@@ -18,7 +18,7 @@ from tests.sinks.kafka.world import KafkaBoth, options_of
 from tests.sinks.things import ROWS
 from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.kafka import topics
-from windrow.ingest.sinks.kafka.options import ClusterConnection
+from windrow.ingest.sinks.kafka.table import ClusterConnection
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -1,33 +1,63 @@
-"""Names of headers: no message has two headers of one name."""
+"""Headers: where a row was read, those that a spec asks for, and no two of one name."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from tests.sinks.things import ROWS
+from tests.sinks.things import ROWS, messages
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
+from windrow.ingest.model.plan import Split
+from windrow.ingest.sinks.kafka.origin import ORIGIN, origin_of, origins
 from windrow.ingest.sinks.kafka.sink import KafkaSink
+from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 
 
-def sink(folder: Path, headers: dict[str, str]) -> KafkaSink:
+def sink(folder: Path, headers: dict[str, str], metadata: Mapping[str, str] = DEFAULT) -> KafkaSink:
     """Makes a table, which doesn't connect to its cluster."""
     options = Options(("out",), "out.windrow", str(folder), headers=headers)
-    return KafkaSink(ClusterConnection("127.0.0.1:1"), options, ROWS)
+    return KafkaSink(ClusterConnection("127.0.0.1:1"), options, ROWS, metadata)
 
 
-@pytest.mark.parametrize("name", DEFAULT)
-def test_a_header_named_like_a_metadata_column_is_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "metadata"), [("windrow.origin", DEFAULT), ("_nth", {**DEFAULT, "ordinal": "_nth"})]
+)
+def test_a_header_that_each_message_has_already_is_refused(
+    tmp_path: Path, name: str, metadata: dict[str, str]
+) -> None:
     """Readers could take the row's value for the place that it was read from."""
-    column = DEFAULT[name]
-    with pytest.raises(SpecError, match=f"has a header {column}, and .* for metadata.{name}") as no:
-        sink(tmp_path, {column: "id"})
+    with pytest.raises(SpecError, match=f"has a header {name}, and each message has one") as no:
+        sink(tmp_path, {name: "id"}, metadata)
     assert "Rename the header" in no.value.do
 
 
-def test_a_header_may_have_a_metadata_columns_value(tmp_path: Path) -> None:
-    """Only the names of headers must differ."""
-    assert sink(tmp_path, {"read-from": DEFAULT["topic"]}).encoder.headers["read-from"]
+@pytest.mark.parametrize("name", DEFAULT)
+def test_a_header_may_have_a_metadata_columns_value(tmp_path: Path, name: str) -> None:
+    """Also the window's, and under the column's name."""
+    column = DEFAULT[name]
+    assert sink(tmp_path, {column: column}).encoder.headers == {column: column}
+
+
+def test_an_origin_is_read_back() -> None:
+    """Of a message without a timestamp, or with one that no calendar has, too."""
+    read = messages(Split("shop.orders", 3, 40, 43))
+    at = read.schema.get_field_index("timestamp")
+    stamps = pa.array([1_767_312_000_001, None, 2**60]).cast(read.schema.field(at).type)
+    found = [
+        origin_of({ORIGIN: o})
+        for o in origins(read.set_column(at, "timestamp", stamps)).to_pylist()
+    ]
+    assert found == [
+        ("shop.orders", 3, 40 + n, millis) for n, millis in enumerate(["1767312000001", "", ""])
+    ]
+
+
+@pytest.mark.parametrize("text", [b"", b"a/b/c/d", b"a/1/2", b"\xff", b"a/1/2/3/4", None])
+def test_what_is_no_origin_is_nobodys(text: bytes | None) -> None:
+    """Another program may have a header of that name."""
+    assert origin_of({ORIGIN: text}) is None
+    assert origin_of({}) is None

@@ -21,7 +21,7 @@ from tests.kafka.produce import (
     produce,
 )
 from tests.sinks.kafka.hooks import before_fence
-from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place
+from tests.sinks.kafka.world import KafkaBoth, at, committed, header, new_place
 from tests.sinks.things import plan_of, receipt, stage, staged_receipt, window
 from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.admin.receipts import restore
@@ -30,6 +30,7 @@ from windrow.ingest.errors import DamagedError, OverlapError, RefusedError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.kafka.control import ControlTopic
+from windrow.ingest.sinks.kafka.origin import ORIGIN
 from windrow.ingest.sinks.kafka.records import OffsetSpan, owner_record
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
 from windrow.ingest.testing.broker import MemoryBroker
@@ -161,26 +162,21 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
     assert said(view) is None
 
 
-def test_messages_of_others_under_a_windows_headers_are_told(
+def test_messages_of_others_with_a_windows_origin_are_told(
     kafka: str, tmp_path: Path, table: Any
 ) -> None:
-    """Whatever stands in them is no bug: a lost receipt isn't put back by them, and the
-    sentence says whose they are.
-    """
+    """A lost receipt isn't put back by them. What is no origin is nobody's."""
     ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
     ledger.record(was.receipt, table.receipt_text(was.receipt))
     delete_topic(kafka, table.options.control)
     (topic,) = table.options.topics
-    ours = dict(next(committed(kafka, topic)).headers() or ())
-    for headers in (
-        ours | {"_partition": b"x"},
-        ours | {"_offset": b"1" * 40},
-        {"_window": ours["_window"]},
-    ):
-        produce(kafka, topic, [Put(b"{}", headers=[*headers.items()])])
-        (failed,) = restore("orders", again(table), ledger, dry_run=True).failed
-        assert "isn't what was published" in failed.what
-        delete_records(kafka, topic, 0, high_watermark(kafka, topic))
+    ours = header(next(committed(kafka, topic)), ORIGIN)
+    foreign = [Put(b"{}", headers=[(ORIGIN, text)]) for text in (b"x", b"a/1/2/3", None)]
+    produce(kafka, topic, [Put(b"{}"), *foreign])
+    assert restore("orders", again(table), ledger, dry_run=True).failed == ()
+    produce(kafka, topic, [Put(b"{}", headers=[(ORIGIN, ours)])])
+    (failed,) = restore("orders", again(table), ledger, dry_run=True).failed
+    assert "the topics have 21 of the 20 rows" in failed.what
 
 
 def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
@@ -263,14 +259,16 @@ def test_a_retry_whose_published_messages_are_gone_is_refused(
     assert isinstance(sink.commit(*staged_receipt(sink, 2, dead=False)), Done)
 
 
-@pytest.mark.parametrize(("offsets", "first"), [((15, 25), 15), ((5, 11), 10), ((20, 30), None)])
+@pytest.mark.parametrize(
+    ("offsets", "first"), [((25, 35), 25), ((11, 21), 20), ((10, 20), None), ((30, 40), None)]
+)
 def test_offsets_that_another_window_has_half_published_are_refused(
     table: Any, offsets: tuple[int, int], first: int | None
 ) -> None:
-    """1 A window with offsets 10 to 20 is published, and has no receipt.  2 The ledger is lost.
+    """1 A window with offsets 20 to 30 is published, and has no receipt.  2 The ledger is lost.
     3 A window that is cut anew isn't published where it has any of these offsets.
     """
-    dies_before_the_receipt(table, 1)
+    dies_before_the_receipt(table, 2)
     sink = again(table)
     planned = plan_of(sink, window(7), offsets)
     staged = stage(sink, planned, 0, "a1", dead=False)
@@ -280,7 +278,7 @@ def test_offsets_that_another_window_has_half_published_are_refused(
         return
     with pytest.raises(OverlapError, match=f"has published offsets from {first} on") as no:
         sink.commit(made, staged)
-    assert f"run window {window(1).key} with the ledger" in no.value.do
+    assert f"run window {window(2).key} with the ledger" in no.value.do
     assert sink.look(window(7)) is None
 
 

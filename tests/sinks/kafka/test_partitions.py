@@ -12,7 +12,7 @@ import pytest
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.test_publish import ROWS, staged
-from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, pieces
+from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, pieces
 from tests.sinks.things import ROWS as THINGS
 from tests.sinks.things import staged_receipt
 from windrow.ingest.errors import RefusedError, SpecError
@@ -20,9 +20,8 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.load import FunctionReference
 from windrow.ingest.sinks.kafka.encoder import ENCODED, PlainSerializer
-from windrow.ingest.sinks.kafka.function import PartitionFunction
-from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
-from windrow.ingest.sinks.kafka.places import PARTITION
+from windrow.ingest.sinks.kafka.partitioners import PARTITION, PartitionFunction
+from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 
 BY_LENGTH = """
 import pyarrow.compute as pc
@@ -30,7 +29,7 @@ def place(keys, rows, partitions):
     return pc.subtract(pc.min_element_wise(pc.binary_length(rows["v"]), partitions), 1)
 """
 SPLIT = Split("shop.orders", 3, 40, 44)
-OFFSETS = [40, 41, 42, 43]
+OFFSETS = pa.array([40, 41, 42, 43], pa.int64())
 
 
 def function(folder: Path, text: str, name: str = "place") -> FunctionReference:
@@ -42,7 +41,7 @@ def function(folder: Path, text: str, name: str = "place") -> FunctionReference:
 def encoded(topics: list[str | None]) -> pa.RecordBatch:
     """Four messages as they are staged."""
     n = len(topics)
-    columns = [OFFSETS[:n], topics, [b"k"] * n, [b"v"] * n, [0] * n]
+    columns = [topics, [b"k"] * n, [b"v"] * n, [0] * n, [b"o"] * n]
     return pa.record_batch(
         [pa.array(c, f.type) for c, f in zip(columns, ENCODED, strict=True)], schema=ENCODED
     )
@@ -59,7 +58,7 @@ def test_a_function_sees_the_rows_of_each_topic(tmp_path: Path) -> None:
     """
     asked = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 2, "two": 9}, None)
     found = asked.with_partitions(
-        encoded(["one", "two", "one", "two"]), rows("a", "bbbb", "cccc", "d"), SPLIT
+        encoded(["one", "two", "one", "two"]), rows("a", "bbbb", "cccc", "d"), OFFSETS, SPLIT
     )
     assert found[PARTITION].to_pylist() == [0, 3, 1, 0]
     assert found.drop_columns([PARTITION]) == encoded(["one", "two", "one", "two"])
@@ -71,7 +70,7 @@ def test_a_function_travels_to_a_worker_without_its_file(tmp_path: Path) -> None
     sent = pickle.dumps(asked)
     (tmp_path / "where.py").unlink()
     found = pickle.loads(sent).with_partitions(
-        encoded([None] * 4), rows("a", "bb", "ccc", "dddd"), SPLIT
+        encoded([None] * 4), rows("a", "bb", "ccc", "dddd"), OFFSETS, SPLIT
     )
     assert found[PARTITION].to_pylist() == [0, 1, 2, 3]
 
@@ -105,7 +104,7 @@ def test_what_is_no_partition_refuses_the_window(
     asked = PartitionFunction(function(tmp_path, text), {"out": 2}, "out")
     with pytest.raises(RefusedError, match=says) as refused:
         asked.with_partitions(
-            encoded([None] * 4), rows("secret", "secret", "secret", "secret"), SPLIT
+            encoded([None] * 4), rows("secret", "secret", "secret", "secret"), OFFSETS, SPLIT
         )
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
         "shop.orders",
@@ -128,7 +127,7 @@ def test_a_function_that_is_not_there(tmp_path: Path, reference: str, says: str)
     function(tmp_path, BY_LENGTH)
     asked = PartitionFunction(FunctionReference(reference, tmp_path), {"out": 2}, "out")
     with pytest.raises(SpecError, match=says) as refused:
-        asked.with_partitions(encoded([None] * 4), rows("a", "b", "c", "d"), SPLIT)
+        asked.with_partitions(encoded([None] * 4), rows("a", "b", "c", "d"), OFFSETS, SPLIT)
     assert "FILE.py:function" in refused.value.do
 
 
@@ -177,7 +176,7 @@ def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path, way: str) -> None:
+def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path) -> None:
     """With `key-hash` a key's partition is Java's; messages whose key is null go to one."""
     topic = create_topic(kafka, 7)
     keys = [b"foobar", b"", *(b"key-%d" % n * (n % 5) for n in range(40)), *([None] * 8)]
@@ -198,9 +197,7 @@ def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path) -> None
     )
     values = ["x" * (1 + n % 6) for n in range(30)]
     assert isinstance(sink.commit(*staged(sink, [(None, value, topic) for value in values])), Done)
-    found = sorted(
-        (int(dict(m.headers() or ())["_offset"]), m.partition()) for m in committed(kafka, topic)
-    )
+    found = sorted((origin_of(m)[0][2], m.partition()) for m in committed(kafka, topic))
     assert found == [(n, min(len(value), 4) - 1) for n, value in enumerate(values)]
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.kafka.parts import SMALL, chains
+from windrow.ingest.sinks.kafka.transactions import SMALL, chains
 
 
 def plan(*splits: tuple[int, int, int]) -> Any:

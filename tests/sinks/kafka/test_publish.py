@@ -19,21 +19,21 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.produce import OpenTransaction, Put, create_topic
 from tests.sinks.kafka.hooks import before_fence
-from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, sink_at
+from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, sink_at
 from tests.sinks.things import messages, plan, receipt, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.kafka.producers import ProducerError, TransactionalProducer
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.kafka import commit, parts, records, send, topics
+from windrow.ingest.sinks.kafka import records, send, store, topics, transactions
 from windrow.ingest.sinks.kafka.control import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import PlainSerializer
-from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
-from windrow.ingest.sinks.kafka.parts import chains
 from windrow.ingest.sinks.kafka.records import ControlState
 from windrow.ingest.sinks.kafka.stage import FOLDER, StagedMessageFiles, StagedMessages
+from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.topics import SinkTopics
+from windrow.ingest.sinks.kafka.transactions import chains
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -121,12 +121,12 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path) -> None:
             for n, (k, v, to) in enumerate(rows)
             if to == topic
         ]
-        assert [(int(dict(m.headers())["_offset"]), m.key(), m.value()) for m in found] == wanted
+        assert [(origin_of(m)[0][2], m.key(), m.value()) for m in found] == wanted
         assert [dict(m.headers())["again"] for m in found] == [v for _, _, v in wanted]
-        assert {dict(m.headers())["_window"] for m in found} == {window(0).key.encode()}
+        assert {tuple(dict(m.headers())) for m in found} == {("windrow.origin", "again")}
         assert {m.partition() for m in found} == {0}
-        own = {m.timestamp()[1] for m in found if int(dict(m.headers())["_offset"]) == 1}
-        assert own <= {1767312000001}
+        own = {(m.timestamp()[1], origin_of(m)[1]) for m in found if origin_of(m)[0][2] == 1}
+        assert own <= {(1767312000001, "1767312000001")}
     (held,) = sink.audit().rows_held(window(0))
     assert (held.rows, held.lowest, held.highest) == (5, 0, 4)
 
@@ -268,7 +268,7 @@ def test_a_split_that_fails_lets_no_other_begin(
     """A cluster that is gone is waited for once, not once for each split; what was
     staged is published by the next attempt.
     """
-    monkeypatch.setattr(parts, "SMALL", 1)
+    monkeypatch.setattr(transactions, "SMALL", 1)
     sink = sink_at(new_place(kafka, str(tmp_path / "staging")))
     sink.prepare()
     made, begun = staged_receipt(sink, 0, dead=False), list[object]()
@@ -278,7 +278,7 @@ def test_a_split_that_fails_lets_no_other_begin(
         begun.append(None)
         raise UnreachableError("gone", "commit", "")
 
-    monkeypatch.setattr(commit, "PARALLEL", 1)
+    monkeypatch.setattr(store, "PARALLEL", 1)
     before_fence(sink, unreachable)
     with pytest.raises(UnreachableError, match="gone"):
         sink.commit(*made)
@@ -355,7 +355,7 @@ def test_who_looks_behind_a_commit_sees_it(
         return ControlState()
 
     monkeypatch.setattr(
-        commit,
+        store,
         "crash_point",
         lambda point: after.append(point) if point == "commit.after" else None,
     )

@@ -28,8 +28,8 @@ from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.kafka import producers
 from windrow.ingest.kafka.producers import ProducerError, TransactionalProducer
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks.kafka import commit
 from windrow.ingest.sinks.kafka import sink as sinks
+from windrow.ingest.sinks.kafka import store
 
 __all__ = ["recorder"]
 
@@ -41,8 +41,8 @@ TRIES = 4
 
 @pytest.fixture
 def place(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A prepared table, whose windows share their lanes."""
-    made = new_place(kafka, str(tmp_path / "staging"), lanes=1)
+    """A prepared table, whose windows share their transactional ids."""
+    made = new_place(kafka, str(tmp_path / "staging"), pool=1)
     sink_at(made).prepare()
     record_the_wire(monkeypatch)
     return made
@@ -98,7 +98,7 @@ def test_splits_at_the_same_time_are_followed(
     place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look after a fence waits until the other transaction is decided, if it has written."""
-    monkeypatch.setattr(commit, "PARALLEL", 2)
+    monkeypatch.setattr(store, "PARALLEL", 2)
     assert isinstance(commits(opened(place, recorder, "A")), Done)
     follows(recorder)
 
@@ -199,7 +199,7 @@ def test_a_commit_that_is_asked_for_again_is_one(
     place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes longer than the client waits for one answer, and is waited for again."""
-    monkeypatch.setattr(producers, "CALL_SECONDS", 0.001)
+    monkeypatch.setattr(producers, "CALL_SECONDS", 0.0)
     calls, retried = list[bool](), TransactionalProducer.retried
 
     def counted(producer: TransactionalProducer, call: Any, *, commits: bool = False) -> Any:
@@ -230,14 +230,14 @@ def test_an_id_of_ones_own_is_not_followed(place: str, recorder: Recorder) -> No
     commits(opened(place, recorder, "A", recorded(RandomId)))
     first, *_ = refused(recorder)
     assert first.name == "init"
-    assert "lane" not in str(first.at)
+    assert "part" not in str(first.at)
 
 
 def test_rows_without_their_record_are_not_followed(place: str, recorder: Recorder) -> None:
     """The model sends both in one transaction."""
     commits(opened(place, recorder, "A", recorded(NoRecord)))
     first, *_ = refused(recorder)
-    assert (first.name, first.at) == ("send", "lane 0: ")
+    assert (first.name, first.at) == ("send", "part 0: ")
 
 
 def test_a_receipt_before_its_rows_is_not_followed(place: str, recorder: Recorder) -> None:
@@ -257,4 +257,4 @@ def test_a_run_that_leaves_open_what_a_dead_one_left_is_not_followed(
     monkeypatch.setattr(sinks, "abort_open", lambda *_: None)
     commits(opened(place, recorder, "B"))
     first, *_ = refused(recorder)
-    assert (first.who, first.name, first.at) == ("B", "init", "lane 0")
+    assert (first.who, first.name, first.at) == ("B", "init", "part 0")

@@ -17,7 +17,9 @@ from tests.cli.conftest import START, Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
+from tests.sinks.things import messages
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
 from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
@@ -69,8 +71,8 @@ def world(
     """
     topic, table = create_topic(kafka, partitions=3, config=config), stage.folder / "table.yaml"
     (stage.folder / "schema.py").write_text(SCHEMA)
-    for number, messages in enumerate(LOG):
-        for second, (partition, key, size) in enumerate(messages):
+    for number, put in enumerate(LOG):
+        for second, (partition, key, size) in enumerate(put):
             value = (
                 None
                 if size is None
@@ -149,7 +151,7 @@ def test_other_messages_than_were_published_are_found(
     """A value, or a delete, that isn't what was noted beside it, in the split that has
     it; only where all is read back.
     """
-    _, spec, _ = world(stage, kafka, "lanes: 1")
+    _, spec, _ = world(stage, kafka, "transaction_timeout: 1m")
     monkeypatch.setattr(ArrowWriter, "write", noting_another(ArrowWriter.write))
     stage.json("run", spec, "--window", hour(5))
     assert stage.json("verify", spec)["findings"] == []
@@ -177,14 +179,14 @@ def test_what_compaction_took_is_not_lost(
     """Of a changelog whose topic Kafka compacts replaced messages may be gone; of any
     other one they may not.
     """
-    _, spec, _ = world(stage, kafka, "lanes: 1", config={"cleanup.policy": policy})
+    _, spec, _ = world(stage, kafka, "transaction_timeout: 1m", config={"cleanup.policy": policy})
     for number in (5, 6):
         stage.json("run", spec, "--window", hour(number))
     read = KafkaAudit.messages
 
     def compacted(audit: KafkaAudit, window: Any) -> Any:
-        last = {message.key(): message.offset() for _, message in read(audit, window)}
-        return (seen for seen in read(audit, window) if last[seen[1].key()] == seen[1].offset())
+        last = {message.key(): message.offset() for _, _, message in read(audit, window)}
+        return (seen for seen in read(audit, window) if last[seen[2].key()] == seen[2].offset())
 
     monkeypatch.setattr(KafkaAudit, "messages", compacted)
     for asked in ((), ("--deep",)):
@@ -199,7 +201,9 @@ def test_what_compaction_took_is_not_lost(
 )
 def test_a_changelog_should_be_compacted(stage: Stage, kafka: str, policy: str, level: str) -> None:
     """The doctor warns of a topic from which Kafka would delete rows that nothing has replaced."""
-    topic, spec, _ = world(stage, kafka, "lanes: 1", config={"cleanup.policy": policy})
+    topic, spec, _ = world(
+        stage, kafka, "transaction_timeout: 1m", config={"cleanup.policy": policy}
+    )
     (check,) = (c for c in stage.json("doctor", spec, code=0)["checks"] if c["name"] == "sink")
     assert check["level"] == level
     assert ("set cleanup.policy=compact for each" in check["what"] and topic in check["what"]) == (
@@ -212,15 +216,12 @@ def test_a_delete_has_a_key_and_no_value() -> None:
     batch = pa.record_batch(
         {"id": [1, 2], "size": pa.array([5, None], pa.int64()), DELETED: [False, True]}
     )
-    messages = pa.record_batch(
-        {"offset": [0, 1], "timestamp": pa.array([0, 1], pa.timestamp("us", "UTC"))}
-    )
     encoder = MessageEncoder(
         PlainSerializer("json", ("id", "size")),
         PlainSerializer("json", ("id",)),
         primary_key=("id",),
     )
-    found = encoder.encoded(batch, messages)
+    found = encoder.encoded(batch, messages(Split("t", 0, 0, 2)))
     assert found["key"].to_pylist() == [b'{"id":1}', b'{"id":2}']
     assert found["value"].to_pylist() == [b'{"id":1,"size":5}', None]
 

@@ -15,15 +15,14 @@ from tests.sinks.kafka.world import KafkaBoth, at
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.kafka.producers import MessageProducer
 from windrow.ingest.model.window import Window
-from windrow.ingest.sinks.kafka.commit import (
+from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit, split_record
+from windrow.ingest.sinks.kafka.store import (
     FencedStore,
     KafkaState,
     TransactionContents,
     put_records,
 )
-from windrow.ingest.sinks.kafka.ids import TransactionalIds
-from windrow.ingest.sinks.kafka.parts import Part
-from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit, split_record
+from windrow.ingest.sinks.kafka.transactions import Part, TransactionalIds
 from windrow.ingest.sinks.table_store import Answer, Written
 
 
@@ -40,8 +39,8 @@ class _Twin(KafkaBoth):
 class _LooksBefore(FencedStore):
     @contextmanager
     def writing(self) -> Iterator[KafkaState]:
-        before = self.sink.control.read(to_end=True) or ControlState()
-        self.sink.meanwhile()  # type: ignore[attr-defined]
+        before = self.table.control.read(to_end=True) or ControlState()
+        self.table.meanwhile()  # type: ignore[attr-defined]
         with super().writing() as state:
             yield self.state(state.transaction, before)
 
@@ -60,7 +59,7 @@ class _RandomIds(TransactionalIds, frozen=True):
 class _TurnBehindMessages(KafkaState):
     def send(self, change: TransactionContents) -> list[PublishedSplit]:
         published = super().send(change)
-        self.store.sink.meanwhile()  # type: ignore[attr-defined]
+        self.store.table.meanwhile()  # type: ignore[attr-defined]
         return published
 
 
@@ -76,7 +75,7 @@ class RandomId(_Twin):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.ids = _RandomIds(self.options.prefix, self.options.control, self.options.lanes)
+        self.ids = _RandomIds(self.options.prefix, self.options.control, self.options.pool)
 
 
 class _RecordsNothing(KafkaState):

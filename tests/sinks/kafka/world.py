@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import confluent_kafka as ck
 import pyarrow as pa
@@ -20,8 +20,9 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
 from windrow.ingest.sinks.kafka.control import arrived
-from windrow.ingest.sinks.kafka.options import ClusterConnection, Options
+from windrow.ingest.sinks.kafka.records import ControlState
 from windrow.ingest.sinks.kafka.sink import KafkaSink
+from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kinds import delta_dead_letters
 
 SECONDS = 30.0
@@ -78,22 +79,57 @@ def at(place: str, kind: type[KafkaBoth], **more: Any) -> Any:
 def pieces(sink: Any) -> list[pa.Table]:
     """Reads all visible rows, a piece per target partition, window and source partition."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    ranges = _ranges(sink)
     for topic in sink.options.topics:
         for message in committed(sink.connection.servers, topic):
-            row = row_of(sink, message)
+            row = row_of(sink, message, ranges)
             by = tuple(row[sink.metadata[name]] for name in ("window", "topic", "partition"))
             found[topic, message.partition(), *by].append(row)
     return [_table(sink, rows) for _, rows in sorted(found.items())]
 
 
-def row_of(sink: Any, message: ck.Message) -> dict[str, Any]:
-    """Turns a message into its row."""
-    headers, value = dict(message.headers() or ()), LOADS(message.value() or b"{}")
+Place = tuple[str, int, int]
+"""Topic, partition and offset of a message that was read."""
+
+
+def origin_of(message: ck.Message) -> tuple[Place, str]:
+    """What a message says of where its row was read: the place, and the time."""
+    text = header(message, "windrow.origin") or b""
+    topic, partition, offset, time = text.decode().split("/")
+    return (topic, int(partition), int(offset)), time
+
+
+def header(message: ck.Message, name: str) -> bytes | None:
+    """The one header of that name."""
+    (found,) = (value for key, value in message.headers() or () if key == name)
+    return cast("bytes | None", found)
+
+
+def _ranges(sink: Any) -> list[tuple[str, int, int, int, str]]:
+    """The offsets of all windows that have published anything."""
+    state = sink.control.read(to_end=True) or ControlState()
+    every = [*((key, kept.splits) for key, kept in state.windows.items())]
+    every += [(key, splits.values()) for key, splits in state.splits.items()]
+    return [(s.topic, s.partition, s.start, s.stop, key) for key, splits in every for s in splits]
+
+
+def row_of(
+    sink: Any, message: ck.Message, ranges: Sequence[tuple[str, int, int, int, str]] = ()
+) -> dict[str, Any]:
+    """Turns a message into its row; its window is the one with the offset that it came from."""
+    value, (place, time) = LOADS(message.value() or b"{}"), origin_of(message)
     row = {field.name: back(value[field.name], field.type) for field in sink.schema}
-    return row | {
-        column: back_from_header(headers[column], TYPES[name])
-        for name, column in sink.metadata.items()
-    }
+    windows = [
+        w for t, p, start, stop, w in ranges if (t, p) == place[:2] and start <= place[2] < stop
+    ]
+    said: dict[str, Any] = dict(zip(("topic", "partition", "offset"), place, strict=True))
+    said["timestamp"] = back_from_header(time.encode() or None, TYPES["timestamp"])
+    said["window"] = windows[0] if windows else "none"
+    for name, column in sink.metadata.items():
+        row[column] = (
+            said[name] if name in said else back_from_header(header(message, column), TYPES[name])
+        )
+    return row
 
 
 def _table(sink: Any, rows: list[dict[str, Any]]) -> pa.Table:

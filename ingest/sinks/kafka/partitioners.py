@@ -1,25 +1,66 @@
-"""A user's function that chooses the partition of each message.
+"""Partitioners: how the partition of each message is chosen.
 
-It is called where rows are staged, because rows are needed, and its answer is staged with
-the messages. A split is published from the files of one attempt, in one transaction. So
-another attempt may get other partitions and no message is published twice, and
-partitions are no part of what two attempts must have in common.
+A user's function is called where rows are staged, because rows are needed, and its answer is
+staged with the messages. A split is published from the files of one attempt, in one
+transaction. So another attempt may get other partitions and no message is published twice,
+and partitions are no part of what two attempts must have in common.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.load import FunctionReference, function_now
-from windrow.ingest.sinks.kafka.places import PARTITION, Numbers
+
+Partitioner = Literal["default", "key-hash", "fixed", "round-robin", "source", "function"]
+
+Numbers = npt.NDArray[np.int32]
+
+BY_CLIENT = -1
+"""In place of a partition: the client chooses one by the key."""
+
+BY_KEY = "murmur2"
+"""librdkafka's name for the partitioner of `key-hash`, which Java's clients have, too.
+
+All messages whose key is null go to the same partition.
+"""
+
+PARTITION = "partition"
+"""Column of staged messages with the partition that the user's function chose."""
+
+
+def partitions(
+    how: Partitioner, rows: int, first: int, split: int, source: int, count: int
+) -> Numbers:
+    """Returns the partitions of consecutive messages, where no function chooses them.
+
+    Args:
+        how: the partitioner.
+        rows: number of messages.
+        first: number of messages of the same split before these.
+        split: number of the split in the plan.
+        source: the partition that the messages were read from.
+        count: number of partitions of the target topic.
+    """
+    if how == "round-robin":
+        return ((np.arange(rows) + first + split) % count).astype(np.int32)
+    chosen = {
+        "default": BY_CLIENT,
+        "key-hash": BY_CLIENT,
+        "fixed": split % count,
+        "source": source % count,
+    }[how]
+    return np.full(rows, chosen, np.int32)
+
 
 _DO = "Nothing was published. Fix the function, then run the window again."
 
@@ -38,13 +79,14 @@ class PartitionFunction(msgspec.Struct, frozen=True):
     only: str | None
 
     def with_partitions(
-        self, encoded: pa.RecordBatch, rows: pa.RecordBatch, split: Split
+        self, encoded: pa.RecordBatch, rows: pa.RecordBatch, offsets: pa.Array, split: Split
     ) -> pa.RecordBatch:
         """Adds a column with the partition of each message.
 
         Args:
             encoded: the messages.
             rows: the rows that they were made from.
+            offsets: the offset of each row's message.
             split: the split that the rows were read from.
 
         Raises:
@@ -53,14 +95,14 @@ class PartitionFunction(msgspec.Struct, frozen=True):
             SpecError: the function can't be loaded.
         """
         if self.only is not None:
-            chosen = self._partitions(self.only, encoded["key"], rows, encoded["offset"], split)
+            chosen = self._partitions(self.only, encoded["key"], rows, offsets, split)
             return encoded.append_column(PARTITION, pa.array(chosen))
         chosen, topics = np.empty(encoded.num_rows, np.int32), encoded["topic"].dictionary_encode()
         codes = topics.indices.to_numpy()
         for code, topic in enumerate(topics.dictionary.to_pylist()):
             at = np.flatnonzero(codes == code)
             chosen[at] = self._partitions(
-                topic, encoded["key"].take(at), rows.take(at), encoded["offset"].take(at), split
+                topic, encoded["key"].take(at), rows.take(at), offsets.take(at), split
             )
         return encoded.append_column(PARTITION, pa.array(chosen))
 

@@ -25,16 +25,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from windrow.ingest.crashpoints import CrashPoint, crash_point
-from windrow.ingest.errors import LostConnectionError, RefusedError, SpecError, UnreachableError
+from windrow.ingest.errors import (
+    LostConnectionError,
+    OutcomeUnknownError,
+    RefusedError,
+    SpecError,
+    UnreachableError,
+)
 from windrow.ingest.kafka.producers import MessageProducer, ProducerError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.sinks.commit_loop import run_commit_loop
 from windrow.ingest.sinks.kafka.records import (
     ControlState,
     PublishedSplit,
@@ -43,12 +49,10 @@ from windrow.ingest.sinks.kafka.records import (
     receipt_records,
     split_record,
 )
-from windrow.ingest.sinks.kafka.send import send_splits
+from windrow.ingest.sinks.kafka.send import PublishTarget, send_splits
+from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.work import WindowWork
 from windrow.ingest.sinks.table_store import Answer, Conflict, Unanswered, Written
-
-if TYPE_CHECKING:
-    from windrow.ingest.sinks.kafka.sink import KafkaSink
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -88,13 +92,13 @@ class FencedStore:
     """A Kafka table as the commit loop sees it, opened under one transactional id.
 
     Args:
-        sink: the table.
+        table: the table.
         name: the transactional id.
         target: where messages go.
     """
 
-    def __init__(self, sink: KafkaSink, name: str, target: PublishTarget) -> None:
-        self.sink, self.name, self.target, self.place = sink, name, target, sink.identity
+    def __init__(self, table: KafkaTable, name: str, target: PublishTarget) -> None:
+        self.table, self.name, self.target, self.place = table, name, target, table.identity
 
     @property
     def waits(self) -> Sequence[float]:
@@ -107,7 +111,7 @@ class FencedStore:
     @contextmanager
     def writing(self) -> Iterator[KafkaState]:
         with fenced(self.target, self.name) as transaction:
-            control = self.sink.control.read(to_end=True)
+            control = self.table.control.read(to_end=True)
             if control is None:
                 what = f"The cluster doesn't know the control topic {self.target.control}"
                 do = "Nothing was written. Try again in a moment; if it was deleted, restore it."
@@ -152,12 +156,12 @@ class KafkaState:
 
     def send(self, change: TransactionContents) -> list[PublishedSplit]:
         """Sends the messages of the splits and returns the record of each split."""
-        sink = self.store.sink
+        table = self.store.table
         if change.work is None or not change.splits:
             return []
         return send_splits(
-            sink.topics.ends,
-            sink.files,
+            table.topics.ends,
+            table.files,
             change.work,
             self.store.target,
             self.transaction,
@@ -256,6 +260,20 @@ def put_records(
             f"the control topic {target.control}: {error.text}",
             unanswered=error.unanswered,
         ) from None
+
+
+def write_records(
+    table: KafkaTable, pipeline: str, lacks: Callable[[ControlState], Sequence[Record]]
+) -> None:
+    """Writes the records that the control topic lacks, under the table's transactional id."""
+    done = run_commit_loop(
+        FencedStore(table, table.ids.table(pipeline), table.target()),
+        lambda state: None if lacks(state.control) else True,
+        lambda state: TransactionContents(records=lacks(state.control)),
+    )
+    if isinstance(done, Unanswered):
+        raise OutcomeUnknownError.of(f"to {table.identity}", done.why, "Try again")
+    table.control.wait_until_seen(lambda control: not lacks(control))
 
 
 def abort_open(target: PublishTarget, names: Iterable[str]) -> None:

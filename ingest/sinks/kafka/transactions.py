@@ -1,0 +1,93 @@
+"""The transactions of a window, and their ids.
+
+A transaction publishes a part of the window: a few splits. A transaction costs some tenths of
+a second, whatever is in it, so small splits share one. The splits of one topic-partition are
+published one after the other, in the order of their offsets.
+
+The parts depend on the plan alone, so that every attempt at a window has the same ones, and
+all attempts at the same part have the same transactional id: a later attempt fences an
+earlier one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from hashlib import sha256
+
+import msgspec
+
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.window import Window
+
+SMALL = 100_000
+"""Number of offsets that small splits in one transaction may have together.
+
+It must never change: two versions of windrow with different numbers, which run one
+window at the same time, would not fence each other.
+"""
+
+Part = tuple[int, ...]
+"""Numbers of the splits that one transaction publishes, in the order of their offsets."""
+
+
+def chains(plan: Plan) -> list[list[Part]]:
+    """Returns the parts of a window, as chains.
+
+    Chains may run at the same time; the parts of one chain run one after the other.
+    """
+    by_tp: dict[TopicPartition, list[int]] = defaultdict(list)
+    for number in sorted(range(len(plan.splits)), key=lambda n: plan.splits[n]):
+        by_tp[plan.splits[number].tp].append(number)
+    large, small = list[list[Part]](), list[tuple[int, list[int]]]()
+    for numbers in by_tp.values():
+        size = sum(plan.splits[n].stop - plan.splits[n].start for n in numbers)
+        if size < SMALL:
+            small.append((size, numbers))
+        else:
+            large.append([(n,) for n in numbers])
+    return large + _shared(small)
+
+
+def _shared(small: Sequence[tuple[int, list[int]]]) -> list[list[Part]]:
+    """Puts small topic-partitions together into parts of at most `SMALL` offsets."""
+    made: list[list[Part]] = []
+    size, numbers = 0, list[int]()
+    for more, some in small:
+        if numbers and size + more > SMALL:
+            made.append([tuple(numbers)])
+            size, numbers = 0, []
+        size, numbers = size + more, [*numbers, *some]
+    return [*made, [tuple(numbers)]] if numbers else made
+
+
+class TransactionalIds(msgspec.Struct, frozen=True):
+    """Makes the transactional ids of one table.
+
+    Attributes:
+        prefix: how all ids begin.
+        control: the name of the control topic, which no other table has.
+        pool: number of sets of ids; a window uses one of them, chosen by its key.
+    """
+
+    prefix: str
+    control: str
+    pool: int
+
+    def table(self, pipeline: str) -> str:
+        """Returns the id for receipts: one for the whole table."""
+        return self._name(pipeline, "table")
+
+    def part(self, window: Window, part: Part) -> str:
+        """Returns the id for one part of a window."""
+        number = int.from_bytes(sha256(window.key.encode()).digest()[:8], "big") % self.pool
+        return self._name(window.pipeline, f"{number}.{part[0]}")
+
+    def of_window(self, plan: Plan) -> list[str]:
+        """Returns all ids that runs of a window use, the table's first."""
+        parts = [part for chain in chains(plan) for part in chain]
+        return [self.table(plan.window.pipeline), *(self.part(plan.window, part) for part in parts)]
+
+    def _name(self, pipeline: str, end: str) -> str:
+        return f"{self.prefix}.{pipeline}.{sha256(self.control.encode()).hexdigest()[:8]}.{end}"
