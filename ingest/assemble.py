@@ -190,8 +190,8 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
 def _dependencies_of(spec: PipelineSpec, engine: Engine | None) -> Dependencies:
     """The dependencies that the spec names."""
     from windrow.ingest.ledger.sql import open_ledger
+    from windrow.ingest.runner.spark.engine import SparkEngine
     from windrow.ingest.runner.spark.local import local_session
-    from windrow.ingest.runner.spark.spark import SparkEngine
 
     return Dependencies(
         connect(spec),

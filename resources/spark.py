@@ -10,10 +10,10 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr, model_validator
 from pyspark.sql import SparkSession
 
-from windrow.ingest.runner.spark.cluster import spark_engine, spark_session
+from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.connect import ConnectedSpark
+from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.runner.spark.local import MASTER
-from windrow.ingest.runner.spark.spark import SparkEngine
 
 
 class Spark(LazyPySparkResource):
@@ -73,10 +73,10 @@ class Spark(LazyPySparkResource):
         Raises:
             SpecError: `connect` is no valid address.
         """
-        return (
-            spark_engine(lambda: self.spark_session, self.master)
+        return SparkEngine(
+            (lambda: self.spark_session)
             if self.connect is None
-            else self._server(self.connect).engine()
+            else self._server(self.connect).session
         )
 
     def _server(self, address: str) -> ConnectedSpark:

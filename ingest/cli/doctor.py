@@ -54,7 +54,7 @@ from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.executors import Surveyed
-    from windrow.ingest.runner.spark.spark import SparkEngine
+    from windrow.ingest.runner.spark.engine import SparkEngine
 
 
 _FEW = 3

@@ -15,7 +15,7 @@ from windrow.ingest.cli.output import Output, stop_event
 from windrow.ingest.errors import UnreachableError
 
 if TYPE_CHECKING:
-    from windrow.ingest.runner.spark.spark import SparkEngine
+    from windrow.ingest.runner.spark.engine import SparkEngine
 
 
 class Connected(msgspec.Struct):
@@ -94,17 +94,16 @@ def engine_at(options: SparkOptions) -> Iterator[SparkEngine | None]:
     Raises:
         SpecError: the address is no address of a Spark Connect server.
     """
-    if options.connect is not None:
-        from windrow.ingest.runner.spark.connect import ConnectedSpark
-
-        with closing(ConnectedSpark(options.connect, options.token_file)) as spark:
-            yield spark.engine()
-        return
-    if options.master is None and not options.properties:
+    if options.connect is None and options.master is None and not options.properties:
         yield None
         return
-    from windrow.ingest.runner.spark.cluster import spark_engine, spark_session
+    from windrow.ingest.runner.spark.cluster import spark_session
+    from windrow.ingest.runner.spark.connect import ConnectedSpark
+    from windrow.ingest.runner.spark.engine import SparkEngine
     from windrow.ingest.runner.spark.local import MASTER
 
-    master = options.master or MASTER
-    yield spark_engine(lambda: spark_session(master, options.properties), master)
+    if options.connect is not None:
+        with closing(ConnectedSpark(options.connect, options.token_file)) as spark:
+            yield SparkEngine(spark.session)
+        return
+    yield SparkEngine(lambda: spark_session(options.master or MASTER, options.properties))

@@ -49,8 +49,8 @@ from windrow.ingest.model.staged import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import StagerFactory, Unknown
 from windrow.ingest.runner.context import written_by
-from windrow.ingest.runner.spark.outcome import outcome_of, result_of
-from windrow.ingest.runner.spark.spark import dumped
+from windrow.ingest.runner.outcome import outcome_of, result_of
+from windrow.ingest.runner.spark.jobs import dumped
 from windrow.ingest.schema.checksum import text
 from windrow.ingest.schema.metadata_arrays import messages_of
 

@@ -24,8 +24,8 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import Take, batch_iterator
 from windrow.ingest.runner.accounting import refuse_misread
-from windrow.ingest.runner.spark.outcome import as_error
-from windrow.ingest.runner.spark.spark import dumped
+from windrow.ingest.runner.outcome import as_error
+from windrow.ingest.runner.spark.jobs import dumped
 
 
 def pinned(options: Mapping[str, str]) -> tuple[StructType, bytes]:

@@ -12,7 +12,7 @@ from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import BugError, UnreachableError, WindrowError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.runner.spark.outcome import outcome_of, result_of
+from windrow.ingest.runner.outcome import outcome_of, result_of
 
 TRIES = 4
 """The number of tries of a task whose worker dies, as on Spark."""

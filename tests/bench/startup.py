@@ -22,7 +22,7 @@ from tests.runner.spark.servers import serving
 from tests.runner.spark.tasks import staged
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.runner.spark.archive import archive_options
+from windrow.ingest.runner.spark.local import archive_options
 
 ROUNDS = 5
 COLD = {"archive": "a Spark of its own", "plain": "the same, without an archive"}
@@ -45,9 +45,10 @@ def measure(way: str) -> None:
     `way`: or an address.
     """
     begun = time.monotonic()
+    from windrow.ingest.runner.spark.engine import SparkEngine
+
     if way in COLD:
         from windrow.ingest.runner.spark.local import JAVA, local_session
-        from windrow.ingest.runner.spark.spark import SparkEngine
 
         more = {} if way == "archive" else {"spark.driver.extraJavaOptions": JAVA}
         print(
@@ -59,9 +60,15 @@ def measure(way: str) -> None:
     from windrow.ingest.runner.spark.connect import ConnectedSpark
 
     with closing(ConnectedSpark(way)) as spark:
-        first = _until_first(spark.engine(), begun)
+        engine = SparkEngine(spark.session)
+        first = _until_first(engine, begun)
         print(
-            json.dumps([first, *(_until_first(spark.engine(), time.monotonic()) for _ in range(3))])
+            json.dumps(
+                [
+                    first,
+                    *(_until_first(engine, time.monotonic()) for _ in range(3)),
+                ]
+            )
         )
 
 

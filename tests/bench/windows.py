@@ -33,8 +33,8 @@ from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.pipeline import run_windows
+from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.runner.spark.local import local_session
-from windrow.ingest.runner.spark.spark import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

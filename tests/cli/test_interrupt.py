@@ -28,7 +28,7 @@ from pathlib import Path
 import typer
 from windrow.ingest.cli.output import command_output
 from windrow.ingest.runner.spark.local import local_session
-from windrow.ingest.runner.spark.spark import SparkEngine
+from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.model.plan import Split
 from tests.runner.spark.tasks import WaitsForEver
 

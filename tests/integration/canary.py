@@ -27,8 +27,10 @@ from windrow.ingest.config.window import windows_named
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.pipeline import run
-from windrow.ingest.runner.spark.cluster import is_local, shipped, spark_session
-from windrow.ingest.runner.spark.spark import Job, SparkEngine, own_parallelism
+from windrow.ingest.runner.spark import engine
+from windrow.ingest.runner.spark.cluster import sent, spark_session
+from windrow.ingest.runner.spark.jobs import SparkJob
+from windrow.ingest.runner.spark.local import is_local
 
 SHOWN = ("environment", "executors", "allexecutors", "jobs", "stages", "sql", "storage/rdd")
 WRONG = "-another"
@@ -70,13 +72,14 @@ def main(
         },
     )
 
-    def sent(job: Job) -> Any:
-        goes = job if is_local(master) else shipped(job)
+    def kept(spark: Any, job: SparkJob) -> Any:
+        goes = sent(spark, job)
         (out / "job").write_bytes(cloudpickle.dumps(goes))  # type: ignore[no-untyped-call]  # Spark's own
         return goes
 
     made = load_spec(spec)
-    pipeline = assemble(made, SparkEngine(lambda: session, own_parallelism, sent))
+    engine.sent = kept
+    pipeline = assemble(made, engine.SparkEngine(lambda: session))
     if spoil is not None:
         spoil.write_text(spoil.read_text().strip() + WRONG)
     [asked] = windows_named(made, window)

@@ -30,7 +30,7 @@ from windrow.ingest.runner.pipeline import run
 from windrow.ingest.runner.spark import checkpoint
 from windrow.ingest.runner.spark.checkpoint import LOST, counted_rows
 from windrow.ingest.runner.spark.connect import ConnectedSpark
-from windrow.ingest.runner.spark.spark import SparkEngine
+from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.testing.engine import LocalEngine
 
 if TYPE_CHECKING:
@@ -238,7 +238,10 @@ def test_on_a_server(place: Any, client: ConnectedSpark, function: str, rows: in
     all the same, and no other session is changed.
     """
     here, before = place(function), client.session().conf.getAll
-    assert ran(assemble(here.spec(), client.engine()), here).committed.receipt.counts.rows == rows
+    assert (
+        ran(assemble(here.spec(), SparkEngine(client.session)), here).committed.receipt.counts.rows
+        == rows
+    )
     assert len(table(here)) == rows
     assert reads_of(here) == 1
     assert client.session().conf.getAll == before
@@ -264,7 +267,7 @@ def test_what_fails_on_a_server(
     """It refuses the window in the same sentence as here."""
     here = place(function)
     with pytest.raises(SpecError, match=match):
-        ran(assemble(here.spec(), client.engine()), here)
+        ran(assemble(here.spec(), SparkEngine(client.session)), here)
     assert not table(here)
 
 
@@ -329,7 +332,7 @@ def test_a_server_that_is_killed_while_the_function_asks_it(
                 r" \(SparkConnectGrpc"
             ),
         ):
-            ran(assemble(here.spec(), spark.engine()), here)
+            ran(assemble(here.spec(), SparkEngine(spark.session)), here)
     assert not table(here)
 
 

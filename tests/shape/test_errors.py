@@ -15,7 +15,7 @@ import windrow.ingest
 from windrow.ingest import errors
 from windrow.ingest.cli.main import app
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.runner.spark.outcome import ErrorData
+from windrow.ingest.runner.outcome import ErrorData
 
 
 def _kinds() -> list[type[errors.WindrowError]]:

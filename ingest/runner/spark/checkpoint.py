@@ -19,7 +19,7 @@ import re
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,19 +32,20 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.engine import Reads, Reshaping
 from windrow.ingest.ports.reader import Take, batch_iterator
-from windrow.ingest.runner.spark.local import variable_set
-from windrow.ingest.runner.spark.outcome import outcome_of, result_of
-from windrow.ingest.runner.spark.spark import (
+from windrow.ingest.runner.outcome import outcome_of, result_of
+from windrow.ingest.runner.spark.cluster import sent
+from windrow.ingest.runner.spark.connect import another_session, end_session
+from windrow.ingest.runner.spark.jobs import (
     DO_AGAIN,
-    SparkJob,
     collected,
     dumped,
     is_connected,
     shares,
     spark_errors_as,
     waited_for,
-    working,
 )
+from windrow.ingest.runner.spark.local import variable_set
+from windrow.ingest.runner.spark.worker import working
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,9 +107,6 @@ Plans, which errors quote, too, have the text without the prefix.
 @contextmanager
 def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
     """Opens a session beside another one; nobody else sees its settings and names."""
-    # workers load this module, too
-    from windrow.ingest.runner.spark.connect import another_session, end_session
-
     with spark_errors_as("setup", "Spark can't begin", DO_AGAIN):
         session = another_session(spark) if is_connected(spark) else spark.newSession()
         for name, value in SETTINGS.items():
@@ -162,7 +160,6 @@ def rows_kept(
     work: Reshaping,
     splits: Sequence[Split],
     tasks: int,
-    sent: Callable[[SparkJob], Any],
 ) -> Iterator[DataFrame]:
     """Reads the splits once, and keeps the rows on the executors for the block.
 
@@ -178,7 +175,7 @@ def rows_kept(
     job = ReadJob(dumped(work.read), tuple(splits), shares(splits, tasks), _as_arrow(schema))
     with spark_errors_as("stage", "Spark could not finish the tasks", DO_AGAIN):
         reading = session.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(
-            sent(job), schema
+            sent(session, job), schema
         )
 
         def keep() -> DataFrame:

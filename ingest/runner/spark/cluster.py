@@ -11,37 +11,27 @@ from __future__ import annotations
 import io
 import os
 import platform
-import re
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import Requirement
-
+from windrow.ingest.runner.spark.jobs import SparkJob, dumped, spark_errors_as
 from windrow.ingest.runner.spark.local import (
     MASTER,
     WORKER_MEMORY,
+    is_local,
     local_session,
     started_session,
-)
-from windrow.ingest.runner.spark.spark import (
-    SparkEngine,
-    SparkJob,
-    dumped,
-    own_parallelism,
-    spark_errors_as,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from windrow.ingest.runner.spark.worker_bootstrap import Code
-
-_LOCAL = re.compile(r"local(\[.*\])?")
 
 _DRIVERS = (
     "dagster",
@@ -67,11 +57,6 @@ _DO_MASTER = (
 )
 
 
-def is_local(master: str) -> bool:
-    """Returns whether a master is this machine itself."""
-    return _LOCAL.fullmatch(master) is not None
-
-
 def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
     """Returns the process's session at a master, made if there is none.
 
@@ -89,13 +74,6 @@ def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
     os.environ["PYSPARK_PYTHON"] = python  # Spark prefers it to the property
     with spark_errors_as("setup", f"Spark doesn't begin at the master {master}", _DO_MASTER):
         return started_session(master, {**_SETTINGS, _PYTHON: python, **(more or {})})
-
-
-def spark_engine(session: Callable[[], SparkSession], master: str = MASTER) -> SparkEngine:
-    """Makes an engine on a session at a master."""
-    return (
-        SparkEngine(session) if is_local(master) else SparkEngine(session, own_parallelism, shipped)
-    )
 
 
 @cache
@@ -119,6 +97,8 @@ def _versions() -> dict[str, str]:
 
     Requirements that are not installed here are left out, as those of extras may be.
     """
+    from packaging.requirements import Requirement  # workers load this module, too
+
     found = {"python": platform.python_version()}
     for requirement in map(Requirement, requires("windrow-ingest") or []):
         try:
@@ -149,8 +129,13 @@ def code_to_send() -> Code | None:
     return None if all(map(is_local, masters)) else own_code()
 
 
-def shipped(job: SparkJob) -> Any:
-    """Packs the job with all that a worker needs to run it."""
+def sent(spark: SparkSession, job: SparkJob) -> Any:
+    """Returns what the workers of a session get for a job.
+
+    It is the job itself, or on a cluster the job with windrow's code, which they lack.
+    """
+    if is_local(spark.conf.get("spark.master", "")):
+        return job
     from windrow.ingest.runner.spark.worker_bootstrap import WorkerBootstrap  # as above
 
     return WorkerBootstrap(dumped(job), job.shares, job.schema, own_code())

@@ -1,7 +1,7 @@
 """Runs tasks on a Spark Connect server that is up already.
 
 `windrow spark run` keeps such a server (`ingest.runner.spark.server`). Jobs are those
-of any session (`ingest.runner.spark.spark`). This module has the differences: a server
+of any session (`ingest.runner.spark.engine`). This module has the differences: a server
 may be away, restarted, of another environment, or have ended a session; and nobody else
 may hear the secrets that are sent to it.
 
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
-from windrow.ingest.runner.spark.cluster import is_local, own_code, shipped
-from windrow.ingest.runner.spark.spark import SparkEngine, SparkJob
+from windrow.ingest.runner.spark.cluster import own_code
+from windrow.ingest.runner.spark.local import is_local
 from windrow.ingest.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -110,7 +110,6 @@ class ConnectedSpark:
     address: str
     token_file: Path | None = None
     _session: Any = field(default=None, repr=False)
-    _workers_elsewhere: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         """Checks the address.
@@ -120,14 +119,6 @@ class ConnectedSpark:
                 travel unencrypted.
         """
         _client_address(self.address)
-
-    def engine(self) -> SparkEngine:
-        """Makes an engine on this session."""
-        return SparkEngine(self.session, parallelism, self._for_workers)
-
-    def _for_workers(self, job: SparkJob) -> Any:
-        """Returns the job as the session's workers need it."""
-        return shipped(job) if self._workers_elsewhere else job
 
     def session(self) -> SparkSession:
         """Returns the session, made if there is none.
@@ -141,15 +132,14 @@ class ConnectedSpark:
             UnreachableError: no server answers at the address, it is of another
                 environment, or it doesn't know the token.
         """
-        session: Any = self._session
-        if session is not None:
+        if self._session is not None:
             try:
-                return self._checked(session)
+                return self._checked(self._session)
             except UnreachableError:
                 self.close()
         self._session = self._new_session()
         begun = self._checked(self._session)
-        if self._workers_elsewhere:
+        if not is_local(begun.conf.get("spark.master", "")):
             begun.conf.set(_BUFFER, str(buffer_bytes(own_code().digest)))
         return begun
 
@@ -183,19 +173,14 @@ class ConnectedSpark:
         return session
 
     def _checked(self, session: Any) -> SparkSession:
-        """Returns the session, once the server has answered and its environment fits.
-
-        It also notes whether the workers are on another machine.
-        """
+        """Returns the session, once the server has answered and its environment fits."""
         from pyspark.errors import PySparkException  # as above
 
         try:
             with waiting_for(f"the Spark at {self.address}"):
-                server, self._workers_elsewhere = (
-                    session.conf.get(ENVIRONMENT, None),
-                    not is_local(session.conf.get("spark.master", "")),
-                )
-            differs = _difference(server, session.version if self._workers_elsewhere else None)
+                server = session.conf.get(ENVIRONMENT, None)
+                here = is_local(session.conf.get("spark.master", ""))
+            differs = _difference(server, None if here else session.version)
         except PySparkException as failed:
             if "UNAUTHENTICATED" in str(failed):
                 what = (
@@ -307,14 +292,3 @@ def _client_address(address: str) -> str:
     return (
         f"sc://{'localhost' if here and not tls else parts['host']}:{parts['port'] or PORT}/{tls}"
     )
-
-
-def parallelism(session: SparkSession) -> int:
-    """Returns the number of tasks that the server runs at once.
-
-    It is the number of parts that Spark gives to a range if nobody says how many.
-    """
-    # Connect shows it in no other place
-    plan = session.range(1 << 20)._explain_string()  # type: ignore[operator]  # noqa: SLF001
-    parts = re.search(r"splits=(\d+)", plan)
-    return int(parts[1]) if parts else 1

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.runner.spark.archive import archive_options
 from windrow.ingest.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -32,6 +34,18 @@ JAVA = (
 """Options of the driver's Java.
 
 It hands out tasks and never sees a message: a fast start counts, not fast loops.
+"""
+
+ARCHIVES = Path(sys.prefix) / "var" / "windrow"
+"""The folder of this environment's archives of classes (`ingest.runner.spark.archive`).
+
+It is trusted as much as the packages.
+"""
+
+QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+"""Java's options that hide its warnings of classes and archives that it can't use.
+
+They are for Java's developers.
 """
 
 MASTER = "local[*,4]"
@@ -65,6 +79,14 @@ glibc gives each thread an arena that it rarely shrinks, and librdkafka, DuckDB 
 many threads. Arrow's own pool keeps what was freed: with glibc's allocator a worker that makes a
 table of small messages takes 363 MB instead of 406, in the same time.
 """
+
+
+_LOCAL = re.compile(r"local(\[.*\])?")
+
+
+def is_local(master: str) -> bool:
+    """Returns whether a master is this machine itself."""
+    return _LOCAL.fullmatch(master) is not None
 
 
 def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
@@ -110,6 +132,51 @@ def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def archive_options() -> str:
+    """Returns Java's options to use the archive; an empty text without an archive.
+
+    Java silently ignores an archive that it can't use, because it is of another build.
+    """
+    archive = archive_path()
+    return (
+        f"-XX:SharedArchiveFile={archive} {QUIET}"
+        if archive is not None and archive.is_file()
+        else ""
+    )
+
+
+def archive_path() -> Path | None:
+    """Returns the path of the archive for this Spark on this Java; it may not exist yet.
+
+    None if Java or Spark can't be found, or a path has a space in it.
+    """
+    java, spark = _java_home(), find_spec("pyspark")
+    if java is None or spark is None or spark.origin is None:
+        return None
+    jars = sorted((Path(spark.origin).parent / "jars").glob("*.jar"))
+    path = ARCHIVES / f"spark-{_digest([java / 'lib' / 'modules', *jars])}.jsa"
+    return None if " " in str(path) else path
+
+
+def _java_home() -> Path | None:
+    """Returns the home of Spark's Java: JAVA_HOME's, else the one on the PATH."""
+    home_by_environment = os.environ.get("JAVA_HOME")
+    java = shutil.which(
+        Path(home_by_environment) / "bin" / "java" if home_by_environment else "java"
+    )
+    home = None if java is None else Path(java).resolve().parent.parent
+    return home if home is not None and (home / "lib" / "modules").is_file() else None
+
+
+def _digest(files: Iterable[Path]) -> str:
+    """Makes a digest of the files' paths, sizes and times, which Java itself checks."""
+    digest = hashlib.sha256()
+    for file in files:
+        state = file.stat()
+        digest.update(f"{file} {state.st_size} {state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def _start_java(settings: Mapping[str, str]) -> None:

@@ -15,13 +15,13 @@ import pickle
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from windrow.ingest.errors import BugError, RefusedError, SpecError, Unreachable
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.engine import Reshaping, Stages
+from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.checkpoint import (
     columns_made_for,
     counted_rows,
@@ -40,17 +41,16 @@ from windrow.ingest.runner.spark.checkpoint import (
     spark_columns,
     split_results,
 )
-from windrow.ingest.runner.spark.outcome import outcome_of, result_of
-from windrow.ingest.runner.spark.spark import (
+from windrow.ingest.runner.spark.cluster import sent
+from windrow.ingest.runner.spark.jobs import (
     DO_AGAIN,
     RESULT,
-    SparkJob,
     collected,
     dumped,
     error_name,
     is_gone,
-    working,
 )
+from windrow.ingest.runner.spark.worker import working
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.load import FunctionReference, function_now
 
@@ -69,17 +69,15 @@ def reshaped(
     work: Reshaping,
     splits: Sequence[Split],
     tasks: int,
-    sent: Callable[[SparkJob], Any],
 ) -> list[Staged]:
     """Reads, changes and stages the rows; see `ports.engine.ReshapingEngine.reshape`.
 
-    `tasks`: the most tasks that stage; `sent`: makes the object that workers get for a
-    job.
+    `tasks`: the most tasks that stage.
     """
     wanted = spark_columns(work.wanted)
     with (
         session_of_its_own(spark) as session,
-        rows_kept(session, work, splits, tasks, sent) as read,
+        rows_kept(session, work, splits, tasks) as read,
     ):
         brought, tries = split_results(read, len(splits))
         with row_loss_as_error(), columns_made_for(session):
@@ -91,7 +89,7 @@ def reshaped(
                 session, _with_deletes(rows, counted, work) if work.keyed else rows, work, splits
             )
             in_order = _in_order(placed, work, min(tasks, len(splits)))
-        staged = _staged(in_order, work, brought, sent)
+        staged = _staged(session, in_order, work, brought)
     return [
         staged[index] if index in staged else work.stage(one, ())
         for index, one in enumerate(brought)
@@ -277,7 +275,7 @@ def _in_order(placed: DataFrame, work: Reshaping, tasks: int) -> DataFrame:
 
 
 def _staged(
-    in_order: DataFrame, work: Reshaping, read: Sequence[Staged], sent: Callable[[SparkJob], Any]
+    session: SparkSession, in_order: DataFrame, work: Reshaping, read: Sequence[Staged]
 ) -> dict[int, Staged]:
     """Stages the rows, and returns the results of splits that have any, by index.
 
@@ -292,7 +290,9 @@ def _staged(
     with row_loss_as_error(), _udf_errors_of(work.function):
         outcomes = sorted(
             (row[0], row[1])
-            for row in collected(in_order.mapInArrow(sent(job), "index long, outcome string"))
+            for row in collected(
+                in_order.mapInArrow(sent(session, job), "index long, outcome string")
+            )
         )
     found = {at: result_of(outcome) for at, outcome in outcomes}
     if len(found) < len(outcomes):
@@ -346,22 +346,16 @@ def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
 class StageJob:
     """The job of each Spark task that stages splits; picklable.
 
-    `wanted`: the rows' columns; `position`: see `ports.engine.Reshaping`.
+    `wanted`: the rows' columns; `position`: see `ports.engine.Reshaping`. `shares`: none,
+    because its input has the splits' own indices.
     """
 
     task: bytes
     read: tuple[Staged, ...]
     wanted: pa.Schema
     position: tuple[str, str, str]
-
-    @property
-    def schema(self) -> pa.Schema:
-        return RESULT
-
-    @property
-    def shares(self) -> None:
-        """None: its input has the splits' own indices."""
-        return None
+    schema: pa.Schema = RESULT
+    shares: None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stages the rows of each split, which come together; yields one result each."""

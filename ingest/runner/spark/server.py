@@ -3,22 +3,28 @@
 Spark and its Java are up before the first run asks, and stay between runs. It is a
 session like any other, in whose Java Spark's own Connect service listens. Clients'
 tasks run at the same time: on this machine in Python workers of this environment, which
-wait for the next client (`ingest.runner.spark.keep_alive`); or on a cluster's workers.
+wait for the next client (`kept_alive`); or on a cluster's workers.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.runner.spark.cluster import is_local, spark_session
+from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
-from windrow.ingest.runner.spark.keep_alive import kept_alive
-from windrow.ingest.runner.spark.local import MASTER, variable_set
+from windrow.ingest.runner.spark.local import MASTER, is_local, variable_set
+from windrow.ingest.runner.spark.worker import end_if_stale
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECONDS = 30
 """Seconds that its Java may take to end."""
@@ -28,6 +34,12 @@ _CLEANING = "spark.cleaner.periodicGC.interval"
 
 Data that ended sessions kept on disk is removed only then.
 """
+
+EVERY = 20.0
+"""Seconds between two empty tasks: two fit into Spark's minute, if one has to wait."""
+
+_END = 5.0
+"""Seconds that the last empty task has to end."""
 
 _SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
@@ -147,3 +159,44 @@ def _refuse_taken(host: str, port: int) -> None:
                 "End the program that listens there, which may be another server of windrow's, or"
                 " give another --port.",
             ) from None
+
+
+@contextmanager
+def kept_alive(session: SparkSession) -> Iterator[None]:
+    """Keeps the idle Python workers of a session in this process's Java for the block.
+
+    Spark ends its idle Python workers once none of them had a task for a minute, and no
+    setting changes that minute (`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS`, Spark 4.0).
+    Runs that come every minute or more rarely would get new workers each time, which
+    have to import everything and load compiled code. The minute is counted from the
+    last task of any of them: so one small task now and then keeps them all.
+
+    Spark keeps workers by their environment. So those of a server's clients are only
+    kept by a session without variables of its own for its workers' environment: clients
+    have none.
+    """
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(EVERY):
+            with suppress(Exception):  # if Spark is gone, its next job reports it
+                run_empty_task(session)
+
+    thread = threading.Thread(target=keep, name="keeps workers", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_END)
+
+
+def run_empty_task(session: SparkSession) -> int:
+    """Runs an empty task on one worker; returns the worker's process id."""
+    return int(session.range(0, 1, 1, 1).mapInArrow(_nothing, "id long").collect()[0]["id"])
+
+
+def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    end_if_stale()
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"id": pa.array([os.getpid()], pa.int64())})

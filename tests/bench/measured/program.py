@@ -35,10 +35,11 @@ from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.pipeline import run_windows
-from windrow.ingest.runner.spark.cluster import is_local, spark_engine, spark_session
+from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.connect import ConnectedSpark
-from windrow.ingest.runner.spark.keep_alive import kept_alive
-from windrow.ingest.runner.spark.spark import SparkEngine
+from windrow.ingest.runner.spark.engine import SparkEngine
+from windrow.ingest.runner.spark.local import is_local
+from windrow.ingest.runner.spark.server import kept_alive
 from windrow.ingest.runner.task import SplitTask
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.transform.chain import Chain
@@ -152,11 +153,10 @@ def ran(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> dict[str, A
 def main(bootstrap: str, master: str = "local[2]") -> None:
     """Answer until stdin ends."""
     if served := master.startswith("sc://"):
-        server = ConnectedSpark(master)
-        session, engine = server.session(), server.engine()
+        session = ConnectedSpark(master).session()
     else:
         session = spark_session(master, None if is_local(master) else DRIVER_PROPERTIES)
-        engine = spark_engine(lambda: session, master)
+    engine = SparkEngine(lambda: session)
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)
     with (

@@ -25,8 +25,9 @@ from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.pipeline import run
-from windrow.ingest.runner.spark.cluster import spark_engine, spark_session
+from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.connect import ConnectedSpark
+from windrow.ingest.runner.spark.engine import SparkEngine
 
 ROOT = Path(__file__).parents[3]
 LIMIT = 240
@@ -136,9 +137,9 @@ def main() -> None:
     os.dup2(2, 1)  # Java's too
     served = master.startswith("sc://")
     engine = (
-        ConnectedSpark(master).engine()
+        SparkEngine(ConnectedSpark(master).session)
         if served
-        else spark_engine(lambda: spark_session(master, words), master)
+        else SparkEngine(lambda: spark_session(master, words))
     )
     for line in sys.stdin:
         answers.write(to_json(_done(from_json(line, Order), engine)) + "\n")

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from tests.contracts.engine_contract import SPLITS, EngineContract
 from tests.runner.spark import tasks
 from tests.runner.spark.tasks import Dies, Where
-from windrow.ingest.runner.spark.cluster import spark_engine, spark_session
-from windrow.ingest.runner.spark.spark import SparkEngine
+from windrow.ingest.runner.spark.cluster import spark_session
+from windrow.ingest.runner.spark.engine import SparkEngine
 
 MASTER = "WINDROW_TEST_MASTER"
 cloudpickle.register_pickle_by_value(tasks)  # the workers have no tests
@@ -40,7 +40,7 @@ class TestCluster(EngineContract):
 
     @pytest.fixture
     def engine(self, session: SparkSession) -> Iterator[SparkEngine]:
-        yield spark_engine(lambda: session, os.environ[MASTER])
+        yield SparkEngine(lambda: session)
         session.sparkContext.setLogLevel("ERROR")  # an interrupt turns it off
 
     def test_the_drivers_code_runs_there(self, engine: SparkEngine) -> None:

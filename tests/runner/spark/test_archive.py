@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.runner.spark import archive
+from windrow.ingest.runner.spark import archive, local
 from windrow.ingest.runner.spark.local import started_session
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where archives are; nothing is there."""
-    monkeypatch.setattr(archive, "FOLDER", tmp_path / "var")
+    monkeypatch.setattr(local, "ARCHIVES", tmp_path / "var")
     return tmp_path / "var"
 
 
@@ -52,7 +52,7 @@ def test_no_spark_without_java(home: str, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.spark
 def test_a_session_has_it_mapped(spark: SparkSession) -> None:
     """What `make setup` made is what the Java of a session has open."""
-    path = archive.archive_path()
+    path = local.archive_path()
     assert path is not None
     assert path.is_file()
     pid = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]  # noqa: SLF001
@@ -61,21 +61,21 @@ def test_a_session_has_it_mapped(spark: SparkSession) -> None:
 
 def test_none_is_no_option(folder: Path) -> None:
     """Without an archive Java is told nothing; with one, that, and to keep quiet about it."""
-    assert archive.archive_options() == ""
-    path = archive.archive_path()
+    assert local.archive_options() == ""
+    path = local.archive_path()
     assert path is not None
     assert path.parent == folder
     folder.mkdir()
     path.touch()
-    assert archive.archive_options().startswith(f"-XX:SharedArchiveFile={path} -Xlog:disable ")
+    assert local.archive_options().startswith(f"-XX:SharedArchiveFile={path} -Xlog:disable ")
 
 
 @pytest.mark.usefixtures("folder")
 def test_another_java_has_another(java: Path) -> None:
     """The name changes with the Java that wrote it, also where that was replaced in its place."""
-    first = archive.archive_path()
+    first = local.archive_path()
     os.utime(java / "lib" / "modules", (1, 1))
-    assert archive.archive_path() != first
+    assert local.archive_path() != first
 
 
 @pytest.mark.usefixtures("folder")
@@ -84,16 +84,16 @@ def test_without_java_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     told why there can be none.
     """
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    assert archive.archive_path() is None
-    assert archive.archive_options() == ""
+    assert local.archive_path() is None
+    assert local.archive_options() == ""
     with pytest.raises(UnreachableError, match="There is no Java"):
         archive.make_archive()
 
 
 def test_a_path_with_a_space_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Java's options are split at spaces: such an environment does without."""
-    monkeypatch.setattr(archive, "FOLDER", tmp_path / "my files")
-    assert archive.archive_path() is None
+    monkeypatch.setattr(local, "ARCHIVES", tmp_path / "my files")
+    assert local.archive_path() is None
 
 
 @pytest.mark.usefixtures("java")
@@ -117,7 +117,7 @@ def test_nothing_half_written_is_taken(folder: Path, monkeypatch: pytest.MonkeyP
 
     def record(made: Path) -> None:
         made.write_bytes(b"half")
-        seen.append(archive.archive_options())
+        seen.append(local.archive_options())
         made.write_bytes(b"whole")
 
     monkeypatch.setattr(archive, "record_classes", record)
@@ -130,7 +130,7 @@ def test_nothing_half_written_is_taken(folder: Path, monkeypatch: pytest.MonkeyP
 def test_a_folder_that_takes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is named, and that it doesn't matter."""
     (tmp_path / "file").touch()
-    monkeypatch.setattr(archive, "FOLDER", tmp_path / "file" / "var")
+    monkeypatch.setattr(local, "ARCHIVES", tmp_path / "file" / "var")
     with pytest.raises(
         UnreachableError, match=re.escape(f"No archive could be written to {tmp_path}")
     ) as caught:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -22,10 +22,11 @@ from tests.runner.spark.servers import COMMAND, ROOT, serving
 from tests.runner.spark.tasks import Dies, EndsItself, Name, Raises, Says, WaitsForEver
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
 from windrow.ingest.runner.spark import connect
 from windrow.ingest.runner.spark.connect import TOKEN, ConnectedSpark
+from windrow.ingest.runner.spark.engine import SparkEngine, parallelism
 from windrow.ingest.runner.spark.server import spark_server as spark_server_of
-from windrow.ingest.runner.spark.spark import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +41,7 @@ class TestConnect(EngineContract):
     @pytest.fixture
     def engine(self, spark_server: str) -> Iterator[SparkEngine]:
         with closing(ConnectedSpark(spark_server)) as spark:
-            yield spark.engine()
+            yield SparkEngine(spark.session)
 
 
 @pytest.fixture
@@ -60,14 +61,21 @@ def wait_for(folder: Path) -> None:
         pause.wait(0.02)
 
 
+def done(
+    spark: ConnectedSpark, task: Callable[[Split], Staged], splits: list[Split]
+) -> list[Staged]:
+    """What a task gives for some splits, by a client."""
+    return list(SparkEngine(spark.session).run(task, splits))
+
+
 def names(spark: ConnectedSpark) -> list[Split]:
     """All splits, as they come back."""
-    return [result.split for result in spark.engine().run(Name(), SPLITS)]
+    return [result.split for result in done(spark, Name(), SPLITS)]
 
 
 def test_an_empty_plan_never_reaches_the_server() -> None:
     """No splits: nobody is asked for, not even whether somebody answers."""
-    assert list(ConnectedSpark("sc://localhost:1").engine().run(Name(), [])) == []
+    assert list(SparkEngine(ConnectedSpark("sc://localhost:1").session).run(Name(), [])) == []
 
 
 def test_what_a_worker_says_is_no_part_of_the_error(spark_server: str) -> None:
@@ -78,14 +86,14 @@ def test_what_a_worker_says_is_no_part_of_the_error(spark_server: str) -> None:
         closing(ConnectedSpark(spark_server)) as spark,
         pytest.raises(UnreachableError, match="Spark could not finish") as caught,
     ):
-        list(spark.engine().run(Raises(EndsItself), ONE))
+        done(spark, Raises(EndsItself), ONE)
     assert "secret-payload" not in str(caught.value)
 
 
 def test_a_server_says_how_many_tasks_it_runs_at_once(spark_server: str) -> None:
     """Small splits are spread over what the server has, not over what this machine has."""
     with closing(ConnectedSpark(spark_server)) as spark:
-        assert connect.parallelism(spark.session()) == 2
+        assert parallelism(spark.session()) == 2
 
 
 def test_two_clients_run_beside_each_other(spark_server: str, tmp_path: Path) -> None:
@@ -100,13 +108,11 @@ def test_two_clients_run_beside_each_other(spark_server: str, tmp_path: Path) ->
         closing(ConnectedSpark(spark_server)) as first,
         closing(ConnectedSpark(spark_server)) as second,
     ):
-        waiting = pool.submit(lambda: list(first.engine().run(WaitsForEver(folders[0]), ONE)))
+        waiting = pool.submit(lambda: done(first, WaitsForEver(folders[0]), ONE))
         try:
             wait_for(folders[0])
             assert names(second) == SPLITS
-            cancelled = pool.submit(
-                lambda: list(second.engine().run(WaitsForEver(folders[1]), ONE))
-            )
+            cancelled = pool.submit(lambda: done(second, WaitsForEver(folders[1]), ONE))
             wait_for(folders[1])
             assert second.session().interruptAll()
             with pytest.raises(UnreachableError, match="Nothing was committed"):
@@ -129,7 +135,7 @@ def test_ctrl_c_ends_the_job_at_the_server(spark_server: str, tmp_path: Path) ->
     with ThreadPoolExecutor(1) as pool, closing(ConnectedSpark(spark_server)) as spark:
         interrupted = pool.submit(interrupt)
         with pytest.raises(KeyboardInterrupt):
-            list(spark.engine().run(WaitsForEver(tmp_path), ONE))
+            done(spark, WaitsForEver(tmp_path), ONE)
         interrupted.result(LIMIT)
         assert spark.session().interruptAll() == []
 
@@ -191,7 +197,7 @@ def test_java_is_killed_in_the_middle_of_a_job(
     with serving() as (address, command), ThreadPoolExecutor(1) as pool:
         spark = ConnectedSpark(address)
         closing_all.append(spark)
-        waiting = pool.submit(lambda: list(spark.engine().run(WaitsForEver(tmp_path), ONE)))
+        waiting = pool.submit(lambda: done(spark, WaitsForEver(tmp_path), ONE))
         wait_for(tmp_path)
         (java,) = [child for child in command.children() if "java" in child.name()]
         java.kill()
@@ -211,7 +217,7 @@ def test_a_server_ends_cleanly(
     with serving() as (address, command), ThreadPoolExecutor(1) as pool:
         spark = ConnectedSpark(address)
         closing_all.append(spark)
-        waiting = pool.submit(lambda: list(spark.engine().run(WaitsForEver(tmp_path), ONE)))
+        waiting = pool.submit(lambda: done(spark, WaitsForEver(tmp_path), ONE))
         wait_for(tmp_path)
         below = command.children(recursive=True)
         command.send_signal(sign)
@@ -361,7 +367,7 @@ def test_a_worker_does_not_run_what_was_changed(spark_server: str, tmp_path: Pat
 
     def said() -> set[str]:
         with closing(ConnectedSpark(spark_server)) as spark:
-            return {result.rows[0].partition(" ")[0] for result in spark.engine().run(task, SPLITS)}
+            return {result.rows[0].partition(" ")[0] for result in done(spark, task, SPLITS)}
 
     assert said() == {"before"}
     module.write_text("WORD = 'after, and longer'\n")

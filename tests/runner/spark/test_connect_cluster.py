@@ -36,7 +36,7 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.runner.spark import cluster, connect
 from windrow.ingest.runner.spark.connect import ConnectedSpark
-from windrow.ingest.runner.spark.spark import SparkEngine
+from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.runner.spark.worker_bootstrap import Code
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
@@ -145,12 +145,12 @@ class TestConnectOnCluster(EngineContract):
 
     @pytest.fixture
     def engine(self, client: ConnectedSpark) -> SparkEngine:
-        return client.engine()
+        return SparkEngine(client.session)
 
 
 def places(spark: ConnectedSpark) -> set[str]:
     """Where the workers have their windrow."""
-    return {result.rows[0] for result in spark.engine().run(Where(), ONE)}
+    return {result.rows[0] for result in SparkEngine(spark.session).run(Where(), ONE)}
 
 
 def test_the_clients_code_runs_there(client: ConnectedSpark) -> None:
@@ -207,7 +207,7 @@ def test_workers_that_differ_are_told_before_a_split(
         UnreachableError,
         match=r"which runs \S+, is not as the driver is: msgspec is \d\S*, the driver's is 0\.0\.1",
     ):
-        list(client.engine().run(Name(), ONE))
+        list(SparkEngine(client.session).run(Name(), ONE))
 
 
 def test_another_spark_is_refused(client: ConnectedSpark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_another_spark_is_refused(client: ConnectedSpark, monkeypatch: pytest.Mo
         connect, "version", lambda name: "3.0.0" if name == "pyspark" else os.fspath(name)
     )
     with pytest.raises(UnreachableError, match=f"runs Spark {ours}, and this client has 3.0.0"):
-        list(client.engine().run(Name(), ONE))
+        list(SparkEngine(client.session).run(Name(), ONE))
 
 
 def test_dataframes_of_a_client(

@@ -14,13 +14,13 @@ _SERVER = """
 import json, os, queue
 from contextlib import closing
 import pyarrow as pa
-from windrow.ingest.runner.spark import keep_alive
+from windrow.ingest.runner.spark import server as of_server
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.server import spark_server
 
-stirred, run_empty_task = queue.Queue(), keep_alive.run_empty_task
-keep_alive.run_empty_task = lambda session: stirred.put(run_empty_task(session))
-keep_alive.EVERY = 0.05
+stirred, run_empty_task = queue.Queue(), of_server.run_empty_task
+of_server.run_empty_task = lambda session: stirred.put(run_empty_task(session))
+of_server.EVERY = 0.05
 
 def own(batches):
     for _ in batches:

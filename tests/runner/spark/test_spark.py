@@ -14,7 +14,7 @@ import pytest
 from tests.contracts.engine_contract import SPLITS, EngineContract
 from tests.runner.spark.tasks import Collects, Dies, EndsItself, Name, Raises
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.runner.spark.spark import SparkEngine
+from windrow.ingest.runner.spark.engine import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 NO_JAVA = """
 import sys
 from windrow.ingest.runner.spark.local import local_session
-from windrow.ingest.runner.spark.spark import SparkEngine
+from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 
@@ -37,7 +37,7 @@ except UnreachableError as error:
 
 QUIET = """
 from windrow.ingest.runner.spark.local import local_session
-from windrow.ingest.runner.spark.spark import SparkEngine
+from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.model.plan import Split
 from tests.runner.spark.tasks import Name
 

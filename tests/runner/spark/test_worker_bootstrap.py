@@ -17,9 +17,10 @@ from pyspark import SparkContext
 
 from tests.full_disk import files_end_at
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.runner.spark.cluster import code_to_send, is_local, own_code
-from windrow.ingest.runner.spark.outcome import result_of
-from windrow.ingest.runner.spark.spark import RESULT
+from windrow.ingest.runner.outcome import result_of
+from windrow.ingest.runner.spark.cluster import code_to_send, own_code
+from windrow.ingest.runner.spark.jobs import RESULT
+from windrow.ingest.runner.spark.local import is_local
 from windrow.ingest.runner.spark.worker_bootstrap import (
     Code,
     WorkerBootstrap,

@@ -1,20 +1,24 @@
-"""Checks whether the code that a Python worker has loaded is still that on disk.
+"""What a Python worker of Spark's does before and behind a task.
 
 Workers live on between runs, on a server for days, and Python loads a module once: a
 run after an upgrade, or after a module with a schema was corrected, would get rows by
 the old rules. So a worker whose loaded files have changed since ends before its next
-job, and Spark runs the task again in a new one. (A schema in a file of its own is read
+task, and Spark runs the task again in a new one. (A schema in a file of its own is read
 anew by `ingest.schema.load`.)
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from windrow.ingest.client_cache import keeping
 from windrow.ingest.native.calling import loaded_sources
 
 _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
@@ -27,8 +31,34 @@ _LIBRARY = (*_PACKAGES, sysconfig.get_path("stdlib"))
 _BORN = time.time_ns()
 _SEEN: dict[str, int | None] = {}
 
+_COLLECTED_AFTER = 50_000
+"""New objects until Python's collector looks for cycles among them.
 
-def note_loaded() -> None:
+After 700, which is Python's own number, collecting takes a fifth of loading.
+"""
+
+_spared = 0
+"""Number of loaded modules when this process last froze its collector's objects."""
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """Prepares a worker's process for a Spark task, and cleans up behind it."""
+    gc.set_threshold(_COLLECTED_AFTER)
+    end_if_stale()
+    with keeping():
+        yield
+    _note_loaded()
+    _spare_loaded()
+
+
+def end_if_stale() -> None:
+    """Ends this process, as if it was killed, if a file that it has loaded has changed."""
+    if any(changed is None or _changed(file) != changed for file, changed in _SEEN.items()):
+        os._exit(1)
+
+
+def _note_loaded() -> None:
     """Remembers the time of each file that Python has imported or that was compiled.
 
     A file that changed since this process began may have been loaded before that: it is
@@ -47,22 +77,20 @@ def note_loaded() -> None:
             _SEEN[file] = changed if changed < _BORN else None
 
 
-def is_stale() -> bool:
-    """Returns whether a file has changed since it was remembered."""
-    return any(changed is None or _changed(file) != changed for file, changed in _SEEN.items())
-
-
-def end_if_stale() -> None:
-    """Ends this process, as if it was killed, if its code is stale.
-
-    To be called before a job.
-    """
-    if is_stale():
-        os._exit(1)
-
-
 def _changed(file: str) -> int | None:
     try:
         return Path(file).stat().st_mtime_ns
     except OSError:
         return None
+
+
+def _spare_loaded() -> None:
+    """Tells Python's collector that loaded objects stay.
+
+    PySpark has it look through everything after each task, a tenth of a second. Only
+    after a job that loaded something: frozen objects are never looked at again.
+    """
+    global _spared  # one per process, as the collector is  # noqa: PLW0603
+    if len(sys.modules) > _spared:
+        _spared = len(sys.modules)
+        gc.freeze()

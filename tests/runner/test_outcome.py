@@ -8,7 +8,7 @@ from polars.exceptions import PanicException
 
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.runner.spark.outcome import ErrorData, is_panic
+from windrow.ingest.runner.outcome import ErrorData, is_panic
 
 
 def test_the_panics_of_libraries_are_known() -> None:

@@ -1,0 +1,237 @@
+"""What every job on Spark needs: how it is packed, waited for and cancelled, and its errors."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from windrow.ingest.errors import BugError, Stage, UnreachableError, WindrowError
+from windrow.ingest.model.plan import Split
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+T = TypeVar("T")
+
+_LARGE = 20_000
+"""Offsets of a split that is worth a Spark task of its own."""
+
+_CANCEL_SECONDS = 10.0
+"""Seconds that an interrupted run waits for Spark to cancel its job."""
+
+_ALONE_SECONDS = 30.0
+"""Seconds without a result after which a missing executor is reported."""
+
+_LOG = logging.getLogger("windrow.engine")
+
+RESULT = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
+"""The columns of a split's outcome, with the split's index."""
+
+
+class SparkJob(Protocol):
+    """The code of a Spark task; picklable.
+
+    A task gets numbers in the first column of its batches, which say its splits.
+    """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its output.
+
+        The first two are those of `RESULT`, by any names.
+        """
+
+    @property
+    def shares(self) -> Sequence[Sequence[int]] | None:
+        """The indices of the splits of each number; None: a number is an index."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Runs one Spark task."""
+
+
+def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
+    """Divides splits, by their indices, among Spark tasks.
+
+    Neighbours in a log go together as long as they are small. Pure.
+
+    Args:
+        splits: all of a run.
+        least: the least number of tasks, if there are so many splits.
+    """
+    order = sorted(range(len(splits)), key=lambda index: (splits[index].tp, splits[index].start))
+    lengths = [split.stop - split.start for split in splits]
+    most, many = min(_LARGE, -(-sum(lengths) // least)), -(-len(splits) // least)
+    taken: list[list[int]] = []
+    offsets = most
+    for index in order:
+        length = lengths[index]
+        if offsets + length > most or len(taken[-1]) == many:
+            taken.append([])
+            offsets = 0
+        taken[-1].append(index)
+        offsets += length
+    return taken
+
+
+DO_DOCTOR = (
+    "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows"
+    " Spark's own words."
+)
+DO_PYTHON = "Nothing was read or committed. Give the workers the driver's, by spark.pyspark.python."
+DO_AGAIN = (
+    "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which"
+    " shows Spark's own words."
+)
+
+
+_GONE = re.compile(
+    r"^RetriesExceeded:|^SparkConnectGrpcException:|INVALID_HANDLE|ExecutorLostFailure|SparkContext"
+    r" was shut down"
+)
+"""Matches errors of a Spark that ends, has ended or was restarted.
+
+`SparkConnectGrpcException` is gRPC's own error, without an answer of a server.
+"""
+
+_OTHER_PYTHON = re.compile(
+    r"Python in worker has different version: (\d[\d.]*) than that in driver: (\d[\d.]*)"
+)
+"""Matches the error of Spark's worker if it has another minor version of Python.
+
+It comes before anything is unpickled, which could fail.
+"""
+
+
+@contextmanager
+def spark_errors_as(stage: Stage, what: str, do: str) -> Iterator[None]:
+    """Turns Spark's own errors into one that says what could not be done.
+
+    Raises:
+        UnreachableError: in their place.
+    """
+    from py4j.protocol import Py4JError  # Spark is loaded only where it is used
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    # OSError: no such program, or the Java side is gone
+    except (PySparkException, Py4JError, OSError) as failed:
+        other = _OTHER_PYTHON.search(str(failed))
+        if other is not None:
+            python = f"The workers have Python {other[1]}, and the driver has {other[2]}"
+            raise UnreachableError(python, "setup", DO_PYTHON) from failed
+        raise UnreachableError(f"{what} ({error_name(failed)})", stage, do) from failed
+
+
+def is_gone(failed: Exception) -> bool:
+    """Returns whether Spark has ended, or isn't up yet.
+
+    Otherwise the error is a mistake in the call.
+    """
+    from py4j.protocol import Py4JNetworkError  # as above
+    from pyspark.errors import PySparkException
+
+    by_spark = (
+        isinstance(failed, PySparkException)
+        and _GONE.search(f"{type(failed).__name__}: {failed}") is not None
+    )
+    return by_spark or isinstance(failed, (Py4JNetworkError, ConnectionError))
+
+
+def dumped(task: object) -> bytes:
+    """Pickles a task.
+
+    Raises:
+        WindrowError: a file that it takes along can't be read; BugError if it can't be
+            pickled.
+    """
+    from pyspark import cloudpickle  # as above
+
+    try:
+        return bytes(cloudpickle.dumps(task))  # type: ignore[no-untyped-call]  # Spark's own
+    except WindrowError:
+        raise
+    except Exception as failed:
+        raise BugError.of(failed, "setup") from failed
+
+
+def error_name(failed: Exception) -> str:
+    """Returns the exception's type and Spark's name for the error.
+
+    Its text may quote a worker's error, and that one a message's values.
+    """
+    condition = getattr(failed, "getCondition", lambda: None)()
+    return type(failed).__name__ + (f", {condition}" if condition else "")
+
+
+def is_connected(session: SparkSession) -> bool:
+    """Returns whether the session is on a Spark Connect server."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def collected(frame: DataFrame) -> list[Row]:
+    """Returns the frame's rows; see `waited_for`."""
+    return waited_for(frame.sparkSession, frame.collect)
+
+
+def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
+    """Runs an action on a session in a thread of its own, and returns its result.
+
+    So an interrupt finds this thread free to cancel. (If py4j itself is interrupted,
+    the connection is in the middle of an answer, and the next call to the JVM waits for
+    the job's end.) Only this job is cancelled: others may run on the same session, or
+    beside it on one server.
+    """
+    from pyspark import InheritableThread  # as above
+
+    answer: Future[T] = Future()
+    tag = uuid.uuid4().hex
+
+    def act() -> None:
+        try:
+            spark.addTag(tag)  # of this thread's jobs
+            answer.set_result(action())
+        # handed over, not swallowed: without an answer the run would wait for ever
+        except BaseException as failed:  # noqa: BLE001
+            answer.set_exception(failed)
+
+    InheritableThread(target=act, daemon=True).start()
+    try:
+        wait([answer], _ALONE_SECONDS)
+        if not answer.done() and _is_alone(spark):
+            _LOG.warning(
+                "No executor has come up at %s. The run waits for one, without end: look at the"
+                " master whether it has workers, with the free memory and cores that an executor"
+                " asks for (spark.executor.memory, spark.executor.cores).",
+                spark.sparkContext.master,
+            )
+        return answer.result()
+    finally:
+        if not answer.done():  # Ctrl-C, or the run was ended from outside
+            with suppress(Exception):  # a server has a log of its own
+                spark.sparkContext.setLogLevel("OFF")  # else Spark logs each cancelled task
+            with suppress(Exception):  # Spark may be gone as well
+                spark.interruptTag(tag)
+            wait([answer], _CANCEL_SECONDS)
+
+
+def _is_alone(spark: SparkSession) -> bool:
+    """Returns whether a session at a cluster's master has no executor.
+
+    Spark waits for one without a message that anybody sees. A local session is its own
+    executor, and a server's executors are the server's business.
+    """
+    if is_connected(spark) or str(spark.sparkContext.master).startswith("local"):
+        return False
+    with suppress(Exception):  # Spark may be gone, which the job's own error says
+        # nothing public shows it; the driver counts
+        known: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001
+        return bool(known.size() <= 1)
+    return False
