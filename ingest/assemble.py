@@ -17,10 +17,10 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import Broker
-from windrow.ingest.ports.engine import Engine, ReshapingEngine
+from windrow.ingest.ports.engine import DataFrameEngine, Engine
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.reader import Reader, ReadPlan
-from windrow.ingest.runner.context import Pipeline, Reshape
+from windrow.ingest.runner.context import DataFrameTransform, Pipeline
 from windrow.ingest.schema.load import FunctionReference, ModelReference, model_now
 
 if TYPE_CHECKING:
@@ -215,9 +215,9 @@ def _pipeline(
 ) -> Pipeline:
     broker, reader = on.connection
     sink, dead_letters = on.table(rows)
-    reshape = _reshape(spec, transform)
-    if reshape is not None:
-        _check_reshape(sink, on.engine)
+    dataframe_transform = _dataframe_transform(spec, transform)
+    if dataframe_transform is not None:
+        _refuse_unusable(sink, on.engine)
     return Pipeline(
         spec=spec,
         columns=columns,
@@ -230,11 +230,13 @@ def _pipeline(
         dead_letters=dead_letters,
         engine=on.engine,
         dead_topic=on.dead_topic,
-        reshape=reshape,
+        dataframe_transform=dataframe_transform,
     )
 
 
-def _reshape(spec: PipelineSpec, transform: Transform | None) -> Reshape | None:
+def _dataframe_transform(
+    spec: PipelineSpec, transform: Transform | None
+) -> DataFrameTransform | None:
     """The function of DataFrames, and the rules that check its rows.
 
     They are the rules of its own schema, else of the schema that the rows were decoded
@@ -247,13 +249,13 @@ def _reshape(spec: PipelineSpec, transform: Transform | None) -> Reshape | None:
 
     function = FunctionReference(spec.transform.spark, spec.folder)
     if spec.transform.schema_ is not None:
-        return Reshape(
+        return DataFrameTransform(
             function, Chain((Validate(ModelReference(spec.transform.schema_, spec.folder)),))
         )
-    return Reshape(function, _rules(spec) if transform is None else Chain())
+    return DataFrameTransform(function, _rules(spec) if transform is None else Chain())
 
 
-def _check_reshape(sink: Sink, engine: Engine) -> None:
+def _refuse_unusable(sink: Sink, engine: Engine) -> None:
     """Checks that table and engine can be used with a function of DataFrames.
 
     Raises:
@@ -268,7 +270,7 @@ def _check_reshape(sink: Sink, engine: Engine) -> None:
         )
         do = "Use another kind of table, or for a Kafka topic sink.atomic_window: true."
         raise SpecError(what, "spec", do)
-    if not isinstance(engine, ReshapingEngine):
+    if not isinstance(engine, DataFrameEngine):
         what = f"transform.spark needs Spark, and {type(engine).__name__} has no DataFrames"
         do = "Run the pipeline on Spark, or remove transform from the spec."
         raise SpecError(what, "spec", do)

@@ -50,8 +50,8 @@ SplitPoint = Literal[
 # after a window is committed to one of its tables, before the next
 RoutePoint = Literal["commit.between"]
 # on the executor, after a batch of the function's rows is staged
-ReshapePoint = Literal["reshape.middle"]
-CrashPoint = RunPoint | DeadTopicPoint | SplitPoint | RoutePoint | ReshapePoint
+TransformPoint = Literal["transform.middle"]
+CrashPoint = RunPoint | DeadTopicPoint | SplitPoint | RoutePoint | TransformPoint
 
 CRASH_POINTS: tuple[CrashPoint, ...] = get_args(RunPoint)
 """The crash points of every run."""

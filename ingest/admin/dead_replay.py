@@ -141,10 +141,10 @@ def _refuse_unsupported(pipeline: Pipeline) -> None:
             "plan",
             "Nothing was read. Fix the schema, and write the messages to the topic again.",
         )
-    if pipeline.reshape is not None:
+    if pipeline.dataframe_transform is not None:
         what = (
-            f"Dead letters of {pipeline.spec.id} can't be replayed: {pipeline.reshape.function}"
-            " takes all rows of a window together"
+            f"Dead letters of {pipeline.spec.id} can't be replayed:"
+            f" {pipeline.dataframe_transform.function} takes all rows of a window together"
         )
         raise SpecError(what, "plan", "Nothing was read. Fix the schema, and replay the window.")
 

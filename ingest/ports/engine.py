@@ -40,7 +40,7 @@ class Engine(Protocol):
 
 
 class Reads(Protocol):
-    """The first half of a reshaping task. Picklable; called once for each try of a task."""
+    """The task before a function of DataFrames. Picklable; called once for each try."""
 
     def __call__(self, split: Split, give: Take) -> Staged:
         """Passes a split's rows to `give`, batch by batch, and stages its dead letters.
@@ -50,7 +50,7 @@ class Reads(Protocol):
 
 
 class Stages(Protocol):
-    """The second half of a reshaping task. Picklable; called once for each try of a task.
+    """The task behind a function of DataFrames. Picklable; called once for each try.
 
     The driver calls it for a split without any rows left.
     """
@@ -63,8 +63,8 @@ class Stages(Protocol):
 
 
 @dataclass(frozen=True)
-class Reshaping:
-    """A window's rows on their way through a user's function of DataFrames.
+class DataFrameWork:
+    """What an engine does with a window whose rows go through a function of DataFrames.
 
     `columns`: of the batches that `read` gives. `wanted`: the columns that the
     function's DataFrame must have, in any order. `position`: the names of the columns with
@@ -83,17 +83,17 @@ class Reshaping:
 
 
 @runtime_checkable
-class ReshapingEngine(Protocol):
-    """An engine that can also run a function of DataFrames."""
+class DataFrameEngine(Protocol):
+    """An engine that can also call a function of DataFrames."""
 
-    def reshape(self, work: Reshaping, splits: Sequence[Split]) -> Iterator[Staged]:
+    def transform(self, work: DataFrameWork, splits: Sequence[Split]) -> Iterator[Staged]:
         """Runs `work` on all splits, and yields one result per split, in order.
 
         It reads the splits, calls the function with a DataFrame of their rows, and
         stages the rows of its result.
 
         Raises:
-            WindrowError: as `Engine.run`, of either half of the task.
+            WindrowError: as `Engine.run`, of either task.
             SpecError: the function fails, or returns other columns than `wanted`;
                 nothing was staged.
             RefusedError: a row names no message of the splits.

@@ -16,10 +16,10 @@ from windrow.ingest.model.receipt import Committed
 from windrow.ingest.model.source import OnLoss
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.engine import ReshapingEngine
+from windrow.ingest.ports.engine import DataFrameEngine
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.reshape import reshaping
+from windrow.ingest.runner.dataframe_transform import dataframe_work
 from windrow.ingest.runner.task import LateBins, SplitTask
 
 TOGETHER = 64
@@ -156,18 +156,15 @@ def results_of(
     See `ports.engine.Engine.run`.
     """
     tasks, engine = [_task(pipeline, attempt) for attempt in job], pipeline.engine
-    if pipeline.reshape is None:
+    if pipeline.dataframe_transform is None:
         # yielded here, so that the tasks' own objects live as long as they run
         yield from engine.run(one_task(tasks, job), splits)
         return
-    if not isinstance(engine, ReshapingEngine) or len(tasks) > 1:
-        raise BugError(
-            "A pipeline with transform.spark runs window by window on an engine that can reshape"
-            " rows, and the run had several windows in a job, or another engine",
-            "setup",
-            "Report it.",
-        )
-    yield from engine.reshape(reshaping(pipeline, pipeline.reshape, tasks[0]), splits)
+    assert isinstance(engine, DataFrameEngine), "assemble refuses any other engine"
+    (task,) = tasks  # `jobs` puts each of its windows into a job of its own
+    yield from engine.transform(
+        dataframe_work(pipeline, pipeline.dataframe_transform, task), splits
+    )
 
 
 def _task(pipeline: Pipeline, attempt: Attempt) -> SplitTask:

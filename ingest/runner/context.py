@@ -98,8 +98,8 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Reshape:
-    """A function of Spark's DataFrames between decoding and the table.
+class DataFrameTransform:
+    """A user's function from a DataFrame to a DataFrame, between decoding and the table.
 
     `rules`: the rules that its rows must keep; a row that breaks one refuses the
     window.
@@ -117,8 +117,8 @@ class Pipeline:
     `decoder` gives. The user's schema may be loaded only when one of the three is
     called, which takes seconds: code that looks at a pipeline and writes nothing calls
     none of them. `dead_topic`: the topic for committed dead letters, if the spec names
-    one. `reshape`: the Spark function behind `transform`, if the spec names one; then
-    `columns` are those that it gives.
+    one. `dataframe_transform`: the function of DataFrames behind `transform`, if
+    the spec names one; then `columns` are those that it gives.
     """
 
     spec: PipelineSpec
@@ -132,7 +132,7 @@ class Pipeline:
     dead_letters: DeadLetters
     engine: Engine
     dead_topic: DeadTopic | None = None
-    reshape: Reshape | None = None
+    dataframe_transform: DataFrameTransform | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
 

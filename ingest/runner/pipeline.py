@@ -336,7 +336,7 @@ def _read_attempts(
     pipeline: Pipeline, attempts: Sequence[Attempt], progress: Callable[[Progress], None]
 ) -> Iterator[ReadAttempt]:
     """Yields the staged results of each attempt; small attempts are read by one job."""
-    for job in jobs(attempts, apart=pipeline.reshape is not None):
+    for job in jobs(attempts, apart=pipeline.dataframe_transform is not None):
         yield from _read_job(pipeline, job, progress)
 
 

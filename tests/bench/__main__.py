@@ -12,7 +12,7 @@ Without a part it measures all of them, and writes docs/benchmark.md.
     workers                       what a second worker of a cluster is worth
     places                        what planning and committing cost the driver, with tasks here, on
                             a cluster and on a Connect server
-    reshape                       what a function of DataFrames costs a window
+    transform                     what a function of DataFrames costs a window
     windows                       what 10,000 committed windows cost the next one, too, by sink:
                             windows.delta, ..., windows.ledger
     page                          docs/benchmark.md and its pictures from what is kept, without
@@ -61,7 +61,7 @@ STEPS = (
     "driver",
     "workers",
     "places",
-    "reshape",
+    "transform",
 )
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)

@@ -30,7 +30,7 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.ports.engine import Reads, Reshaping
+from windrow.ingest.ports.engine import DataFrameWork, Reads
 from windrow.ingest.ports.reader import Take, batch_iterator
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.cluster import sent
@@ -157,7 +157,7 @@ def _active(session: SparkSession) -> Iterator[None]:
 @contextmanager
 def rows_kept(
     session: SparkSession,
-    work: Reshaping,
+    work: DataFrameWork,
     splits: Sequence[Split],
     tasks: int,
 ) -> Iterator[DataFrame]:

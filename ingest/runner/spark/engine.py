@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.ports.engine import Reshaping
+from windrow.ingest.ports.engine import DataFrameWork
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.cluster import sent
 from windrow.ingest.runner.spark.jobs import (
@@ -69,17 +69,17 @@ class SparkEngine:
         outcomes = self._collect(task, splits) if splits else {}
         yield from (result_of(outcomes[index]) for index in range(len(splits)))
 
-    def reshape(self, work: Reshaping, splits: Sequence[Split]) -> Iterator[Staged]:
+    def transform(self, work: DataFrameWork, splits: Sequence[Split]) -> Iterator[Staged]:
         """Reads, changes and stages rows; a plan without splits never reaches Spark."""
         if not splits:
             return iter(())
         # loaded only for a pipeline with such a function
-        from windrow.ingest.runner.spark.reshape import reshaped
+        from windrow.ingest.runner.spark.dataframe_transform import transformed
 
         with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._session()
             tasks = _PER_CORE * parallelism(spark)
-        return iter(reshaped(spark, work, splits, tasks))
+        return iter(transformed(spark, work, splits, tasks))
 
     def _collect(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
         packed = dumped(task)

@@ -318,11 +318,11 @@ def test_a_function_of_dataframes(
     3 The driver runs it again, and is killed behind its commit. 4 Another one finds
     each row there once. UDFs of its file travel.
     """
-    place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "reshaped.py:same"}})
+    place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "functions.py:same"}})
     trap, others = tmp_path / "trap", ground.executors()
     driver = Driver(
         ground.cluster.master,
-        ground.words() | {"spark.executorEnv.WINDROW_CRASH": f"reshape.middle:stop:{trap}"},
+        ground.words() | {"spark.executorEnv.WINDROW_CRASH": f"transform.middle:stop:{trap}"},
         tmp_path,
     )
     try:
@@ -347,10 +347,10 @@ def test_a_function_that_needs_what_workers_have_not(
     ground: Ground, kafka: str, one_hour: str, tmp_path: Path
 ) -> None:
     """A module that the driver alone can import is named, with what to do; nothing is committed."""
-    place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "reshaped.py:foreign"}})
+    place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "functions.py:foreign"}})
     failed = ground.driver.runs(place)
     assert (failed.code, in_table(place)) == (2, set())
     assert (
-        "A worker can't import tests, which a UDF of the function reshaped.py:foreign of"
+        "A worker can't import tests, which a UDF of the function functions.py:foreign of"
         " transform.spark needs" in failed.text
     )

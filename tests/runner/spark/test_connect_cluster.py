@@ -290,7 +290,7 @@ def test_two_clients_run_windows_beside_each_other(
 
 
 @pytest.mark.parametrize(
-    "over", [{}, {"transform": {"spark": "reshaped.py:same"}}], ids=["plain", "function"]
+    "over", [{}, {"transform": {"spark": "functions.py:same"}}], ids=["plain", "function"]
 )
 def test_a_killed_executor_is_run_again(
     ground: Ground, place: Place, drivers: list[Driver], tmp_path: Path, over: dict[str, Any]
@@ -320,7 +320,10 @@ def test_what_was_read_goes_with_its_executors(
     """
     driver = Driver(ground.address, {}, tmp_path)
     halting = Place(
-        place.bootstrap, place.topic, tmp_path, {"transform": {"spark": "reshaped.py:halts"}}
+        place.bootstrap,
+        place.topic,
+        tmp_path,
+        {"transform": {"spark": "functions.py:halts"}},
     )
     try:
         driver.begin(halting)

@@ -64,7 +64,7 @@ def place(kafka: str, topic: str, tmp_path: Path) -> Any:
     """
 
     def make(function: str, **over: Any) -> Place:
-        transform = {"spark": f"reshaped.py:{function}"} | (
+        transform = {"spark": f"functions.py:{function}"} | (
             {"schema": over.pop("schema")} if "schema" in over else {}
         )
         return Place(
@@ -251,11 +251,11 @@ def test_on_a_server(place: Any, client: ConnectedSpark, function: str, rows: in
 @pytest.mark.parametrize(
     ("function", "match"),
     [
-        ("fails", r"fails: AnalysisException, \w+(?!.*reshape.py)"),
+        ("fails", r"fails: AnalysisException, \w+(?!.*dataframe_transform.py)"),
         (
             "breaks",
             (
-                r"A UDF of the function reshaped.py:breaks .* fails on a worker:"
+                r"A UDF of the function functions.py:breaks .* fails on a worker:"
                 r" ValueError(?!.*secret)"
             ),
         ),
@@ -283,12 +283,12 @@ def test_what_fails_on_a_server(
         ("elsewhere", RefusedError, r"a row of a message that is none of the window's"),
         ("negative", RefusedError, r"breaks a rule of its schema: check:id:"),
         ("nulled", RefusedError, r"has null in id, which is never null"),
-        ("fails", SpecError, r"fails: AnalysisException, \w+.* \(.*reshaped.py:\d+\)"),
+        ("fails", SpecError, r"fails: AnalysisException, \w+.* \(.*functions.py:\d+\)"),
         (
             "breaks",
             SpecError,
             (
-                r"A UDF of the function reshaped.py:breaks .* fails on a worker:"
+                r"A UDF of the function functions.py:breaks .* fails on a worker:"
                 r" ValueError(?!.*secret)"
             ),
         ),
@@ -328,7 +328,7 @@ def test_a_server_that_is_killed_while_the_function_asks_it(
         with pytest.raises(
             UnreachableError,
             match=(
-                r"Spark was gone while the function reshaped.py:goes .* was called"
+                r"Spark was gone while the function functions.py:goes .* was called"
                 r" \(SparkConnectGrpc"
             ),
         ):
@@ -384,9 +384,9 @@ RUN = ("run", "--window", "2026-01-05T01:00:00Z")
 def user(kafka: str, topic: str, tmp_path: Path) -> User:
     """The same messages, and a spec whose rows all come through a function that shuffles them."""
     user = User(kafka, topic, tmp_path)
-    (tmp_path / "reshaped.py").write_text((HERE / "reshaped.py").read_text())
+    (tmp_path / "functions.py").write_text((HERE / "functions.py").read_text())
     with (tmp_path / "things.yaml").open("a") as spec:
-        spec.write("transform: {spark: 'reshaped.py:same'}\n")
+        spec.write("transform: {spark: 'functions.py:same'}\n")
     return user
 
 
@@ -404,7 +404,7 @@ def assert_exactly_once(user: User) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("point", ["write.middle", "reshape.middle"])
+@pytest.mark.parametrize("point", ["write.middle", "transform.middle"])
 def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
     """1 A worker reads, or stages what the function gave, and is killed. 2 Spark runs
     its task again. 3 The window has each row once.
@@ -422,7 +422,7 @@ def test_a_driver_that_is_killed_while_rows_are_staged(user: User) -> None:
     """1 A worker has staged what the function gave, and halts. 2 The driver is killed.
     3 A rerun reads again, and has each row once.
     """
-    command = user.starts(*RUN, crash=f"reshape.middle:stop:{user.folder / 'halted'}")
+    command = user.starts(*RUN, crash=f"transform.middle:stop:{user.folder / 'halted'}")
     try:
         wait_until_a_worker_halts(psutil.Process(command.pid))
     finally:

@@ -1,7 +1,7 @@
 """What a function of DataFrames costs a window: orders as JSON, from Kafka to the
 committed table, with and without `transform.spark`.
 
-python -m tests.bench.reshape [--messages 1000000] [--rounds 5]
+python -m tests.bench.transform [--messages 1000000] [--rounds 5]
 
 One topic, and a process of windrow's with two tasks for each way, which take turns; the
 first turn of each warms up. Besides the time, how much memory the largest worker and
@@ -30,7 +30,7 @@ WAYS = {"without one": None, "all rows as they are": "same", "the newest of each
 
 def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
     """The runs of each way, after the first."""
-    side, topic = windrow("table", ""), "bench.reshape"
+    side, topic = windrow("table", ""), "bench.transform"
     runs: dict[str, list[Run]] = {way: [] for way in WAYS}
     with ExitStack() as stack:
         bootstrap = stack.enter_context(EmbeddedBroker(scratch / "kafka", find_jars())).bootstrap

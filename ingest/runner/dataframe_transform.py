@@ -33,19 +33,21 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums
 from windrow.ingest.model.staged import Staged, Staging
 from windrow.ingest.ports.decoder import Decoded
-from windrow.ingest.ports.engine import Reshaping
+from windrow.ingest.ports.engine import DataFrameWork
 from windrow.ingest.ports.reader import Take
 from windrow.ingest.ports.sink import Stager, StagerFactory
 from windrow.ingest.ports.transform import Transform
-from windrow.ingest.runner.context import Pipeline, Reshape
+from windrow.ingest.runner.context import DataFrameTransform, Pipeline
 from windrow.ingest.runner.task import SplitTask
 from windrow.ingest.schema.changes import DELETED, change_schema
 from windrow.ingest.schema.metadata_arrays import columns, messages_of, of_message
 from windrow.ingest.schema.metadata_fields import fields
 
 
-def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshaping:
-    """Makes the plan of the work for an engine.
+def dataframe_work(
+    pipeline: Pipeline, transform: DataFrameTransform, task: SplitTask
+) -> DataFrameWork:
+    """Says to an engine what to do with a window's rows.
 
     `task`: that of the window's splits, as it would be without the function.
 
@@ -63,7 +65,7 @@ def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshapin
     deleted = [pa.field(DELETED, pa.bool_())] if task.keyed else []
     stage = StageTask(
         task.rows,
-        reshape.rules,
+        transform.rules,
         result,
         metadata,
         key.columns if task.keyed and key is not None else (),
@@ -73,8 +75,8 @@ def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshapin
         pa.schema([*before, *deleted, *fields(metadata)]),
         pa.schema([*result, *fields(metadata)]),
     )
-    return Reshaping(
-        ReadTask(task, metadata), given, reshape.function, wanted, position, stage, task.keyed
+    return DataFrameWork(
+        ReadTask(task, metadata), given, transform.function, wanted, position, stage, task.keyed
     )
 
 
@@ -173,7 +175,7 @@ class StageTask:
                 check(self._columns(batch, self.row_schema).filter(kept), messages.filter(kept))
                 tally.add(messages, deleted)
                 self._stage(stager, batch, messages)
-                crash_point("reshape.middle")
+                crash_point("transform.middle")
             staging = Staging() if stager is None else stager.finish()
             return tally.counted(staging)
         except BaseException:

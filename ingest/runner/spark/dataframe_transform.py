@@ -29,7 +29,7 @@ import pyarrow as pa
 from windrow.ingest.errors import BugError, RefusedError, SpecError, UnreachableError, WindrowError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.ports.engine import Reshaping, Stages
+from windrow.ingest.ports.engine import DataFrameWork, Stages
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.checkpoint import (
     columns_made_for,
@@ -64,13 +64,13 @@ _NOWHERE = -1
 _DO = "No row was committed. Fix the function, then run the window again."
 
 
-def reshaped(
+def transformed(
     spark: SparkSession,
-    work: Reshaping,
+    work: DataFrameWork,
     splits: Sequence[Split],
     tasks: int,
 ) -> list[Staged]:
-    """Reads, changes and stages the rows; see `ports.engine.ReshapingEngine.reshape`.
+    """Reads, changes and stages the rows; see `ports.engine.DataFrameEngine.transform`.
 
     `tasks`: the most tasks that stage.
     """
@@ -99,7 +99,7 @@ def reshaped(
 # --------------------------------------------------------------------------------------------------
 
 
-def _rows(counted: DataFrame, work: Reshaping) -> DataFrame:
+def _rows(counted: DataFrame, work: DataFrameWork) -> DataFrame:
     """Returns the rows that the function sees."""
     return counted.where(f"not {DELETED}").drop(DELETED) if work.keyed else counted
 
@@ -185,7 +185,7 @@ def _refuse_other_columns(
 # --------------------------------------------------------------------------------------------------
 
 
-def _struct(result: DataFrame, work: Reshaping) -> DataFrame:
+def _struct(result: DataFrame, work: DataFrameWork) -> DataFrame:
     """Makes one column `row` of each row; in a table with a primary key as a change."""
     from pyspark.sql import functions as f  # as above
 
@@ -193,7 +193,7 @@ def _struct(result: DataFrame, work: Reshaping) -> DataFrame:
     return result.select(f.struct(*(_column(c.name) for c in work.wanted), *deleted).alias("row"))
 
 
-def _with_deletes(rows: DataFrame, counted: DataFrame, work: Reshaping) -> DataFrame:
+def _with_deletes(rows: DataFrame, counted: DataFrame, work: DataFrameWork) -> DataFrame:
     """Adds the deletes, which the function didn't see, to the changes that it gave.
 
     All their columns are null but the key and the metadata of their messages.
@@ -217,7 +217,7 @@ def _with_deletes(rows: DataFrame, counted: DataFrame, work: Reshaping) -> DataF
 
 
 def _placed(
-    session: SparkSession, rows: DataFrame, work: Reshaping, splits: Sequence[Split]
+    session: SparkSession, rows: DataFrame, work: DataFrameWork, splits: Sequence[Split]
 ) -> DataFrame:
     """Joins each row (`row`) with its split's index (`at.index`)."""
     from pyspark.sql import functions as f  # as above
@@ -252,7 +252,7 @@ def _column(name: str, within: str = "") -> Column:
     return f.col(f"{within}.{quoted}" if within else quoted)
 
 
-def _in_order(placed: DataFrame, work: Reshaping, tasks: int) -> DataFrame:
+def _in_order(placed: DataFrame, work: DataFrameWork, tasks: int) -> DataFrame:
     """Brings the rows of each split together, in the order of its log, with its index.
 
     Of one message the deletes come first.
@@ -275,7 +275,7 @@ def _in_order(placed: DataFrame, work: Reshaping, tasks: int) -> DataFrame:
 
 
 def _staged(
-    session: SparkSession, in_order: DataFrame, work: Reshaping, read: Sequence[Staged]
+    session: SparkSession, in_order: DataFrame, work: DataFrameWork, read: Sequence[Staged]
 ) -> dict[int, Staged]:
     """Stages the rows, and returns the results of splits that have any, by index.
 
@@ -346,7 +346,7 @@ def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
 class StageJob:
     """The job of each Spark task that stages splits; picklable.
 
-    `wanted`: the rows' columns; `position`: see `ports.engine.Reshaping`. `shares`: none,
+    `wanted`: the rows' columns; `position`: see `ports.engine.DataFrameWork`. `shares`: none,
     because its input has the splits' own indices.
     """
 
