@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
-from windrow.ingest.assemble import Connection, Dependencies, assemble_on, dead_topic
+from windrow.ingest.assemble import Connection, Dependencies, assemble, dead_topic
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.dead_topic import DeadTopic
@@ -66,7 +66,7 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
         _under(SPARK_KEY, resources, "engine").engine(),
         _dead_topic(spec, resources),
     )
-    return replace(assemble_on(spec, on), now=clock.now, sleep=clock.sleep)
+    return replace(assemble(spec, on=on), now=clock.now, sleep=clock.sleep)
 
 
 def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:

@@ -41,8 +41,8 @@ Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
 class Dependencies:
     """Everything that a pipeline needs besides its spec and schema.
 
-    `table` takes the columns of the rows, without the metadata columns. `dead_topic` is
-    None if the spec has none.
+    `table` takes the columns of the rows, without the metadata columns. `dead_topic`: None
+    if the spec has none.
     """
 
     connection: Connection
@@ -53,7 +53,10 @@ class Dependencies:
 
 
 def assemble(
-    spec: PipelineSpec, engine: Engine | None = None, transform: Transform | None = None
+    spec: PipelineSpec,
+    engine: Engine | None = None,
+    transform: Transform | None = None,
+    on: Dependencies | None = None,
 ) -> Pipeline:
     """Makes a pipeline from a spec. Nothing is asked or written yet.
 
@@ -63,6 +66,7 @@ def assemble(
             when there is something to read.
         transform: takes the place of the rules of the spec's schema. The table has the
             columns of its result.
+        on: takes the place of all that the spec names, and of `engine`.
 
     Raises:
         SpecError: the schema can't be loaded or stored, or the place of the ledger or
@@ -70,18 +74,12 @@ def assemble(
     """
     columns = table_columns(spec, transform)
     return _pipeline(
-        spec, lambda: columns, columns.arrow_schema, _dependencies_of(spec, engine), transform
+        spec,
+        on or _dependencies(spec, engine),
+        lambda: columns,
+        columns.arrow_schema,
+        transform,
     )
-
-
-def assemble_on(spec: PipelineSpec, on: Dependencies) -> Pipeline:
-    """Makes a pipeline with dependencies other than those that the spec names.
-
-    Raises:
-        SpecError: the schema can't be loaded or stored.
-    """
-    columns = table_columns(spec)
-    return _pipeline(spec, lambda: columns, columns.arrow_schema, on)
 
 
 def assemble_to_look(spec: PipelineSpec) -> Pipeline:
@@ -93,16 +91,16 @@ def assemble_to_look(spec: PipelineSpec) -> Pipeline:
         SpecError: the place of the ledger or of the table is invalid.
     """
     columns = cache(lambda: table_columns(spec))
-    return _pipeline(spec, columns, lambda: columns().arrow_schema, _dependencies_of(spec, None))
+    return _pipeline(spec, _dependencies(spec), columns, lambda: columns().arrow_schema)
 
 
 def connect(spec: PipelineSpec) -> Connection:
-    """The pipeline's cluster, and readers of its topics: enough to look at the topics."""
+    """Reaches the pipeline's cluster: enough to look at its topics."""
     return reach(spec.cluster, spec.source.isolation)
 
 
 def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
-    """A cluster at an isolation level. Nothing is asked yet.
+    """Reaches a cluster at an isolation level. Nothing is asked yet.
 
     Raises:
         SpecError: the client properties can't be used, or a secret doesn't exist at its
@@ -123,7 +121,7 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
 
 
 def dead_topic(cluster: ClusterSpec, topic: str) -> DeadTopic:
-    """A topic of a cluster for dead letters. Nothing is asked yet.
+    """Reaches a topic of a cluster for dead letters. Nothing is asked yet.
 
     Raises:
         SpecError: the client properties can't be used.
@@ -136,7 +134,7 @@ def dead_topic(cluster: ClusterSpec, topic: str) -> DeadTopic:
 
 
 def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
-    """The pipeline's table and its dead letters, for reading.
+    """Opens the pipeline's table and its dead letters for reading.
 
     Neither the ledger nor the schema is needed.
 
@@ -151,7 +149,7 @@ def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
 def make_table(
     section: SinkSection, rows: Rows, metadata: Mapping[str, str], folder: Path
 ) -> tuple[Sink, DeadLetters]:
-    """The table of a spec's section, and its dead letters.
+    """Makes the table of a spec's section, and its dead letters.
 
     Args:
         section: the spec's section of the table.
@@ -169,7 +167,7 @@ def make_table(
 
 
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
-    """The columns of the pipeline's table, without the metadata columns.
+    """Returns the columns of the pipeline's table, without the metadata columns.
 
     If the spec's own transform has a schema, they are that schema's. Else they are the
     decoded columns, changed by `transform`, or by the rules of the spec's schema if
@@ -182,19 +180,18 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
         from windrow.ingest.schema.columns import Columns
 
         return Columns.of(model_now(ModelReference(spec.transform.schema_, spec.folder))[1])
-    return (_rules(spec) if transform is None else transform).columns(
-        _decoder(spec, transform).columns
-    )
+    rules = _rules(spec.decode.schema_, spec.folder) if transform is None else transform
+    return rules.columns(_decoder(spec, transform).columns)
 
 
-def _dependencies_of(spec: PipelineSpec, engine: Engine | None) -> Dependencies:
-    """The dependencies that the spec names."""
+def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependencies:
+    """Makes what the spec names."""
     from windrow.ingest.ledger.sql import open_ledger
     from windrow.ingest.runner.spark.engine import SparkEngine
     from windrow.ingest.runner.spark.local import local_session
 
     return Dependencies(
-        connect(spec),
+        reach(spec.cluster, spec.source.isolation),
         open_ledger(spec.state_url()),
         lambda rows: make_table(spec.reached_sink, rows, spec.metadata, spec.folder),
         engine or SparkEngine(local_session),
@@ -208,21 +205,20 @@ def _dependencies_of(spec: PipelineSpec, engine: Engine | None) -> Dependencies:
 
 def _pipeline(
     spec: PipelineSpec,
+    on: Dependencies,
     columns: Callable[[], Columns],
     rows: Rows,
-    on: Dependencies,
     transform: Transform | None = None,
 ) -> Pipeline:
     broker, reader = on.connection
     sink, dead_letters = on.table(rows)
-    dataframe_transform = _dataframe_transform(spec, transform)
-    if dataframe_transform is not None:
-        _refuse_unusable(sink, on.engine)
     return Pipeline(
         spec=spec,
         columns=columns,
         decoder=lambda: _decoder(spec, transform),
-        transform=lambda: _rules(spec) if transform is None else transform,
+        transform=lambda: (
+            _rules(spec.decode.schema_, spec.folder) if transform is None else transform
+        ),
         broker=broker,
         reader=reader,
         ledger=on.ledger,
@@ -230,37 +226,23 @@ def _pipeline(
         dead_letters=dead_letters,
         engine=on.engine,
         dead_topic=on.dead_topic,
-        dataframe_transform=dataframe_transform,
+        dataframe_transform=_dataframe_transform(spec, transform, sink, on.engine),
     )
 
 
 def _dataframe_transform(
-    spec: PipelineSpec, transform: Transform | None
+    spec: PipelineSpec, transform: Transform | None, sink: Sink, engine: Engine
 ) -> DataFrameTransform | None:
-    """The function of DataFrames, and the rules that check its rows.
+    """Returns the function of DataFrames, and the rules that check its rows.
 
     They are the rules of its own schema, else of the schema that the rows were decoded
     by.
+
+    Raises:
+        SpecError: the table or the engine can't be used with such a function.
     """
     if spec.transform is None:
         return None
-    from windrow.ingest.transform.chain import Chain
-    from windrow.ingest.transform.validate import Validate
-
-    function = FunctionReference(spec.transform.spark, spec.folder)
-    if spec.transform.schema_ is not None:
-        return DataFrameTransform(
-            function, Chain((Validate(ModelReference(spec.transform.schema_, spec.folder)),))
-        )
-    return DataFrameTransform(function, _rules(spec) if transform is None else Chain())
-
-
-def _refuse_unusable(sink: Sink, engine: Engine) -> None:
-    """Checks that table and engine can be used with a function of DataFrames.
-
-    Raises:
-        SpecError: says what is missing.
-    """
     if sink.capabilities.atomic != "window":
         part = sink.capabilities.atomic
         what = (
@@ -274,6 +256,10 @@ def _refuse_unusable(sink: Sink, engine: Engine) -> None:
         what = f"transform.spark needs Spark, and {type(engine).__name__} has no DataFrames"
         do = "Run the pipeline on Spark, or remove transform from the spec."
         raise SpecError(what, "spec", do)
+    schema = spec.transform.schema_ or (spec.decode.schema_ if transform is None else None)
+    return DataFrameTransform(
+        FunctionReference(spec.transform.spark, spec.folder), _rules(schema, spec.folder)
+    )
 
 
 def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
@@ -294,10 +280,9 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
     )
 
 
-def _rules(spec: PipelineSpec) -> Transform:
-    """The rules of the spec's schema; none if the format works without a schema."""
+def _rules(schema: str | None, folder: Path) -> Transform:
+    """Returns the rules of a schema; none without one."""
     from windrow.ingest.transform.chain import Chain
     from windrow.ingest.transform.validate import Validate
 
-    reference = spec.decode.schema_
-    return Chain(() if reference is None else (Validate(ModelReference(reference, spec.folder)),))
+    return Chain(() if schema is None else (Validate(ModelReference(schema, folder)),))

@@ -1,18 +1,16 @@
 """Checks of a pandera model, on rows whose types are right already.
 
-A built-in check of a column selects one expression, always the same one. So pandera is
-asked for it once, and each batch only goes to polars, with just the columns that such
-expressions read. Any other check may look at the whole frame, and pandera is asked for
-it anew with each batch.
+pandera says what each check means, and polars computes all of them at once. A built-in
+check of a column reads that column alone; any other check may look at the whole frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -72,64 +70,19 @@ class _Rule:
         )
 
 
-class _Recorder:
-    """Takes the place of a frame, and records the expressions that a check selects."""
-
-    def __init__(self) -> None:
-        self.selected: list[Any] = []
-
-    def select(self, *exprs: Any) -> Self:
-        """Records the expressions."""
-        self.selected += exprs
-        return self
-
-
-def _expression(rule: _Rule, empty: pl.DataFrame) -> pl.Expr | None:
-    """The one expression that a built-in check of a column selects.
-
-    None if it doesn't judge each row by itself.
-
-    Args:
-        rule: the check, which pandera has bound to polars.
-        empty: the columns without rows. An aggregation gives a row even for none, which
-            shows that it is one.
-    """
-    # after import_pandera only
-    from pandera.api.function_dispatch import Dispatcher
-    from pandera.api.polars.types import PolarsData
-
-    if rule.key is None or rule.check.element_wise:
-        return None
-    # pandera has no public way to ask
-    if not isinstance(rule.check._check_fn, Dispatcher):  # noqa: SLF001
-        return None
-    recorder = _Recorder()
-    try:
-        data = PolarsData(recorder, rule.key)  # type: ignore[arg-type]
-        found = rule.check.get_backend(empty.lazy())(rule.check).check_fn(data)
-        (asked,) = recorder.selected
-        judged = empty.select(asked).to_series()
-    # it did something else with the frame, so it needs a real one
-    except Exception:  # noqa: BLE001
-        return None
-    return (
-        asked
-        if found is recorder and isinstance(asked, pl.Expr) and _is_one_each(judged, 0)
-        else None
-    )
-
-
 class Rules:
     """All checks of a model, in its order.
 
-    pandera says what each means, and polars computes all of them at once. (pandera's
-    own `validate` runs one after the other, with bookkeeping that costs several times
-    what the checks do.) Types and nulls are not checked here. A check with
+    (pandera's own `validate` runs one after the other, with bookkeeping that costs
+    several times what the checks do.) Types and nulls are not checked here. A check with
     `raise_warning` refuses nothing, so it isn't run.
     """
 
     def __init__(self, model: type[Any]) -> None:
         import_pandera()
+        # after import_pandera only
+        from pandera.api.function_dispatch import Dispatcher
+
         schema = model.to_schema()
         self._name = model.__name__
         self._aliases = _aliases(list(schema.columns))
@@ -144,8 +97,10 @@ class Rules:
         ]
         rules += [_Rule(check, i, ROW, None) for i, check in enumerate(schema.checks)]
         self._rules = [rule for rule in rules if not rule.check.raise_warning]
-        self._known: dict[_Rule, pl.Expr] = {}  # expressions of built-in checks
-        self._reads: list[str] = []  # columns that a rule may read
+        # pandera has no public way to ask
+        built_in = all(isinstance(rule.check._check_fn, Dispatcher) for rule in self._rules)  # noqa: SLF001
+        checked = {rule.column for rule in self._rules}
+        self._read = [name for name in schema.columns if name in checked or not built_in]
         self._bound = False
 
     def failures(self, rows: pa.RecordBatch) -> list[Refusal]:
@@ -172,72 +127,42 @@ class Rules:
                     )
         return found
 
-    def _with_frames(self, frame: pl.DataFrame) -> Iterator[tuple[_Rule, pl.LazyFrame]]:
-        """Each rule with the frame that it judges.
-
-        A check of whole rows sees the columns by the model's names.
-        """
-        lazy, renamed = frame.lazy(), self._renamed(frame).lazy()
-        for rule in self._rules:
-            yield rule, lazy if rule.key is None else renamed
-
     def _verdicts(self, rows: pa.RecordBatch) -> Sequence[pl.Series]:
-        """One series per rule.
+        """Returns one series per rule.
 
         If that fails, each rule is run by itself, to say which one it was.
         """
         if not self._bound:
-            self._bind(frame_of(rows.slice(0, 0)))
+            self._bind(rows.slice(0, 0))
+        asked = self._with_frames(rows)
         try:
-            found = self._at_once(rows)
+            found = _together([rule.verdicts(frame) for rule, frame in asked])
         except Exception:  # a check is the user's own code  # noqa: BLE001
             found = []
         if found and all(_is_one_each(verdicts, rows.num_rows) for verdicts in found):
             return found
-        return [
-            self._alone(rule, lazy, rows.num_rows)
-            for rule, lazy in self._with_frames(frame_of(rows))
-        ]
+        return [self._alone(rule, frame, rows.num_rows) for rule, frame in asked]
 
-    def _at_once(self, rows: pa.RecordBatch) -> Sequence[pl.Series]:
-        """All verdicts, in two queries.
+    def _with_frames(self, rows: pa.RecordBatch) -> list[tuple[_Rule, pl.LazyFrame]]:
+        """Returns each rule with the frame that it judges.
 
-        One is for the expressions of built-in checks, the other for all other checks.
+        A check of whole rows sees the columns by the model's names, one of a column by
+        those that are no patterns.
         """
-        frame = frame_of(rows.select(self._reads))
-        asked = [(rule, lazy) for rule, lazy in self._with_frames(frame) if rule not in self._known]
-        verdicts = _together([rule.verdicts(lazy) for rule, lazy in asked]) if asked else []
-        found = dict(zip([rule for rule, _ in asked], verdicts, strict=True))
-        if self._known:
-            known = self._renamed(frame).select(
-                expression.alias(str(n)) for n, expression in enumerate(self._known.values())
-            )
-            found |= zip(self._known, known.get_columns(), strict=True)
-        return [found[rule] for rule in self._rules]
+        whole = frame_of(rows.select(self._read))
+        aliases = {name: alias for name, alias in self._aliases.items() if name in self._read}
+        lazy, renamed = whole.lazy(), whole.rename(aliases).lazy()
+        return [(rule, lazy if rule.key is None else renamed) for rule in self._rules]
 
-    def _renamed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The frame with the names that checks of columns use."""
-        aliases = {name: alias for name, alias in self._aliases.items() if name in frame.columns}
-        return frame.rename(aliases) if aliases else frame
-
-    def _bind(self, empty: pl.DataFrame) -> None:
-        """Calls each check once, and finds the expressions of built-in ones.
+    def _bind(self, empty: pa.RecordBatch) -> None:
+        """Calls each check once.
 
         pandera binds a built-in check to polars at its first call, whose result is
         useless.
         """
-        for rule, lazy in self._with_frames(empty):
+        for rule, frame in self._with_frames(empty):
             with suppress(Exception):
-                rule.check(lazy, rule.key)
-        renamed = self._renamed(empty)
-        self._known = {
-            rule: asked for rule in self._rules if (asked := _expression(rule, renamed)) is not None
-        }
-        read = {name for asked in self._known.values() for name in asked.meta.root_names()}
-        all_known = len(self._known) == len(self._rules)
-        self._reads = [
-            name for name in empty.columns if not all_known or self._aliases.get(name, name) in read
-        ]
+                rule.check(frame, rule.key)
         self._bound = True
 
     def _alone(self, rule: _Rule, frame: pl.LazyFrame, rows: int) -> pl.Series:
