@@ -21,7 +21,7 @@ from windrow.ingest.ports.engine import DataFrameEngine, Engine
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import DataFrameTransform, Pipeline
-from windrow.ingest.schema.load import FunctionReference, ModelReference, model_now
+from windrow.ingest.schema.load import FunctionReference, ModelReference, load_model
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -179,7 +179,7 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     if spec.transform is not None and spec.transform.schema_ is not None:
         from windrow.ingest.schema.columns import Columns
 
-        return Columns.of(model_now(ModelReference(spec.transform.schema_, spec.folder))[1])
+        return Columns.of(load_model(ModelReference(spec.transform.schema_, spec.folder)))
     rules = _rules(spec.decode.schema_, spec.folder) if transform is None else transform
     return rules.columns(_decoder(spec, transform).columns)
 

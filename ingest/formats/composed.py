@@ -21,7 +21,7 @@ from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
 from windrow.ingest.ports.schemas import OnSchema, PreparedDecoder, SchemaRegistry, UsesSchemas
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, model_now
+from windrow.ingest.schema.load import ModelReference, load_model
 from windrow.ingest.schema.messages import MESSAGES, last_values
 from windrow.ingest.schema.part import WHOLE, Part
 
@@ -64,7 +64,7 @@ class ComposedDecoder:
                 column is neither String nor Binary.
             BugError: the key's format gives other columns than it was asked for.
         """
-        whole = Columns.of(model_now(self.model)[1])
+        whole = Columns.of(load_model(self.model))
         kinds = {column.name: column.type for column in whole.columns}
         resolved = {
             column.name for column in whole.columns if column.aliases or column.default is not None

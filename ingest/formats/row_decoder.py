@@ -11,7 +11,7 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import Decode, Decoded
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.schema.load import ModelReference, built_of_model, load_model
 from windrow.ingest.schema.part import WHOLE, Part
 
 OnNull = Literal["dead", "drop"]
@@ -59,7 +59,7 @@ class RowDecoder:
 
     @property
     def columns(self) -> Columns:
-        return replace(self, encoding=self.encoding.now()).checked(model_now(self.model)[1])
+        return replace(self, encoding=self.encoding.now()).checked(load_model(self.model))
 
     def open(self) -> Decode:
         """Opens the decoder for this thread.

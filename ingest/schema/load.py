@@ -24,8 +24,9 @@ from windrow.ingest.errors import SpecError
 T = TypeVar("T")
 
 _IMPORTS = "`import pandera.polars as pa` and `import polars as pl`"
-_MODELS: dict[ModelReference, tuple[str, type[Any]]] = {}
-_FUNCTIONS: dict[FunctionReference, tuple[str, Callable[..., Any]]] = {}
+_LOADED: dict[CodeReference, tuple[str, Any]] = {}
+"""The digest of each code that was loaded, and the object that it names."""
+
 _LOADING = threading.Lock()
 _THREAD = threading.local()
 
@@ -71,6 +72,11 @@ class CodeReference:
         return self.reference.rpartition(":")[0]
 
     @property
+    def name(self) -> str:
+        """The name in the file or module."""
+        return self.reference.rpartition(":")[2]
+
+    @property
     def is_file(self) -> bool:
         """Returns whether it refers to a file, not to a module."""
         return self.file_or_module.endswith(".py")
@@ -106,6 +112,19 @@ class ModelReference(CodeReference):
         " DataFrameModel."
     )
 
+    def refuse_other(self, found: object) -> None:
+        """Checks that an object is such a model."""
+        if isinstance(found, type) and issubclass(found, import_pandera().DataFrameModel):
+            return
+        named, other = f"{self.name} in {self.file_or_module}", _other_pandera(found)
+        if other is not None:
+            do = (
+                f"windrow takes models of pandera.polars: write {_IMPORTS}, and columns with"
+                " polars' types, as in: amount: pl.Float64."
+            )
+            raise SpecError(f"{named} is a model of {other}", "spec", do)
+        raise SpecError(f"{named} is not a pandera.polars DataFrameModel", "spec", self.do)
+
 
 @dataclass(frozen=True)
 class FunctionReference(CodeReference):
@@ -114,68 +133,48 @@ class FunctionReference(CodeReference):
     kind, named = "function", "function"
     do = "Give FILE.py:function, relative to the spec, or package.module:function."
 
+    def refuse_other(self, found: object) -> None:
+        """Checks that an object is a function."""
+        if not callable(found):
+            what = f"{self.name} in {self.file_or_module} is no function"
+            raise SpecError(what, "spec", self.do)
+
 
 def load_model(model: ModelReference) -> type[Any]:
-    """Loads a model.
+    """Loads a model once per process, and again when its text changed.
 
-    A file is read again at each call, so that a corrected schema counts; a module is
-    imported once, as by Python.
+    A module is imported once, as by Python.
 
     Raises:
         SpecError: no such file, module or class; it isn't a pandera.polars
             DataFrameModel; or importing it failed, with the exception's type and text.
     """
-    base = import_pandera().DataFrameModel
-    found, name, source = _named(model), model.reference.rpartition(":")[2], model.file_or_module
-    if not (isinstance(found, type) and issubclass(found, base)):
-        other = _other_pandera(found)
-        if other is not None:
-            do = (
-                f"windrow takes models of pandera.polars: write {_IMPORTS}, and columns with"
-                " polars' types, as in: amount: pl.Float64."
-            )
-            raise SpecError(f"{name} in {source} is a model of {other}", "spec", do)
-        raise SpecError(
-            f"{name} in {source} is not a pandera.polars DataFrameModel", "spec", model.do
-        )
+    found: type[Any] = _loaded(model)[1]
     return found
 
 
-def function_now(function: FunctionReference) -> Callable[..., Any]:
-    """The function as it is now.
-
-    It is loaded once per process, and again when its text changed.
+def load_function(function: FunctionReference) -> Callable[..., Any]:
+    """Loads a function once per process, and again when its text changed.
 
     Raises:
         SpecError: no such file, module or function; or importing it failed, with the
             exception's type and text.
     """
-    digest = source_digest(function)
+    found: Callable[..., Any] = _loaded(function)[1]
+    return found
+
+
+def _loaded(code: ModelReference | FunctionReference) -> tuple[str, Any]:
+    """Returns the digest of the code, and the object that it names."""
+    digest = source_digest(code)
     with _LOADING:
-        known = _FUNCTIONS.get(function)
+        known = _LOADED.get(code)
         if known is None or known[0] != digest:
-            found = _named(function)
-            if not callable(found):
-                name = function.reference.rpartition(":")[2]
-                what = f"{name} in {function.file_or_module} is no function"
-                raise SpecError(what, "spec", function.do)
-            known = _FUNCTIONS[function] = (digest, found)
-    return known[1]
-
-
-def model_now(model: ModelReference) -> tuple[str, type[Any]]:
-    """The digest of the model's source, and the model as it is now.
-
-    It is loaded once per process, and again when its text changed.
-
-    Raises:
-        SpecError: as `load_model`.
-    """
-    digest = source_digest(model)
-    with _LOADING:
-        known = _MODELS.get(model)
-        if known is None or known[0] != digest:
-            known = _MODELS[model] = (digest, load_model(model))
+            if isinstance(code, ModelReference):
+                import_pandera()  # before the user's code does
+            found = _named(code)
+            code.refuse_other(found)
+            known = _LOADED[code] = (digest, found)
     return known
 
 
@@ -190,7 +189,7 @@ def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[typ
         SpecError: as `load_model`.
     """
     built: dict[Hashable, tuple[str, T]] = _THREAD.__dict__.setdefault("built", {})
-    digest, found = model_now(model)
+    digest, found = _loaded(model)
     known = built.get(recipe)
     if known is None or known[0] != digest:
         known = built[recipe] = (digest, build(found))
@@ -240,7 +239,7 @@ def _named(code: CodeReference) -> Any:
     Raises:
         SpecError: it doesn't exist, or its import failed.
     """
-    source, _, name = code.reference.rpartition(":")
+    source, name = code.file_or_module, code.name
     if not source or not name:
         raise SpecError(
             f"The {code.kind} {code.reference!r} names no {code.named}", "spec", code.do

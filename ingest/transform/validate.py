@@ -15,7 +15,7 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.schema.load import ModelReference, built_of_model, load_model
 from windrow.ingest.transform.rules import Rules
 
 
@@ -34,7 +34,7 @@ class Validate:
         Raises:
             SpecError: the columns that come in are others; says how they differ.
         """
-        wanted = Columns.of(model_now(self.model)[1])
+        wanted = Columns.of(load_model(self.model))
         given, names = {c.name: c for c in before.columns}, [c.name for c in wanted.columns]
         wrong = [f"{name}: missing" for name in names if name not in given]
         wrong += [

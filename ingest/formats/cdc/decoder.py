@@ -20,7 +20,7 @@ from windrow.ingest.formats.row_decoder import Encoding, OnNull
 from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
 from windrow.ingest.schema.columns import Column, Columns
-from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.schema.load import ModelReference, built_of_model, load_model
 from windrow.ingest.schema.part import WHOLE, Part
 
 
@@ -55,7 +55,7 @@ class ChangeDecoder:
 
     @property
     def columns(self) -> Columns:
-        columns = self.columns_of(model_now(self.model)[1])
+        columns = self.columns_of(load_model(self.model))
         self.included.check()
         if self.unavailable == "keep" and not self.keeps:
             what = (

@@ -23,7 +23,7 @@ from windrow.ingest.ports.decoder import Decode
 from windrow.ingest.ports.schemas import OnSchema, PreparedDecoder, SchemaRegistry
 from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.schema.load import ModelReference, built_of_model, load_model
 from windrow.ingest.schema.part import WHOLE, Part
 
 UnknownId = Literal["fail", "dead"]
@@ -123,7 +123,7 @@ class ConfluentDecoder:
 
     @property
     def columns(self) -> Columns:
-        columns = self.part.of(Columns.of(model_now(self.model)[1]))
+        columns = self.part.of(Columns.of(load_model(self.model)))
         self.payloads.check(columns)
         texts = {
             c.name

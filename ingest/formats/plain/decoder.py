@@ -16,7 +16,7 @@ from windrow.ingest.formats.shared.buffers import as_text
 from windrow.ingest.formats.shared.decoded import nothing
 from windrow.ingest.ports.decoder import VALUE, Decode, Decoded, Refusal
 from windrow.ingest.schema.columns import Column, Columns
-from windrow.ingest.schema.load import ModelReference, model_now
+from windrow.ingest.schema.load import ModelReference, load_model
 from windrow.ingest.schema.part import WHOLE, Part
 
 COLUMN = "value"
@@ -59,7 +59,7 @@ class PlainDecoder:
             return Columns(
                 (Column(COLUMN, _TYPES[self.format][0], nullable=self.on_null == "keep"),)
             )
-        columns = self.part.of(Columns.of(model_now(self.model)[1]))
+        columns = self.part.of(Columns.of(load_model(self.model)))
         wrong = "; ".join(self._mistakes(columns))
         if wrong:
             do = (

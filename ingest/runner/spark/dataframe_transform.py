@@ -52,7 +52,7 @@ from windrow.ingest.runner.spark.jobs import (
 )
 from windrow.ingest.runner.spark.worker import working
 from windrow.ingest.schema.changes import DELETED
-from windrow.ingest.schema.load import FunctionReference, function_now
+from windrow.ingest.schema.load import FunctionReference, load_function
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -115,7 +115,7 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
     from pyspark import cloudpickle  # as above
     from pyspark.sql import DataFrame
 
-    function = function_now(reference)
+    function = load_function(reference)
     if reference.is_file:  # workers can't import it, so Spark pickles it by value for a UDF
         cloudpickle.register_pickle_by_value(sys.modules[function.__module__])  # type: ignore[no-untyped-call]  # Spark's own
     try:

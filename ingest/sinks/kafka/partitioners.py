@@ -109,7 +109,7 @@ class PartitionFunction(msgspec.Struct, frozen=True):
     def _partitions(
         self, topic: str, keys: pa.Array, rows: pa.RecordBatch, offsets: pa.Array, split: Split
     ) -> Numbers:
-        function, count = function_now(self.function), self.topics[topic]
+        function, count = load_function(self.function), self.topics[topic]
         try:
             returned = function(keys, rows, count)
         except Exception as error:  # noqa: BLE001

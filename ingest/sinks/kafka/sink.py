@@ -95,7 +95,7 @@ class KafkaSink(KafkaTable):
     def _refuse_unfit(self) -> None:
         self.encoder  # noqa: B018  # its checks
         if self.options.function is not None:
-            function_now(self.options.function)
+            load_function(self.options.function)
 
     def columns_to_come(self) -> Sequence[str]:
         """Checks the options; a topic has no columns that could be added."""
