@@ -85,9 +85,11 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     if not isinstance(attributes, Mapping):
         return None, [Mistake((), "a spec is a mapping with id, source, window, decode and sink")]
     clusters, wrong = dict[str, ClusterSpec](), list[Mistake]()
+    kinds = OfItsKind.of(PipelineSpec.model_fields["sink"])
+    assert kinds is not None, "the sink is a section of several kinds"
     for name, over in _NAMING.items():
         section = section_of(attributes, name)
-        if name == "sink" and not _is_on_a_cluster(section):
+        if name == "sink" and not issubclass(kinds.model(section), OnClusterSection):
             continue
         named = _named(section, name, folder)
         if isinstance(named, Mistake):
@@ -108,12 +110,6 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     known = {mistake.path for mistake in wrong}
     wrong += [mistake for mistake in found if mistake.path not in known]
     return (None if wrong else spec), wrong
-
-
-def _is_on_a_cluster(sink: Mapping[str, Any]) -> bool:
-    """Returns whether the sink's kind is reached through a Kafka cluster."""
-    kinds = OfItsKind.of(PipelineSpec.model_fields["sink"])
-    return kinds is not None and issubclass(kinds.model(sink), OnClusterSection)
 
 
 def _named(section: Mapping[str, Any], name: str, folder: Path) -> ClusterSpec | Mistake | None:

@@ -207,18 +207,17 @@ def lost_windows(pipeline: Pipeline) -> list[Window]:
     micro-batches are looked up only for those that the table lacks: there may be many.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
-    known = (
-        _cut_batches(pipeline)
-        if spec.window.is_batch
-        else [receipt.window for receipt in ledger.recorded(spec.id)]
-    )
+    if spec.window.is_batch:
+        newest = ledger.newest(spec.id)
+        known = [batch_at(spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)]
+    else:
+        known = [receipt.window for receipt in ledger.recorded(spec.id)]
     committed = pipeline.sink.committed(known)
-    missing = [window for window in known if window not in committed]
-    return (
-        [window for window in missing if ledger.written(window) is not None]
-        if spec.window.is_batch
-        else missing
-    )
+    return [
+        window
+        for window in known
+        if window not in committed and not (spec.window.is_batch and ledger.written(window) is None)
+    ]
 
 
 def refuse_restored(pipeline: Pipeline) -> None:
@@ -275,14 +274,6 @@ def _lacking(pipeline: Pipeline, lost: Sequence[Window]) -> str:
         pipeline.sink.capabilities.atomic, "The table"
     )
     return f"{which} {pipeline.sink.identity} lacks {_named(lost)}"
-
-
-def _cut_batches(pipeline: Pipeline) -> list[Window]:
-    """Returns the micro-batches that were cut."""
-    newest = pipeline.ledger.newest(pipeline.spec.id)
-    return [
-        batch_at(pipeline.spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)
-    ]
 
 
 def _named(windows: Sequence[Window]) -> str:

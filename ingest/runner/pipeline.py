@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
-from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import (
@@ -248,7 +247,11 @@ def _run_together(
         for some in filter(None, (windows[:1], windows[1:half], windows[half:])):
             yield from _run_together(pipeline, some, request, progress, pass_over)
         return
-    reads = _read_attempts(pipeline, attempts, progress)
+    reads = (
+        read
+        for job in jobs(attempts, apart=pipeline.dataframe_transform is not None)
+        for read in _read_job(pipeline, job, progress)
+    )
     for at, window in enumerate(windows):
         read, outcome = None, None
         try:
@@ -312,32 +315,14 @@ def _begin(
     pipeline.dead_letters.prepare(pipeline.owner())
     bind_table(pipeline)
     plans = freeze_plans(pipeline, wanted, found, progress)
-    now = with_broker_snapshot(pipeline)
-    return committed, [
-        _attempt(now, plan, generations[plan.window], request, found[plan.window]) for plan in plans
-    ]
-
-
-def _attempt(
-    now: Pipeline, plan: Plan, generation: int, request: Request, found: Committed | None
-) -> Attempt:
-    on_loss = loss_policy(now, request, found)
-    return Attempt(
-        plan,
-        found,
-        generation,
-        uuid.uuid4().hex,
-        on_loss,
-        readable_splits(now, plan, on_loss, found),
-    )
-
-
-def _read_attempts(
-    pipeline: Pipeline, attempts: Sequence[Attempt], progress: Callable[[Progress], None]
-) -> Iterator[ReadAttempt]:
-    """Yields the staged results of each attempt; small attempts are read by one job."""
-    for job in jobs(attempts, apart=pipeline.dataframe_transform is not None):
-        yield from _read_job(pipeline, job, progress)
+    now, attempts = with_broker_snapshot(pipeline), list[Attempt]()
+    for plan in plans:
+        before, name = found[plan.window], uuid.uuid4().hex
+        on_loss = loss_policy(now, request, before)
+        readable = readable_splits(now, plan, on_loss, before)
+        generation = generations[plan.window]
+        attempts.append(Attempt(plan, before, generation, name, on_loss, readable))
+    return committed, attempts
 
 
 def _read_job(
@@ -413,7 +398,12 @@ def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
         raise GridError(
             what, "plan", "Run a later one: messages before the start are in no window."
         )
-    fits = window.span is None if spec.window.is_batch else _on_grid(spec, window)
+    if spec.window.is_batch:
+        fits = window.span is None
+    else:
+        fits = window.span is not None and window == grids.window_at(
+            spec.id, spec.window.grid, window.span[0]
+        )
     if not fits:
         raise GridError(
             f"{label_text(window.start)} to {label_text(window.end)} is not one {spec.window.grid}"
@@ -421,13 +411,6 @@ def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
             "plan",
             "Run the windows of the grid one by one.",
         )
-
-
-def _on_grid(spec: PipelineSpec, window: Window) -> bool:
-    return (
-        window.span is not None
-        and grids.window_at(spec.id, spec.window.grid, window.span[0]) == window
-    )
 
 
 def refuse_open(pipeline: Pipeline, window: Window) -> None:

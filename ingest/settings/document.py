@@ -161,7 +161,13 @@ def read_document(text: str, number: int | None = None, *, envelope: bool = True
         document.mistakes.append(Mistake((), what, nodes[1].start_mark.line + 1))
     elif nodes:
         root = nodes[number or 0]
-        _take(_unwrap(root, document) if envelope else root, document)
+        node = _unwrap(root, document) if envelope else root
+        document.lines[()] = node.start_mark.line + 1
+        try:
+            document.attributes = _value(node, (), document, ())
+        except _BoundsError as error:
+            what = f"its aliases {error}: write out what is meant"
+            document.mistakes.append(Mistake((), what, 1))
     return document
 
 
@@ -184,14 +190,6 @@ def _filled(value: object, path: SettingPath, document: Document) -> object:
     if isinstance(value, list | tuple):
         return [_filled(child, (*path, i), document) for i, child in enumerate(value)]
     return _text(value, path, document) if isinstance(value, str) else value
-
-
-def _take(node: yaml.Node, document: Document) -> None:
-    document.lines[()] = node.start_mark.line + 1
-    try:
-        document.attributes = _value(node, (), document, ())
-    except _BoundsError as error:
-        document.mistakes.append(Mistake((), f"its aliases {error}: write out what is meant", 1))
 
 
 def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:

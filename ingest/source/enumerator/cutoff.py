@@ -96,15 +96,10 @@ def surely_cut_off(
     apart, before an answer is believed.
     """
     short = _too_short(broker, marks, pause)
-    regrown = _regrown(broker, set(marks) - {mark for mark, _ in short}, pause)
+    others = set(marks) - {mark for mark, _ in short}
+    suspects = broker.regrown(sorted(m for m in others if m.how != "removed" and m.offset > 0))
+    regrown = surely(suspects, broker.regrown, pause)
     return sorted([*short, *((mark, None) for mark in regrown)])
-
-
-def _regrown(broker: Broker, marks: Iterable[Mark], pause: Callable[[float], None]) -> list[Mark]:
-    suspects = broker.regrown(
-        sorted(mark for mark in marks if mark.how != "removed" and mark.offset > 0)
-    )
-    return surely(suspects, broker.regrown, pause)
 
 
 def _too_short(

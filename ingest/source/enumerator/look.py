@@ -145,15 +145,11 @@ class Look:
             passed += len(chunk.offsets)
             if passed >= FAR and len(cuts) == known and not asked:
                 asked = True
-                target = self._first_at_or_after(piece, labels[known])
+                moment = _EPOCH + timedelta(milliseconds=labels[known])
+                hit = self.broker.first_at_or_after([piece.tp], moment)[piece.tp]
+                target = piece.end if hit is None else hit.offset
                 if target > int(chunk.offsets[-1]) + FAR:
                     raise _LeapError(target)
-
-    def _first_at_or_after(self, piece: ScanRange, label: int) -> int:
-        hit = self.broker.first_at_or_after([piece.tp], _EPOCH + timedelta(milliseconds=label))[
-            piece.tp
-        ]
-        return piece.end if hit is None else hit.offset
 
     def _stamps(self, piece: ScanRange) -> Generator[Stamps, None, None]:
         """Yields chunks until all candidates below the limit can be decided.

@@ -88,11 +88,9 @@ def _joined(one: Stamps, two: Stamps) -> Stamps:
 def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple[int, int] | None:
     """The first message of [since, ready) that reaches the label, with its reach.
 
-    The range isn't empty. Candidates are looked at in growing blocks. In a healthy log
-    the very first message is the answer, so it is looked at alone.
+    The range isn't empty. Candidates are looked at in growing blocks: in a healthy log
+    the very first message is the answer.
     """
-    if (first := _reach_of_one(stamps, since)) >= label:
-        return since, first
     candidates = since + np.flatnonzero(stamps[since:ready] >= label)
     done, block = 0, 1
     while done < len(candidates):
@@ -103,14 +101,6 @@ def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple
             return int(some[hits[0]]), int(reach[hits[0]])
         done, block = done + block, block * 8
     return None
-
-
-def _reach_of_one(stamps: _Longs, index: int) -> int:
-    """The highest label whose cut this message would be."""
-    asked: list[int] = stamps[index : index + AHEAD].tolist()
-    own = asked[0]
-    asked.sort()
-    return min(asked[len(asked) // 2], own)
 
 
 def _reach(stamps: _Longs, indices: npt.NDArray[np.intp]) -> _Longs:

@@ -80,8 +80,8 @@ def connect(properties: Mapping[str, Any], start: Start, on_error: OnError) -> F
     return LibrdkafkaFetcher(library(), properties, start, on_error)
 
 
-class AssignedClient:
-    """A consumer of librdkafka that is assigned to one topic-partition.
+class LibrdkafkaFetcher:
+    """A `fetching.Fetcher` on a consumer of librdkafka that is assigned to one topic-partition.
 
     Its callbacks are called while it is polled.
     """
@@ -90,6 +90,15 @@ class AssignedClient:
         self, api: Api, properties: Mapping[str, Any], start: Start, on_error: OnError
     ) -> None:
         self.api = api
+        self._calls = np.array([api.address(name) for name in fields.CALLS], np.int64)
+        # addresses of messages that are not destroyed yet, else 0: valid after an interrupt too
+        self.messages = np.zeros(AT_ONCE, np.int64)
+        self._rows = np.empty((fields.FIELDS, AT_ONCE), np.int64)
+        self._scratch = np.zeros(fields.SCRATCH, np.int64)
+        self.state = np.zeros(fields.STATE, np.int64)
+        # counts polls: each one destroys what is left of the messages of the one before
+        self.turn = 0
+        self._expect(start)
         self._on_error = on_error
         # kept, because librdkafka has their addresses
         self._callbacks = ERROR_CB(self._error), LOG_CB(self._log)
@@ -104,20 +113,27 @@ class AssignedClient:
             self.close()
             raise
 
-    def begin(self, start: Start, on_error: OnError) -> None:
-        """Assigns the client to another offset.
+    def begin(self, start: Start, on_error: OnError) -> bool:
+        self._release()
+        if self.tp == TopicPartition(start.topic, start.partition) and can_continue(
+            self._last, start
+        ):
+            self._on_error = on_error
+            return True
+        if not start.doubtful:
+            self._expect(start)
+            self._on_error = on_error
+            self.api.topic_partition_list_destroy(self._partitions)
+            self._partitions = self.api.topic_partition_list_new(1)
+            self._assign(start)
+        return not start.doubtful
 
-        Messages that were fetched before are never handed over; those that were handed
-        over must be destroyed before.
-        """
-        self._on_error = on_error
-        self.api.topic_partition_list_destroy(self._partitions)
-        self._partitions = self.api.topic_partition_list_new(1)
-        self._assign(start)
-
-    def set_on_error(self, on_error: OnError) -> None:
-        """Sets another callback for errors."""
-        self._on_error = on_error
+    def _expect(self, start: Start) -> None:
+        """Resets the state, so that only messages from a start on are accepted."""
+        self._most = AT_ONCE
+        self.tp, self._begun = TopicPartition(start.topic, start.partition), False
+        self._last: LastMessage | None = None
+        self.state[[fields.TOPIC, fields.PARTITION, fields.DUE]] = 0, start.partition, start.offset
 
     def _assign(self, start: Start) -> None:
         partition = self.api.topic_partition_list_add(
@@ -127,107 +143,6 @@ class AssignedClient:
         if start.leader_epoch is not None:
             self.api.topic_partition_set_leader_epoch(partition, start.leader_epoch)
         self._check(self.api.assign(self.handle, self._partitions))
-
-    def consume(self, messages: int, most: int, seconds: float) -> int:
-        """Writes the addresses of up to `most` messages to an address.
-
-        Returns their number. With zero seconds these are the messages that have
-        arrived.
-        """
-        count = int(
-            self.api.consume_batch_queue(self._queue, round(seconds * 1000), messages, most)
-        )
-        if count < 0:
-            self._check(self.api.last_error())
-        return count
-
-    def position(self) -> int:
-        """The offset after all messages that were handed over; negative at first."""
-        self._check(self.api.position(self.handle, self._partitions))
-        return int(self._partitions.contents.elements[0].offset)
-
-    def close(self) -> None:
-        """Closes the consumer. Its messages must be destroyed before."""
-        # cleared first: after an interrupt, a second close must not repeat the calls
-        handle, self.handle = self.handle, None
-        if handle is not None:
-            self.api.consumer_close(handle)
-            self.api.topic_partition_list_destroy(self._partitions)
-            self.api.queue_destroy(self._queue)
-            # without the flag it would close the consumer again, for ever after a fatal error
-            self.api.destroy_flags(handle, _CLOSED)
-
-    def _create(self, properties: Mapping[str, Any]) -> int:
-        """A new client, which owns its configuration from then on."""
-        conf = self.api.conf_new()
-        try:
-            return self._configure(conf, properties)
-        except Exception:  # not after an interrupt: then the client may own it already
-            self.api.conf_destroy(conf)
-            raise
-
-    def _configure(self, conf: int, properties: Mapping[str, Any]) -> int:
-        api, why = self.api, ctypes.create_string_buffer(TEXT_SIZE)
-        for name, value in {**properties, "log.queue": True}.items():
-            if api.conf_set(conf, name.encode(), _text(value), why, TEXT_SIZE) != 0:
-                # a code without a public name
-                code = KafkaError._INVALID_ARG
-                raise KafkaException(KafkaError(code, why.value.decode(errors="replace")))
-        api.conf_set_error_cb(conf, self._callbacks[0])
-        api.conf_set_log_cb(conf, self._callbacks[1])
-        handle = api.new(CONSUMER, conf, why, TEXT_SIZE)
-        if handle is None:
-            raise KafkaException(KafkaError(api.last_error(), why.value.decode(errors="replace")))
-        return int(handle)
-
-    def _check(self, code: int) -> None:
-        if code != 0:
-            raise KafkaException(KafkaError(code, self.api.err2str(code).decode(errors="replace")))
-
-    def _error(self, _handle: int, code: int, reason: bytes, _opaque: object) -> None:
-        self._on_error(KafkaError(code, reason.decode(errors="replace")))
-
-    def _log(self, handle: int, level: int, facility: bytes, line: bytes) -> None:
-        words = (part.decode(errors="replace") for part in (facility, self.api.name(handle), line))
-        LOG.log(_LEVELS[level], "%s [%s] %s", *words)
-
-
-class LibrdkafkaFetcher:
-    """A `fetching.Fetcher` on librdkafka."""
-
-    def __init__(
-        self, api: Api, properties: Mapping[str, Any], start: Start, on_error: OnError
-    ) -> None:
-        self.api = api
-        self._calls = calls_of(api)
-        # addresses of messages that are not destroyed yet, else 0: valid after an interrupt too
-        self.messages = np.zeros(AT_ONCE, np.int64)
-        self._rows = np.empty((fields.FIELDS, AT_ONCE), np.int64)
-        self._scratch = np.zeros(fields.SCRATCH, np.int64)
-        self.state = np.zeros(fields.STATE, np.int64)
-        # counts polls: each one destroys what is left of the messages of the one before
-        self.turn = 0
-        self._expect(start)
-        self.client: AssignedClient = AssignedClient(api, properties, start, on_error)
-
-    def begin(self, start: Start, on_error: OnError) -> bool:
-        self._release()
-        if self.tp == TopicPartition(start.topic, start.partition) and can_continue(
-            self._last, start
-        ):
-            self.client.set_on_error(on_error)
-            return True
-        if not start.doubtful:
-            self._expect(start)
-            self.client.begin(start, on_error)
-        return not start.doubtful
-
-    def _expect(self, start: Start) -> None:
-        """Resets the state, so that only messages from a start on are accepted."""
-        self._most = AT_ONCE
-        self.tp, self._begun = TopicPartition(start.topic, start.partition), False
-        self._last: LastMessage | None = None
-        self.state[[fields.TOPIC, fields.PARTITION, fields.DUE]] = 0, start.partition, start.offset
 
     def poll(self, wanted: int, stop: int) -> Fetched:
         self._release()
@@ -242,14 +157,23 @@ class LibrdkafkaFetcher:
                 f" offset {self.state[fields.DUE] - 1}"
             )
         if count:
-            self._most = _most_of_a_poll(int(self.state[fields.BYTES]) // count)
+            mean = max(1, int(self.state[fields.BYTES]) // count)
+            self._most = max(1, min(AT_ONCE, POLL_BYTES // mean))
         events = self._events(fetched) if self.state[fields.EVENTS] else []
         self._last = self._last_message(count) if fetched else self._last
         return Fetched(count, self._position(fetched), events, self.batches(count, self.turn))
 
     def close(self) -> None:
         self._release()
-        self.client.close()
+        # cleared first: after an interrupt, a second close must not repeat the calls
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self.api.consumer_close(handle)
+            self.api.topic_partition_list_destroy(self._partitions)
+            self.api.queue_destroy(self._queue)
+            # without the flag it would close the consumer again, for ever after a fatal error
+            self.api.destroy_flags(handle, _CLOSED)
+            del self._callbacks  # they refer to this object, and would keep its arrays
 
     def _consume(self, most: int) -> int:
         """Takes the messages that have arrived; waits for the first one if there are none.
@@ -257,11 +181,22 @@ class LibrdkafkaFetcher:
         After that wait more have arrived: the cluster's answer comes as a whole.
         """
         at = self.messages.ctypes.data
-        count = self.client.consume(at, most, 0)
+        count = self._take(at, most, 0)
         if count == 0:
-            count = self.client.consume(at, 1, WAIT_SECONDS)
+            count = self._take(at, 1, WAIT_SECONDS)
             if 0 < count < most:
-                count += self.client.consume(at + 8, most - 1, 0)
+                count += self._take(at + 8, most - 1, 0)
+        return count
+
+    def _take(self, address: int, most: int, seconds: float) -> int:
+        """Writes the addresses of up to `most` messages to an address.
+
+        Returns their number. With zero seconds these are the messages that have
+        arrived.
+        """
+        count = int(self.api.consume_batch_queue(self._queue, round(seconds * 1000), address, most))
+        if count < 0:
+            self._check(self.api.last_error())
         return count
 
     def _is_topic(self) -> bool:
@@ -290,12 +225,17 @@ class LibrdkafkaFetcher:
             int(self._rows[fields.LEADER_EPOCH, count - 1]),
         )
 
+    def position(self) -> int:
+        """The offset after all messages that were handed over; negative at first."""
+        self._check(self.api.position(self.handle, self._partitions))
+        return int(self._partitions.contents.elements[0].offset)
+
     def _position(self, fetched: int) -> int:
         """The client's own position, as a second witness of where its messages end.
 
         For a moment it may be that of the read before.
         """
-        position = self.client.position()
+        position = self.position()
         self._begun = self._begun or fetched > 0 or position < 0
         if not self._begun:
             return -1
@@ -348,15 +288,39 @@ class LibrdkafkaFetcher:
             yield first, behind
             first, before = behind, int(ends[behind - 1])
 
+    def _create(self, properties: Mapping[str, Any]) -> int:
+        """A new client, which owns its configuration from then on."""
+        conf = self.api.conf_new()
+        try:
+            return self._configure(conf, properties)
+        except Exception:  # not after an interrupt: then the client may own it already
+            self.api.conf_destroy(conf)
+            raise
 
-def _most_of_a_poll(size: int) -> int:
-    """Returns how many messages of a mean size are taken in one call."""
-    return max(1, min(AT_ONCE, POLL_BYTES // max(1, size)))
+    def _configure(self, conf: int, properties: Mapping[str, Any]) -> int:
+        api, why = self.api, ctypes.create_string_buffer(TEXT_SIZE)
+        for name, value in {**properties, "log.queue": True}.items():
+            if api.conf_set(conf, name.encode(), _text(value), why, TEXT_SIZE) != 0:
+                # a code without a public name
+                code = KafkaError._INVALID_ARG
+                raise KafkaException(KafkaError(code, why.value.decode(errors="replace")))
+        api.conf_set_error_cb(conf, self._callbacks[0])
+        api.conf_set_log_cb(conf, self._callbacks[1])
+        handle = api.new(CONSUMER, conf, why, TEXT_SIZE)
+        if handle is None:
+            raise KafkaException(KafkaError(api.last_error(), why.value.decode(errors="replace")))
+        return int(handle)
 
+    def _check(self, code: int) -> None:
+        if code != 0:
+            raise KafkaException(KafkaError(code, self.api.err2str(code).decode(errors="replace")))
 
-def calls_of(api: Api) -> fields.Ints:
-    """The addresses of the functions in `fields.CALLS`, in a library."""
-    return np.array([api.address(name) for name in fields.CALLS], np.int64)
+    def _error(self, _handle: int, code: int, reason: bytes, _opaque: object) -> None:
+        self._on_error(KafkaError(code, reason.decode(errors="replace")))
+
+    def _log(self, handle: int, level: int, facility: bytes, line: bytes) -> None:
+        words = (part.decode(errors="replace") for part in (facility, self.api.name(handle), line))
+        LOG.log(_LEVELS[level], "%s [%s] %s", *words)
 
 
 def rows_to_batch(

@@ -285,7 +285,7 @@ def test_a_fatal_error_is_an_event() -> None:
     library = fetcher.api.library
     library.rd_kafka_test_fatal_error.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
     library.rd_kafka_test_fatal_error(
-        fetcher.client.handle,
+        fetcher.handle,
         KafkaError.UNKNOWN_PRODUCER_ID,
         b"for a test",
     )
@@ -348,7 +348,7 @@ def test_a_position_before_a_message_is_a_bug(
     fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client's own position is a witness of the offsets that were read."""
-    monkeypatch.setattr(fetcher.client, "position", lambda: 1)
+    monkeypatch.setattr(fetcher, "position", lambda: 1)
     with pytest.raises(BugError, match=r"position in .* is 1, and"):
         polled(fetcher)
 
