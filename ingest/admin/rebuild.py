@@ -200,18 +200,20 @@ def _assumed_rebase(label: Label, upper: Boundary) -> Boundary:
 
 
 def _with_begins(boundary: Boundary, lower: Boundary | None) -> Boundary:
-    """Adds a begin, at the cut, for each topic-partition that the lower boundary lacks.
+    """Adds a start mark, at the cut, for each topic-partition that the lower boundary lacks.
 
-    The boundaries between the two, which would have the real begin, are lost.
+    The boundaries between the two, which would have the real one, are lost.
     """
     known = (
         set()
         if lower is None
-        else lower.cuts(boundary.by_tp()).keys() | {b.tp for b in boundary.begins}
+        else lower.cuts(boundary.by_tp()).keys() | {b.tp for b in boundary.start_marks}
     )
     missing: list[Mark] = [] if lower is None else [m for m in boundary.marks if m.tp not in known]
     return (
-        msgspec.structs.replace(boundary, begins=tuple(sorted((*boundary.begins, *missing))))
+        msgspec.structs.replace(
+            boundary, start_marks=tuple(sorted((*boundary.start_marks, *missing)))
+        )
         if missing
         else boundary
     )

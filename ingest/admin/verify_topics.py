@@ -47,7 +47,7 @@ def against_topics(
     read = {split.tp for r in receipts for split in r.plan.splits}
     tps = sorted(
         tp
-        for tp in read | {begin.tp for r in receipts for begin in r.plan.stop.begins}
+        for tp in read | {begin.tp for r in receipts for begin in r.plan.stop.start_marks}
         if tp.topic in topics and tp.partition < topics[tp.topic].partitions
     )
     cluster = broker.cluster_id()

@@ -88,32 +88,33 @@ class Boundary(msgspec.Struct, frozen=True):
     A boundary knows the topics in `topics`. A partition that was added to one of them
     later is cut at 0. A topic-partition that isn't read yet, because its topic is new
     to the pattern or to the spec, has no mark. It joins with the first boundary that has
-    a mark for it, which also has a mark in `begins`: there its first window begins, if
-    that window starts at a boundary that doesn't know it.
+    a mark for it, which also has its start mark: there its first window begins, if that
+    window starts at a boundary that doesn't know it.
     """
 
     label: Label
     cluster_id: str
     topics: tuple[TopicSeen, ...]
     marks: tuple[Mark, ...]
-    begins: tuple[Mark, ...] = ()
+    start_marks: tuple[Mark, ...] = msgspec.field(default=(), name="begins")
 
     def __post_init__(self) -> None:
-        """Checks that marks are sorted and unique, and that no begin lies above its mark."""
+        """Checks that marks are sorted and unique, and that no start mark lies above its mark."""
         require_label("label", self.label)
         if not (
             _ascending([(m.topic, m.partition) for m in self.marks])
-            and _ascending([(m.topic, m.partition) for m in self.begins])
+            and _ascending([(m.topic, m.partition) for m in self.start_marks])
             and _ascending([t.topic for t in self.topics])
         ):
             msg = (
-                f"topics, marks and begins of boundary {label_text(self.label)} must be sorted and"
-                " unique"
+                f"topics, marks and start marks of boundary {label_text(self.label)} must be sorted"
+                " and unique"
             )
             raise ValueError(msg)
-        cuts = self.by_tp() if self.begins else {}
-        if any(b.tp not in cuts or b.offset > cuts[b.tp].offset for b in self.begins):
-            msg = f"a begin of boundary {label_text(self.label)} lies above its mark, or has none"
+        cuts = self.by_tp() if self.start_marks else {}
+        if any(b.tp not in cuts or b.offset > cuts[b.tp].offset for b in self.start_marks):
+            at = label_text(self.label)
+            msg = f"a start mark of boundary {at} lies above the boundary's mark, or has none"
             raise ValueError(msg)
 
     @classmethod
@@ -123,11 +124,15 @@ class Boundary(msgspec.Struct, frozen=True):
         cluster_id: str,
         topics: Iterable[TopicSeen],
         marks: Iterable[Mark],
-        begins: Iterable[Mark] = (),
+        start_marks: Iterable[Mark] = (),
     ) -> Boundary:
         """Makes a boundary from topics and marks in any order."""
         return cls(
-            label, cluster_id, tuple(sorted(topics)), tuple(sorted(marks)), tuple(sorted(begins))
+            label,
+            cluster_id,
+            tuple(sorted(topics)),
+            tuple(sorted(marks)),
+            tuple(sorted(start_marks)),
         )
 
     def by_tp(self) -> dict[TopicPartition, Mark]:
@@ -139,9 +144,13 @@ class Boundary(msgspec.Struct, frozen=True):
         return {t.topic: t for t in self.topics}
 
     def joined(self, start: Boundary) -> dict[TopicPartition, Mark]:
-        """The begins of topic-partitions that join in the window from `start` to here."""
-        known = start.cuts(begin.tp for begin in self.begins)
-        return {begin.tp: begin for begin in self.begins if begin.tp not in known}
+        """Returns the start marks of what joins in the window from `start` to here."""
+        known = start.cuts(start_mark.tp for start_mark in self.start_marks)
+        return {
+            start_mark.tp: start_mark
+            for start_mark in self.start_marks
+            if start_mark.tp not in known
+        }
 
     def cut(self, tp: TopicPartition) -> Mark | None:
         """Its mark in a topic-partition, or None if it doesn't know that one.

@@ -27,7 +27,7 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
         IdentityError: a neighbour is of another cluster, or of another topic of the
             same name.
         UnreachableError: a neighbour was frozen meanwhile that doesn't know a
-            topic-partition of this boundary, and where that begins was not asked; the
+            topic-partition of this boundary, and its start mark was not asked for; the
             caller may try again.
     """
     for neighbour in (lower, upper):
@@ -43,14 +43,14 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
         above = upper.cuts(marks)
         marks = {tp: _below(mark, above[tp]) for tp, mark in marks.items() if tp in above}
         topics = {name: seen for name, seen in topics.items() if name in upper.by_topic()}
-    begins = {b.tp: _below(b, marks[b.tp]) for b in boundary.begins if b.tp in marks}
+    start_marks = {b.tp: _below(b, marks[b.tp]) for b in boundary.start_marks if b.tp in marks}
     if lower is not None:
         below = lower.cuts(marks)
-        _refuse_unasked(boundary.label, marks.keys() - below.keys() - begins.keys())
+        _refuse_unasked(boundary.label, marks.keys() - below.keys() - start_marks.keys())
         marks = {tp: _above(mark, below[tp]) if tp in below else mark for tp, mark in marks.items()}
-        begins = {tp: begin for tp, begin in begins.items() if tp not in below}
+        start_marks = {tp: begin for tp, begin in start_marks.items() if tp not in below}
     return Boundary.of(
-        boundary.label, boundary.cluster_id, topics.values(), marks.values(), begins.values()
+        boundary.label, boundary.cluster_id, topics.values(), marks.values(), start_marks.values()
     )
 
 
@@ -59,7 +59,7 @@ def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
 
     1. A asks the cluster; nothing is frozen below its label.
     2. B, with an older spec, freezes a lower boundary that lacks a topic.
-    3. A freezes its boundary, without a begin for that topic.
+    3. A freezes its boundary, without a start mark for that topic.
     """
     for tp in sorted(tps):
         what = (
@@ -100,17 +100,17 @@ def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
 
 
 def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark, Mark]]:
-    """The begin and the end of a window in each topic-partition of `stop`, in order.
+    """Returns where a window starts and stops in each topic-partition of `stop`, in order.
 
-    Pure. In a topic-partition that `start` doesn't know, the window begins at the begin
-    in `stop`. Without one, it was left out of `start` on purpose and its range is
+    Pure. In a topic-partition that `start` doesn't know, the window begins at the start
+    mark in `stop`. Without one, it was left out of `start` on purpose and its range is
     empty.
 
     Raises:
         ValueError: `stop` cuts below `start`: they were not frozen by the same ledger.
     """
-    known, begins = start.cuts(m.tp for m in stop.marks), stop.joined(start)
-    ranges = {m.tp: (known.get(m.tp) or begins.get(m.tp) or m, m) for m in stop.marks}
+    known, start_marks = start.cuts(m.tp for m in stop.marks), stop.joined(start)
+    ranges = {m.tp: (known.get(m.tp) or start_marks.get(m.tp) or m, m) for m in stop.marks}
     for tp, (low, high) in ranges.items():
         if high.offset < low.offset:
             msg = f"the boundaries of {tp} are inverted: {low.offset}..{high.offset}"

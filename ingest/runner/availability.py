@@ -208,16 +208,16 @@ class JoiningTopic(msgspec.Struct, frozen=True):
 
 def joining_topics(pipeline: Pipeline, plan: Plan) -> tuple[JoiningTopic, ...]:
     """Returns the topics that join in a plan's window, as far as they still exist."""
-    begins, ends, ids = plan.stop.joined(plan.start), plan.stop.by_tp(), plan.stop.by_topic()
-    if not begins:
+    start_marks, ends, ids = plan.stop.joined(plan.start), plan.stop.by_tp(), plan.stop.by_topic()
+    if not start_marks:
         return ()
-    _, now = _current_topics(pipeline, sorted({tp.topic for tp in begins}))
-    tps = [tp for tp in begins if now.get(tp.topic) == ids[tp.topic].topic_id]
+    _, now = _current_topics(pipeline, sorted({tp.topic for tp in start_marks}))
+    tps = [tp for tp in start_marks if now.get(tp.topic) == ids[tp.topic].topic_id]
     starts, span = pipeline.broker.log_starts(tps), plan.window.span
     hits = pipeline.broker.first_at_or_after(tps, span[0]) if span else {}
     before, passed_over = Counter[str](), Counter[str]()
     for tp in tps:
-        begin, hit = begins[tp].offset, hits.get(tp) or ends[tp]
+        begin, hit = start_marks[tp].offset, hits.get(tp) or ends[tp]
         before[tp.topic] += max(0, min(hit.offset, ends[tp].offset) - begin)
         passed_over[tp.topic] += max(0, begin - starts[tp])
     return tuple(JoiningTopic(name, before[name], passed_over[name]) for name in sorted(before))

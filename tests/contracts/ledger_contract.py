@@ -252,7 +252,7 @@ class LedgerContract:
             ledger.freeze(PIPELINE, [unasked])
         assert ledger.newest(PIPELINE, 9) == [boundary(1, 5)]
 
-    def test_begins_are_kept(self, reopen: Callable[[], Ledger]) -> None:
+    def test_start_marks_are_kept(self, reopen: Callable[[], Ledger]) -> None:
         """Where the first window of a new topic begins is frozen with the boundary that
         first has it, and gone from those above.
         """
@@ -270,7 +270,7 @@ class LedgerContract:
             for h in (2, 3)
         )
         frozen = ledger.freeze(PIPELINE, [first, second])
-        assert [[b.offset for b in f.begins] for f in frozen] == [[40], []]
+        assert [[b.offset for b in f.start_marks] for f in frozen] == [[40], []]
         assert reopen().boundary(PIPELINE, at(2)) == frozen[0]
 
     def test_numbers_are_labels_too(self, reopen: Callable[[], Ledger]) -> None:

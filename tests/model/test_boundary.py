@@ -1,5 +1,5 @@
 """A boundary holds what it promises when it is made and when it is read back: sorted,
-unique, never negative, begins before cuts.
+unique, never negative, start marks before cuts.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def test_an_offset_is_never_negative() -> None:
 
 
 def test_marks_and_topics_come_in_any_order() -> None:
-    """`of` sorts them, begins too; and without begins there are none."""
+    """`of` sorts them, start marks too; and without start marks there are none."""
     other = TopicSeen("a", "id-a", 1)
-    begins = (Mark("t", 0, 1, "position"), Mark("t", 1, 2, "position"))
-    found = Boundary.of(7, "c", [*SEEN, other], [M1, M0], begins[::-1])
-    assert found == Boundary(7, "c", (other, *SEEN), (M0, M1), begins)
+    start_marks = (Mark("t", 0, 1, "position"), Mark("t", 1, 2, "position"))
+    found = Boundary.of(7, "c", [*SEEN, other], [M1, M0], start_marks[::-1])
+    assert found == Boundary(7, "c", (other, *SEEN), (M0, M1), start_marks)
     assert Boundary.of(7, "c", SEEN, [M0]) == Boundary(7, "c", SEEN, (M0,), ())
 
 
 @pytest.mark.parametrize(
-    ("topics", "marks", "begins"),
+    ("topics", "marks", "start_marks"),
     [
         (SEEN, (M1, M0), ()),
         (SEEN, (M0, M0), ()),
@@ -56,7 +56,7 @@ def test_marks_and_topics_come_in_any_order() -> None:
     ],
 )
 def test_what_is_not_sorted_and_unique_is_no_boundary(
-    topics: tuple[TopicSeen, ...], marks: tuple[Mark, ...], begins: tuple[Mark, ...]
+    topics: tuple[TopicSeen, ...], marks: tuple[Mark, ...], start_marks: tuple[Mark, ...]
 ) -> None:
     """A topic-partition is cut once; whoever reads a boundary back relies on the order.
 
@@ -64,9 +64,9 @@ def test_what_is_not_sorted_and_unique_is_no_boundary(
     """
     with pytest.raises(
         ValueError,
-        match=r"^topics, marks and begins of boundary batch-000000007 must be sorted and unique$",
+        match=r"^topics, marks and start marks of boundary \S+ must be sorted and unique$",
     ):
-        Boundary(7, "c", topics, marks, begins)
+        Boundary(7, "c", topics, marks, start_marks)
 
 
 def test_marks_are_sorted_by_topic_then_number() -> None:
@@ -81,10 +81,13 @@ def test_a_begin_lies_before_its_cut(begin: Mark) -> None:
     the window is empty.
     """
     with pytest.raises(
-        ValueError, match=r"^a begin of boundary batch-000000007 lies above its mark, or has none$"
+        ValueError,
+        match=r"^a start mark of boundary \S+ lies above the boundary's mark, or has none$",
     ):
         Boundary(7, "c", SEEN, (M0, M1), (begin,))
-    assert Boundary(7, "c", SEEN, (M0, M1), (Mark("t", 0, 5, "position"),)).begins[0].offset == 5
+    assert (
+        Boundary(7, "c", SEEN, (M0, M1), (Mark("t", 0, 5, "position"),)).start_marks[0].offset == 5
+    )
 
 
 @pytest.mark.parametrize("label", [-1, datetime(2026, 1, 2)])  # noqa: DTZ001

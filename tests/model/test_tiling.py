@@ -96,12 +96,12 @@ def test_a_witness_of_another_offset_is_not_taken_over() -> None:
 
 
 def test_alone_a_boundary_stays_what_it_is() -> None:
-    """Without neighbours nothing is moved or forgotten, its begins included."""
+    """Without neighbours nothing is moved or forgotten, its start marks included."""
     own = boundary(
         hour(2),
         mark(5),
         mark(3, topic="u"),
-        begins=(mark(2, "position", topic="u"),),
+        start_marks=(mark(2, "position", topic="u"),),
         seen={"v": 4},
     )
     assert clamped(own, None, None) == own
@@ -144,8 +144,10 @@ def test_a_topic_has_the_most_partitions_that_were_seen(lower: int, own: int) ->
 
 
 def test_what_the_upper_neighbour_does_not_know_is_left_out() -> None:
-    """It is not read before some later boundary: neither mark nor topic nor begin."""
-    own = boundary(hour(2), mark(5), mark(3, topic="u"), begins=(mark(2, "position", topic="u"),))
+    """It is not read before some later boundary: neither mark nor topic nor start mark."""
+    own = boundary(
+        hour(2), mark(5), mark(3, topic="u"), start_marks=(mark(2, "position", topic="u"),)
+    )
     found = clamped(own, None, boundary(hour(3), mark(8)))
     assert found == boundary(hour(2), mark(5))
 
@@ -216,18 +218,18 @@ def test_a_begin_is_kept_only_where_the_lower_neighbour_does_not_know_the_topic_
         hour(2),
         mark(5),
         mark(7, topic="u"),
-        begins=(mark(1, "position"), mark(2, "position", topic="u")),
+        start_marks=(mark(1, "position"), mark(2, "position", topic="u")),
     )
     found = clamped(own, boundary(hour(1), mark(3)), None)
-    assert found.begins == (mark(2, "position", topic="u"),)
+    assert found.start_marks == (mark(2, "position", topic="u"),)
     assert marks(found) == [("t", 0, 5, "settled"), ("u", 0, 7, "settled")]
 
 
 def test_a_begin_is_moved_down_with_its_cut() -> None:
     """Behind its cut it would be no boundary; it stays what it is where it lies below."""
-    own = boundary(hour(2), mark(5), begins=(mark(4, "position"),))
-    assert clamped(own, None, boundary(hour(3), mark(3))).begins == (mark(3, "clamped"),)
-    assert clamped(own, None, boundary(hour(3), mark(4))).begins == (mark(4, "position"),)
+    own = boundary(hour(2), mark(5), start_marks=(mark(4, "position"),))
+    assert clamped(own, None, boundary(hour(3), mark(3))).start_marks == (mark(3, "clamped"),)
+    assert clamped(own, None, boundary(hour(3), mark(4))).start_marks == (mark(4, "position"),)
 
 
 def test_where_the_begin_was_not_asked_the_window_is_run_again() -> None:
@@ -289,7 +291,7 @@ def test_two_topics_of_one_name_are_told_with_both_ids() -> None:
 
 
 def test_a_window_goes_from_cut_to_cut() -> None:
-    """Of what the start doesn't know from the begin, or nothing where there is none; of
+    """Of what the start doesn't know from the start mark, or nothing where there is none; of
     a new partition of a known topic from 0.
     """
     start = boundary(hour(1), mark(3), mark(2, topic="gone"))
@@ -299,7 +301,7 @@ def test_a_window_goes_from_cut_to_cut() -> None:
         mark(4, partition=1),
         mark(9, topic="u"),
         mark(8, topic="v"),
-        begins=(mark(6, topic="u"),),
+        start_marks=(mark(6, topic="u"),),
     )
     assert between(start, stop) == {
         T0: (mark(3), mark(5)),
@@ -311,7 +313,7 @@ def test_a_window_goes_from_cut_to_cut() -> None:
 
 def test_a_begin_does_not_count_where_the_start_knows_better() -> None:
     """The window goes on where the one before ended, also at offset 0."""
-    stop = boundary(hour(2), mark(5), begins=(mark(4),))
+    stop = boundary(hour(2), mark(5), start_marks=(mark(4),))
     assert between(boundary(hour(1), mark(0)), stop) == {T0: (mark(0), mark(5))}
 
 

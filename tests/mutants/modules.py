@@ -24,7 +24,7 @@ MORE = {
         "tests/source/enumerator/test_witness.py",
     ),
     "ingest/source/enumerator/resolve.py": (
-        "tests/source/enumerator/test_begins.py",
+        "tests/source/enumerator/test_start_marks.py",
         "tests/source/enumerator/test_witness.py",
     ),
     "ingest/model/tiling.py": ("tests/source/enumerator/test_boundary_diff.py",),

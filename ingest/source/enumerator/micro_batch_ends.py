@@ -91,10 +91,10 @@ def next_batch(
     refuse_other_topics(discovered, lower)
     below = lower.cuts(discovered.tps)
     start = joining_start(source, Latest())
-    begins = position_marks(
+    start_marks = position_marks(
         positions(broker, start, [tp for tp in discovered.tps if tp not in below])
     )
-    below |= {begin.tp: begin for begin in begins}
+    below |= {mark.tp: mark for mark in start_marks}
     ends = broker.stable_ends(discovered.tps)
     refuse_cut_off(
         broker,
@@ -103,13 +103,13 @@ def next_batch(
         [below[tp] for tp, end in ends.items() if end.offset < below[tp].offset],
     )
     waiting = {tp: max(0, end.offset - below[tp].offset) for tp, end in ends.items()}
-    # a begin is frozen at once, because a later answer to `latest` would be another one
-    worth_it = begins and not isinstance(start, Earliest)
+    # a start mark is frozen at once, because a later answer to `latest` would be another one
+    worth_it = start_marks and not isinstance(start, Earliest)
     if sum(waiting.values()) < max(1, min_records) and not worth_it:
         return None
     shares = fair(waiting, max_records, label)
     marks = [_cut(below[tp], shares[tp], end) for tp, end in ends.items()]
-    return Boundary.of(label, discovered.cluster_id, discovered.seen, marks, begins)
+    return Boundary.of(label, discovered.cluster_id, discovered.seen, marks, start_marks)
 
 
 def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:

@@ -95,11 +95,11 @@ def joining_start(source: Source, window: Initializer) -> Initializer:
     return source.start
 
 
-def position_marks(begins: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mark]:
+def position_marks(offsets: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mark]:
     """The marks of a boundary at these positions."""
     return [
         Mark(tp.topic, tp.partition, p.offset, "position", p.leader_epoch)
-        for tp, p in begins.items()
+        for tp, p in offsets.items()
     ]
 
 

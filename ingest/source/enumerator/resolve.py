@@ -24,8 +24,8 @@ is no `log_start` itself: then all messages between the two cuts are still in th
 A topic-partition that the lower neighbour doesn't know joins the pipeline. It begins
 where it would have begun at the pipeline's first label: where that cuts it, or at the
 source's `start`. With `joining` "window" it begins where the label before cuts it. Every
-resolved boundary has such begins. When it is frozen, it keeps them if the neighbour below
-it then doesn't know the topic-partition, and drops them otherwise.
+resolved boundary has such start marks. When it is frozen, it keeps them if the neighbour
+below it then doesn't know the topic-partition, and drops them otherwise.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def resolve(
     tps = discovered.tps if upper is None else [tp for tp in discovered.tps if tp in above]
     joining = [tp for tp in tps if tp not in below] if lower is not None else []
     look, labels = Look(broker, progress), [*also, label]
-    begins = _begins(broker, source, grid, first, labels[0], joining, progress)
-    logs = _logs(broker, tps, below, above, begins)
+    start_marks = _start_marks(broker, source, grid, first, labels[0], joining, progress)
+    logs = _logs(broker, tps, below, above, start_marks)
     if lower is not None:
         refuse_cut_off(
             broker,
@@ -192,7 +192,7 @@ def resolve(
             if mark.how != "end" and look.is_unstamped(log.tp, log.log_start, mark.offset):
                 begin = min(mark.offset, log.log_start)
                 columns[log.tp][0] = msgspec.structs.replace(mark, offset=begin)
-    return _boundaries(discovered, labels, columns, begins)
+    return _boundaries(discovered, labels, columns, start_marks)
 
 
 def _cuts_of(
@@ -201,7 +201,7 @@ def _cuts_of(
     return {} if neighbour is None else neighbour.cuts(tps)
 
 
-def _begins(
+def _start_marks(
     broker: Broker,
     source: Source,
     grid: str,
@@ -210,11 +210,11 @@ def _begins(
     joining: Sequence[TopicPartition],
     progress: Callable[[int], None],
 ) -> dict[TopicPartition, Mark]:
-    """The begins of topic-partitions that the lower neighbour doesn't know.
+    """Finds the start marks of topic-partitions that the lower neighbour doesn't know.
 
-    What retention removed before they joined was never the pipeline's to read, so a begin
-    at the log start is doubted only if messages of the window may be gone in which they
-    join; that window ends at the label.
+    What retention removed before they joined was never the pipeline's to read, so a
+    start mark at the log start is doubted only if messages of the window may be gone in
+    which they join; that window ends at the label.
     """
     start = joining_start(source, AtLabel())
     if not joining or not isinstance(start, AtLabel):
@@ -249,7 +249,7 @@ def _logs(
     tps: Sequence[TopicPartition],
     below: Mapping[TopicPartition, Mark],
     above: Mapping[TopicPartition, Mark],
-    begins: Mapping[TopicPartition, Mark],
+    start_marks: Mapping[TopicPartition, Mark],
 ) -> list[_Log]:
     """Asks for log starts, then high watermarks, then stable ends.
 
@@ -263,7 +263,7 @@ def _logs(
             tp,
             starts[tp],
             ends[tp],
-            begins.get(tp) or below.get(tp),
+            start_marks.get(tp) or below.get(tp),
             above.get(tp),
             open=highs[tp] > ends[tp].offset,
         )
@@ -376,20 +376,18 @@ def _boundaries(
     discovered: Discovered,
     labels: Sequence[datetime],
     columns: _Columns,
-    begins: Mapping[TopicPartition, Mark],
+    start_marks: Mapping[TopicPartition, Mark],
 ) -> list[Boundary]:
     """One boundary per label."""
     boundaries = []
     for i, label in enumerate(labels):
         marks = [column[i] for column in columns.values()]
-        firsts = [_begin(columns[tp][i], begin) for tp, begin in begins.items()]
+        # never above the mark: an upper neighbour may have moved that down
+        firsts = [
+            min(mark, columns[tp][i], key=lambda m: m.offset) for tp, mark in start_marks.items()
+        ]
         boundaries.append(Boundary.of(label, discovered.cluster_id, discovered.seen, marks, firsts))
     return boundaries
-
-
-def _begin(mark: Mark, begin: Mark) -> Mark:
-    """The begin, but never above its mark: an upper neighbour may have moved that down."""
-    return begin if begin.offset <= mark.offset else mark
 
 
 def _refuse_open(logs: Sequence[_Log], columns: _Columns, label: datetime) -> None:

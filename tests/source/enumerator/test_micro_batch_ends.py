@@ -222,7 +222,7 @@ def test_where_a_new_topic_begins_is_frozen_at_once() -> None:
     at_end = Source(ALL.selection, Latest(), joining="window")
     begun = next_batch(broker, at_end, lower, 1, None, 1)
     assert begun is not None
-    assert [(m.topic, m.offset, m.how) for m in begun.begins] == [("tt", 0, "position")]
+    assert [(m.topic, m.offset, m.how) for m in begun.start_marks] == [("tt", 0, "position")]
     assert next_batch(broker, source, lower, 1, None, 1) is None
 
 

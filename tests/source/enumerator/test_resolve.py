@@ -350,7 +350,7 @@ def test_where_a_new_topic_begins_is_never_behind_its_cut(
     write(broker, new, [(START + i * HOUR // 100, "plain") for i in range(800)])
     both = Source(Topics((TOPIC, "new")), Given(((new, start),)))
     upper = alone(broker, LABELS[7], None, None, Source(both.selection))
-    (found,) = alone(broker, LABELS[6], lower, upper, both).begins
+    (found,) = alone(broker, LABELS[6], lower, upper, both).start_marks
     assert (found.tp, found.offset, found.how) == (new, *begin)
 
 

@@ -49,7 +49,7 @@ def boundary(
 
 def begun(stop: Boundary, how: How) -> Boundary:
     """The boundary as the first that knows its partition, which begins at 5, by whatever way."""
-    return msgspec.structs.replace(stop, begins=(Mark("t", 0, 5, how),))
+    return msgspec.structs.replace(stop, start_marks=(Mark("t", 0, 5, how),))
 
 
 def planned(start: Boundary, stop: Boundary, most: int | None = None) -> Plan:
@@ -179,7 +179,7 @@ def test_pieces_are_small_enough_equal_and_complete(
 
 
 def test_a_new_topic_begins_where_the_boundary_says() -> None:
-    """What the window's start doesn't know is read from the begin on; what was left out
+    """What the window's start doesn't know is read from the start mark on; what was left out
     of it on purpose is not read.
     """
     marks = [Mark("t", 0, 9, "settled"), Mark("u", 0, 70, "settled"), Mark("v", 0, 5, "settled")]
@@ -231,7 +231,9 @@ def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, p
     """
     plan = planned(start, stop)
     mark = next(
-        m for m in (*plan.start.marks, *plan.stop.begins, *plan.stop.marks) if m.how == "log_start"
+        m
+        for m in (*plan.start.marks, *plan.stop.start_marks, *plan.stop.marks)
+        if m.how == "log_start"
     )
     with pytest.raises(
         DataLossError, match=f"Window {WINDOW.key} may have lost its {part} messages: "

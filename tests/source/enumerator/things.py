@@ -30,7 +30,7 @@ def boundary(
     label: Label,
     *marks: Mark,
     seen: dict[str, int] | None = None,
-    begins: tuple[Mark, ...] = (),
+    start_marks: tuple[Mark, ...] = (),
     **other: str,
 ) -> Boundary:
     """A boundary that has seen the partitions of its marks and no others, unless `seen`
@@ -42,4 +42,4 @@ def boundary(
     topics = [
         TopicSeen(topic, other.get(topic, f"id-{topic}"), count) for topic, count in counts.items()
     ]
-    return Boundary.of(label, other.get("cluster", "c"), topics, marks, begins)
+    return Boundary.of(label, other.get("cluster", "c"), topics, marks, start_marks)

@@ -202,7 +202,7 @@ def test_a_new_topic_begins_where_the_first_label_cuts_it(
         (GroupOffsets("nobody", "latest"), [(5, 20, 600), (6, 600, 700), (7, 700, 800)]),
     ],
 )
-def test_begins_respect_start(
+def test_start_marks_respect_start(
     folder: Path, start: Initializer, expected: list[tuple[int, int, int]]
 ) -> None:
     """A topic that came into the spec at hour 5 begins where it would have begun at the
@@ -278,10 +278,10 @@ def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
     lower = alone(broker, LABELS[2])
     source = Source(Topics((TOPIC, NEW)))
     third, fourth = (alone(broker, LABELS[h], lower, None, source) for h in (3, 4))
-    assert [b.offset for b in (*third.begins, *fourth.begins)] == [0, 0]
+    assert [b.offset for b in (*third.start_marks, *fourth.start_marks)] == [0, 0]
     moved = clamped(third, lower, None)
-    assert [b.offset for b in moved.begins] == [0]
-    assert clamped(fourth, moved, None).begins == ()
+    assert [b.offset for b in moved.start_marks] == [0]
+    assert clamped(fourth, moved, None).start_marks == ()
     assert isinstance(moved, Boundary)
 
 
@@ -297,7 +297,9 @@ def test_a_new_topic_with_an_expired_beginning_is_doubted(folder: Path) -> None:
     broker.delete_records(N0, 550)
     lower = freeze(broker, ledger, LABELS[5])
     for start, how in ((AtLabel(), "log_start"), (Earliest(), "position")):
-        (begin,) = alone(broker, LABELS[6], lower, None, Source(Topics((TOPIC, NEW)), start)).begins
+        (begin,) = alone(
+            broker, LABELS[6], lower, None, Source(Topics((TOPIC, NEW)), start)
+        ).start_marks
         assert (begin.offset, begin.how) == (550, how)
-    (begin,) = alone(broker, LABELS[7], freeze(broker, ledger, LABELS[6]), None, BOTH).begins
+    (begin,) = alone(broker, LABELS[7], freeze(broker, ledger, LABELS[6]), None, BOTH).start_marks
     assert (begin.offset, begin.how) == (550, "position")
