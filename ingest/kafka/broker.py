@@ -165,7 +165,7 @@ class KafkaBroker:
         )
         return {tp: self._required(tp, answer).offset for tp, answer in answers.items()}
 
-    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
         """Returns the marks below which the log was truncated since they were taken.
 
         A log is truncated only where its leader changes, so only marks whose leader epoch

@@ -90,7 +90,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
     `next_offset` is the reader's position at the end. `missing` offsets of the range
     held no visible message: `aborted` of them were messages of aborted transactions,
     the others are transaction markers or were compacted away. `skipped` offsets were
-    gone from the log (by retention, truncation, or a deleted topic). `regrown`: the log
+    gone from the log (by retention, truncation, or a deleted topic). `diverged`: the log
     was truncated below `start` after that was frozen, and grew again before `stop` was
     frozen; the new messages below `start` are in no window.
 
@@ -127,7 +127,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
     late_by: tuple[tuple[str, int], ...] = ()
     min_timestamp: datetime | None = None
     max_timestamp: datetime | None = None
-    regrown: bool = False
+    diverged: bool = msgspec.field(default=False, name="regrown")
     checksums: Checksums = Checksums()
     schemas: tuple[tuple[str, str], ...] = ()
 

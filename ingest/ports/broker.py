@@ -100,7 +100,7 @@ class Broker(Protocol):
         offset.
         """
 
-    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
         """The marks below which the log was truncated since they were frozen.
 
         The log may have grown again since: the cluster tells by the leader epochs. A

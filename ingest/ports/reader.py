@@ -19,7 +19,7 @@ class ReadSummary(msgspec.Struct, frozen=True):
 
     `aborted`: messages of aborted transactions in the gaps between visible offsets.
     `skipped`: offsets of the split that were gone from the log, and that the reader was
-    allowed to skip. `regrown`: a reader that may skip went on, although the log had
+    allowed to skip. `diverged`: a reader that may skip went on, although the log had
     been truncated below the split's start, and had grown again, before the split was
     planned.
     """
@@ -29,7 +29,7 @@ class ReadSummary(msgspec.Struct, frozen=True):
     bytes: int
     aborted: int
     skipped: int = 0
-    regrown: bool = False
+    diverged: bool = False
 
 
 class ReadPlan(msgspec.Struct, frozen=True):

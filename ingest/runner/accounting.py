@@ -379,7 +379,7 @@ def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
         f" {s.start} and has grown again; messages that were written below it since are in no"
         " window"
         for s in splits
-        if s.regrown
+        if s.diverged
     ]
     found += [f"{tp} {words}" for tp, (_, words) in doubts(plan).items()]
     return tuple(found)

@@ -74,7 +74,7 @@ class BrokerSnapshot:
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return _known(self._ends, tps, self._broker.ends)
 
-    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
         """Asks only for offsets that the log wasn't seen to reach yet.
 
         A log that reaches an offset under an epoch reaches all offsets below it.
@@ -84,10 +84,10 @@ class BrokerSnapshot:
             for mark in marks
             if mark.offset > self._reached.get((mark.tp, mark.leader_epoch), -1)
         ]
-        regrown = self._broker.regrown(asked) if asked else []
-        for mark in sorted(set(asked) - set(regrown), key=lambda mark: mark.offset):
+        diverged = self._broker.diverged(asked) if asked else []
+        for mark in sorted(set(asked) - set(diverged), key=lambda mark: mark.offset):
             self._reached[mark.tp, mark.leader_epoch] = mark.offset
-        return regrown
+        return diverged
 
     def committed(
         self, group: str, tps: Sequence[TopicPartition]

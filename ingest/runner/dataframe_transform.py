@@ -158,7 +158,7 @@ class StageTask:
                 or two rows of one key name one message.
         """
         stager: Stager | None = None
-        tally = _RowTally(read)
+        counter = _RowCounter(read)
         check = self._check_of(read.split)
         try:
             for batch in rows:
@@ -173,11 +173,11 @@ class StageTask:
                 )
                 kept = pa.array(~deleted)
                 check(self._columns(batch, self.row_schema).filter(kept), messages.filter(kept))
-                tally.add(messages, deleted)
+                counter.add(messages, deleted)
                 self._stage(stager, batch, messages)
                 crash_point("transform.middle")
             staging = Staging() if stager is None else stager.finish()
-            return tally.counted(staging)
+            return counter.counted(staging)
         except BaseException:
             if stager is not None:
                 stager.discard()
@@ -307,7 +307,7 @@ def _refuse_broken_rules(checked: Decoded, messages: pa.RecordBatch, split: Spli
     )
 
 
-class _RowTally:
+class _RowCounter:
     """The task's own count of a split's rows, and of their messages."""
 
     def __init__(self, read: Staged) -> None:

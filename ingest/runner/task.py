@@ -76,13 +76,13 @@ class SplitTask:
         )
         transform = self.transform.open()
         rows, dead = self.rows(split), self.dead(split)
-        tally = _Tally(split, self.late_bins, self.keyed)
+        counter = _SplitCounter(split, self.late_bins, self.keyed)
 
         def take(messages: pa.RecordBatch) -> None:
             decoded = transform(decode(messages))
-            tally.judge(messages, decoded)
+            counter.check(messages, decoded)
             decoded = stage_rows(rows, messages, decoded, keyed=self.keyed)
-            tally.add(messages, decoded)
+            counter.add(messages, decoded)
             if len(decoded.dead_index):
                 self._stage_dead(dead, messages.take(decoded.dead_index), decoded)
             crash_point("write.middle")
@@ -95,7 +95,7 @@ class SplitTask:
             rows.discard()
             dead.discard()
             raise
-        counts = tally.counts(summary, staged_rows, staged_dead)
+        counts = counter.counts(summary, staged_rows, staged_dead)
         if schemas.used:
             counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
         return Staged(
@@ -103,7 +103,7 @@ class SplitTask:
             counts,
             staged_rows.committables,
             staged_dead.committables,
-            tally.refusals.by_stage(),
+            counter.refusals.by_stage(),
             tuple(schemas.asked),
             (began, time.time()),
         )
@@ -192,7 +192,7 @@ class _Schemas:
 
 
 @dataclass
-class _Tally:
+class _SplitCounter:
     """The task's own counts, independent of the reader's and the stager's.
 
     `stamped`: messages before the first edge, between edges, after. `position`: behind
@@ -222,7 +222,7 @@ class _Tally:
         self.position = self.split.start
         self.stamped = np.zeros(len(edges) + 1, np.int64)
 
-    def judge(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
+    def check(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
         self.position = refuse_misread(self.split, messages, self.position)
         refuse_unplaced(self.split, messages, decoded, keyed=self.keyed)
 
@@ -290,7 +290,7 @@ class _Tally:
             bytes=summary.bytes,
             aborted=summary.aborted,
             skipped=summary.skipped,
-            regrown=summary.regrown,
+            diverged=summary.diverged,
             valid=self.valid,
             dead=self.dead,
             dropped=self.dropped,

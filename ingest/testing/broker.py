@@ -134,7 +134,7 @@ class MemoryBroker:
         with self._lock:
             return {tp: self._log(tp).end for tp in tps}
 
-    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
         return [
             m
             for m in marks

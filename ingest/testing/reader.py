@@ -49,9 +49,9 @@ class MemoryReader:
     def read(self, split: Split, take: Take) -> ReadSummary:
         self._check_identity(split)
         position, read, size, aborted, skipped = split.start, 0, 0, 0, 0
-        regrown = self._is_regrown(split)
+        diverged = self._is_diverged(split)
         while position < split.stop:
-            start, stop = self._remaining(split, position, regrown=regrown)
+            start, stop = self._remaining(split, position, diverged=diverged)
             skipped += start - position
             position = start
             if position == stop:
@@ -75,9 +75,9 @@ class MemoryReader:
             aborted += sum(e.aborted for e in entries)
             for piece in _pieces(visible, self._bytes_max):
                 take(_batch(split, piece))
-        return ReadSummary(position, read, size, aborted, skipped, regrown)
+        return ReadSummary(position, read, size, aborted, skipped, diverged)
 
-    def _remaining(self, split: Split, position: int, *, regrown: bool) -> tuple[int, int]:
+    def _remaining(self, split: Split, position: int, *, diverged: bool) -> tuple[int, int]:
         """The part of [position, stop) that the log still holds.
 
         Raises:
@@ -92,7 +92,7 @@ class MemoryReader:
         if self._is_cut(
             split,
             position,
-            split.stop_epoch if regrown or position > split.start else split.leader_epoch,
+            split.stop_epoch if diverged or position > split.start else split.leader_epoch,
         ):
             start = stop = position
         if (start, stop) == (position, split.stop):
@@ -129,7 +129,7 @@ class MemoryReader:
         """
         return epoch is not None and self._broker.end_of_epoch(split.tp, epoch) < position
 
-    def _is_regrown(self, split: Split) -> bool:
+    def _is_diverged(self, split: Split) -> bool:
         """True if a read that skips starts above a cut that the plan has seen.
 
         The log was cut off below the split's start, and had grown again when the split

@@ -161,14 +161,14 @@ class ReadTruncationContract:
         after it, they are others, and are skipped.
         """
         offsets, summary = cut.read(cut.grown, 8, 14, cut.old, cut.new, on_loss="skip")
-        assert (offsets, summary.skipped, summary.regrown, summary.next_offset) == (
+        assert (offsets, summary.skipped, summary.diverged, summary.next_offset) == (
             [*range(8, 14)],
             0,
             True,
             14,
         )
         offsets, summary = cut.read(cut.grown, 8, 14, cut.old, cut.old, on_loss="skip")
-        assert (offsets, summary.skipped, summary.regrown, summary.next_offset) == (
+        assert (offsets, summary.skipped, summary.diverged, summary.next_offset) == (
             [],
             6,
             False,

@@ -172,13 +172,13 @@ def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:
     asked = list[list[int]]()
 
     class Logs(MemoryBroker):
-        def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+        def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
             asked.append([mark.offset for mark in marks])
             return [mark for mark in marks if mark.offset > 7]
 
     moment = BrokerSnapshot(Logs())
     marks = [Mark("t", 0, offset, "settled", 3) for offset in (5, 7, 7, 4, 9, 9)]
-    assert [moment.regrown([mark]) for mark in marks] == [[], [], [], [], [marks[4]], [marks[5]]]
+    assert [moment.diverged([mark]) for mark in marks] == [[], [], [], [], [marks[4]], [marks[5]]]
     assert asked == [[5], [7], [9], [9]]
 
 

@@ -97,9 +97,9 @@ def surely_cut_off(
     """
     short = _too_short(broker, marks, pause)
     others = set(marks) - {mark for mark, _ in short}
-    suspects = broker.regrown(sorted(m for m in others if m.how != "removed" and m.offset > 0))
-    regrown = surely(suspects, broker.regrown, pause)
-    return sorted([*short, *((mark, None) for mark in regrown)])
+    suspects = broker.diverged(sorted(m for m in others if m.how != "removed" and m.offset > 0))
+    diverged = surely(suspects, broker.diverged, pause)
+    return sorted([*short, *((mark, None) for mark in diverged)])
 
 
 def _too_short(

@@ -36,7 +36,7 @@ class Cursor:
 
     `check` compares the topic's identity again when messages are missing that should
     exist. `skip` is called with offsets that are gone from the log; None: they are a
-    data loss. `skipped` counts them. `regrown` is that of `ports.reader.ReadSummary`.
+    data loss. `skipped` counts them. `diverged` is that of `ports.reader.ReadSummary`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Cursor:
         self._truncations = 0
         self.position = split.start
         self.skipped = 0
-        self.regrown = False
+        self.diverged = False
         self._reusable = True
         self._fetcher = self._begin_on_kept()
 
@@ -123,7 +123,7 @@ class Cursor:
         At the start it is the start's. The stop's epoch is a witness for every position
         before the stop, but proves nothing about the time before the plan.
         """
-        at_start = self.position == self._split.start and not self.regrown
+        at_start = self.position == self._split.start and not self.diverged
         return self._split.leader_epoch if at_start else self._split.stop_epoch
 
     def _begin_again(self) -> None:
@@ -261,7 +261,7 @@ class Cursor:
         if self._skip is None or not planned_after:
             self._lose(self._split.stop, limits, why)
         else:
-            self.regrown, self._truncations, self._quiet_since = True, 0, None
+            self.diverged, self._truncations, self._quiet_since = True, 0, None
             self._begin_again()
 
     def _lose(self, upto: int, limits: LogLimits | None, why: str = "") -> None:

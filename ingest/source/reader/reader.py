@@ -122,7 +122,7 @@ class KafkaReader:
             if properties["isolation.level"] == _COMMITTED
             else 0
         )
-        return ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
+        return ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.diverged)
 
     def _aborted(
         self, properties: Mapping[str, Value], split: Split, gaps: Gaps, check: partial[None]

@@ -51,7 +51,7 @@ def staged(split: Split, word: str) -> Staged:
         late_by=(("2026-01-05T00:00:00Z", 1),),
         min_timestamp=moment,
         max_timestamp=moment,
-        regrown=True,
+        diverged=True,
         checksums=Checksums("0" * 15 + "1", "f" * 16),
         schemas=(("1", "a"),),
     )

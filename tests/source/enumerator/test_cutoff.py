@@ -122,7 +122,7 @@ def test_logs_that_were_cut_off_are_told_in_order() -> None:
     assert surely_cut_off(three, [M1, M0], lambda _: None) == [(M0, 3), (M1, 2)]
 
 
-class Regrown(Elected):
+class Diverged(Elected):
     """Whole logs, and marks that are answered to lie above a place where their log was
     cut off, time after time.
     """
@@ -132,7 +132,7 @@ class Regrown(Elected):
         self.regrown_answers = list(answers)
         self.compared: list[Sequence[Mark]] = []
 
-    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
         """The next answer."""
         self.compared.append(marks)
         return self.regrown_answers.pop(0)
@@ -144,7 +144,7 @@ def test_a_log_that_was_cut_off_and_grew_over_the_mark_is_told() -> None:
     """
     pauses: list[float] = []
     first, removed = Mark("t", 2, 1, "end"), Mark("t", 4, 5, "removed")
-    broker = Regrown([first, M1, M0], [first, M0], [first, M0])
+    broker = Diverged([first, M1, M0], [first, M0], [first, M0])
     marks = [M1, first, Mark("t", 3, 0, "end"), removed, M0]
     assert surely_cut_off(broker, marks, pauses.append) == [(M0, None), (first, None)]
     assert broker.compared == [[M0, M1, first], [first, M1, M0], [first, M0]]
@@ -153,7 +153,7 @@ def test_a_log_that_was_cut_off_and_grew_over_the_mark_is_told() -> None:
 
 def test_a_log_that_ends_below_the_mark_has_not_grown_over_it() -> None:
     """Only the others are compared, and all are told in order."""
-    broker = Regrown([M0], [M0], [M0])
+    broker = Diverged([M0], [M0], [M0])
     broker.answers = [{T1: 2}] * 3
     assert surely_cut_off(broker, [M1, M0], lambda _: None) == [(M0, None), (M1, 2)]
     assert broker.compared[0] == [M0]

@@ -300,7 +300,7 @@ def test_a_log_that_grew_again_is_a_loss(reads: Reads, limits: list[LogLimits | 
 def test_a_log_that_grew_again_is_skipped(reads: Reads, limits: list[LogLimits | None]) -> None:
     """The same where losses are skipped."""
     play(cursor := grew_again(reads, limits))
-    assert (cursor.position, cursor.skipped, cursor.regrown) == (20, 10, False)
+    assert (cursor.position, cursor.skipped, cursor.diverged) == (20, 10, False)
 
 
 @fails
@@ -340,7 +340,7 @@ def test_a_start_that_was_cut_off_before_the_plan_is_read_by_the_stops_epoch(
     limits += [LogLimits(0, 30)] * 6
     script = Script(*[truncated()] * 3)
     play(cursor := reads(script, Split("t", 0, 10, 20, 3, 4)))
-    assert (cursor.position, cursor.skipped, cursor.regrown) == (10, 0, True)
+    assert (cursor.position, cursor.skipped, cursor.diverged) == (10, 0, True)
     script.steps += [truncated()] * 3
     play(cursor)
     assert (cursor.position, cursor.skipped) == (20, 10), "after the plan too"
