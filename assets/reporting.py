@@ -38,7 +38,7 @@ from windrow.ingest.errors import RefusedError, WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.runner.context import Pipeline, Progress, Result
 from windrow.ingest.runner.next_start import next_start_after
-from windrow.ingest.source.enumerator.completeness import Completeness, judge
+from windrow.ingest.source.enumerator.completeness import Completeness, assess
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
 """Retries after an unreachable system; refused data is not tried again.
@@ -215,7 +215,7 @@ def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = (
     stamped = frozenset(
         name for name, info in pipeline.broker.topics(names).items() if info.append_time
     )
-    return judge(boundaries, list(receipts.values()), stamped, in_time(spec.window).idle)
+    return assess(boundaries, list(receipts.values()), stamped, in_time(spec.window).idle)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
     │   ├── DeadLetterLimitError   more dead letters than the limits allow
-    │   ├── UnfitRowsError         rows that the table can't hold: they become dead letters
+    │   ├── UnstorableRowsError         rows that the table can't hold: they become dead letters
     │   └── DamagedError           the ledger, or a receipt of the table, can't be read
     ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
     │   ├── LostConnectionError    surely nothing was written: try again at once
@@ -210,7 +210,7 @@ class DeadLetterLimitError(RefusedError):
     """More dead letters than `max_dead_ratio` or `max_dead_count` allow."""
 
 
-class UnfitRowsError(RefusedError):
+class UnstorableRowsError(RefusedError):
     """A table can't hold some rows; the stager has taken none of their batch.
 
     `offset` is that of the first of these rows.

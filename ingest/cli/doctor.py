@@ -45,7 +45,7 @@ from windrow.ingest.runner.ownership import (
     lost_windows,
     refuse_other_table,
     refuse_restored,
-    refuse_unfit_table,
+    refuse_unusable_table,
     refuse_unwritable,
 )
 from windrow.ingest.runner.pipeline import preview, refuse_open
@@ -313,7 +313,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     if warnings := sink.warnings():
         lines += warnings
         level = "warn"
-    if new := refuse_unfit_table(pipeline):
+    if new := refuse_unusable_table(pipeline):
         lines.append(f"the next rows change its columns: {', '.join(new)}")
     return msgspec.structs.replace(check, what="; ".join(lines), level=level)
 

@@ -271,7 +271,7 @@ def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table
             made.decode, made.folder, () if key is None else key.deletes, keeps=made.sink.keeps
         )
         if key is not None:
-            key.refuse_unfit(decoder.columns.arrow_schema)
+            key.refuse_unusable(decoder.columns.arrow_schema)
         if registry is not None and isinstance(decoder, UsesSchemas):
             decoder = decoder.asking(registry)
         batches = messages.combine_chunks().to_batches(max_chunksize=4096)

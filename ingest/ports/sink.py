@@ -58,7 +58,7 @@ class Stager(Protocol):
 
         Raises:
             BugError: the columns are not the agreed ones, or don't match in length.
-            UnfitRowsError: the table can't hold some of the rows; none of the batch was
+            UnstorableRowsError: the table can't hold some of the rows; none of the batch was
                 taken, and the caller may add the rest again.
         """
 
@@ -79,7 +79,7 @@ class CheckingStager(Protocol):
         It takes them as `add` would, and refuses none.
 
         Raises:
-            UnfitRowsError: as `add`.
+            UnstorableRowsError: as `add`.
         """
 
 

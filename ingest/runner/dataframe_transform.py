@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import BugError, RefusedError, SpecError, UnfitRowsError
+from windrow.ingest.errors import BugError, RefusedError, SpecError, UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums
 from windrow.ingest.model.staged import Staged, Staging
@@ -194,17 +194,17 @@ class StageTask:
                 ),
                 messages,
             )
-        except UnfitRowsError as unfit:
+        except UnstorableRowsError as refused:
             what = (
                 "A row that the function of transform.spark gave doesn't fit the table:"
-                f" {unfit.what}"
+                f" {refused.what}"
             )
             do = (
                 "No row was committed. Have the function change such values, or leave out their"
                 " rows; then run the window again."
             )
             raise RefusedError(
-                what, "stage", do, unfit.topic, unfit.partition, unfit.offset
+                what, "stage", do, refused.topic, refused.partition, refused.offset
             ) from None
 
     def _columns(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -69,10 +69,10 @@ def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
     """
     if pipeline.dead_topic is not None:
         pipeline.dead_topic.refuse_unwritable()
-    return refuse_unfit_table(pipeline)
+    return refuse_unusable_table(pipeline)
 
 
-def refuse_unfit_table(pipeline: Pipeline) -> Sequence[str]:
+def refuse_unusable_table(pipeline: Pipeline) -> Sequence[str]:
     """Checks as `refuse_unready`, without the topic of dead letters.
 
     `windrow doctor` has a line of its own for that topic.

@@ -363,7 +363,7 @@ def _check_and_commit(
     pipeline: Pipeline, read: ReadAttempt, request: Request
 ) -> Done | AlreadyDone:
     receipt = _receipt(read, request)
-    _refuse_unfit(read, receipt, request)
+    _refuse_uncommittable(read, receipt, request)
     _commit_dead_letters(read, receipt)
     # once more: while this run was reading, another one may have committed the window
     if not request.again:
@@ -603,7 +603,7 @@ def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _refuse_unfit(read: ReadAttempt, receipt: Receipt, request: Request) -> None:
+def _refuse_uncommittable(read: ReadAttempt, receipt: Receipt, request: Request) -> None:
     """Refuses a window that may not be committed, for all reasons but its dead letters."""
     pipeline, staged, found = read.pipeline, read.staged, read.attempt.found
     refuse_unequal(receipt.plan, staged)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import UnfitRowsError
+from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.refusals import Refusals
@@ -136,8 +136,8 @@ def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keye
         try:
             if staged.num_rows:
                 rows.add(staged, of_rows)
-        except UnfitRowsError as unfit:  # each time fewer rows are left
-            why = Refusal(np.asarray(unfit.rows, np.intp), "unfit_for_table", unfit.what)
+        except UnstorableRowsError as refused:  # each time fewer rows are left
+            why = Refusal(np.asarray(refused.rows, np.intp), "unstorable", refused.what)
             decoded = decoded.refused(SCHEMA, [why], index)
         else:
             return decoded

@@ -65,7 +65,7 @@ class PrimaryKey:
             np.int64
         )
 
-    def refuse_unfit(self, rows: pa.Schema) -> None:
+    def refuse_unusable(self, rows: pa.Schema) -> None:
         """Checks the key against the columns of the table's rows.
 
         Raises:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import UnfitRowsError
+from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.sinks.stage import FileStager
 from windrow.ingest.sinks.staged_files import RowFile
 
@@ -95,5 +95,5 @@ class TextStager(FileStager[RowFile]):
             )
             rows, name = found
             at = self._split.topic, self._split.partition, messages["offset"][int(rows[0])].as_py()
-            raise UnfitRowsError(f"column {name} {WHAT}", "stage", do, *at, rows.tolist())
+            raise UnstorableRowsError(f"column {name} {WHAT}", "stage", do, *at, rows.tolist())
         return batch

@@ -293,7 +293,7 @@ class WindowTable(ReceiptTable):
 
     def _check(self, rows: pa.Schema) -> None:
         if self.store.primary_key is not None:
-            self.store.primary_key.refuse_unfit(rows)
+            self.store.primary_key.refuse_unusable(rows)
         self.store.check_columns(rows)
 
     @cached_property

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from windrow.ingest.errors import BugError, RefusedError, SpecError, UnfitRowsError
+from windrow.ingest.errors import BugError, RefusedError, SpecError, UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import SplitCounts
@@ -225,7 +225,7 @@ def test_a_row_that_the_table_has_no_place_for() -> None:
 
     class Choosy(Kept):
         def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-            raise UnfitRowsError(
+            raise UnstorableRowsError(
                 "column id is odd",
                 "stage",
                 "Add a rule.",
@@ -243,7 +243,7 @@ def test_a_row_that_the_table_has_no_place_for() -> None:
         "Have the function change" in refused.value.do,
         kept.discarded,
     ) == ("t[0]@12", True, True)
-    assert not isinstance(refused.value, UnfitRowsError)
+    assert not isinstance(refused.value, UnstorableRowsError)
 
 
 def test_a_null_is_named_by_its_place() -> None:

@@ -108,7 +108,7 @@ def test_a_row_that_the_table_has_no_place_for_is_a_dead_letter(
     assert (found.row_index.to_pylist(), found.rows["name"].to_pylist()) == ([0, 4], ["a", "e"])
     assert found.dead_index.to_pylist() == ([1, 2, 3] if keyed else [1, 2])
     assert set(zip(found.dead_stage.to_pylist(), found.dead_reason.to_pylist(), strict=True)) == {
-        ("schema", "unfit_for_table")
+        ("schema", "unstorable")
     }
     assert (
         found.dead_detail[0].as_py()

@@ -119,7 +119,7 @@ EXIT_CODES = {
     "SchemaChangedError": 1,
     "SpecError": 2,
     "SpecMistakesError": 2,
-    "UnfitRowsError": 1,
+    "UnstorableRowsError": 1,
     "UnreachableError": 3,
     "WindrowError": 70,
 }

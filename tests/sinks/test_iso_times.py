@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.sinks.things import messages
-from windrow.ingest.errors import UnfitRowsError
+from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
@@ -131,7 +131,7 @@ def test_what_has_no_text_is_refused_at_its_offset(
         )
         return
     with pytest.raises(
-        UnfitRowsError, match="column t holds a date or time outside the years"
+        UnstorableRowsError, match="column t holds a date or time outside the years"
     ) as refused:
         _staged(factory, column)
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (

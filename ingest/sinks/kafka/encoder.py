@@ -144,7 +144,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
             what = f"The sink names columns that rows don't have: {', '.join(missing)}"
             raise SpecError(what, "setup", f"Their columns are {', '.join(rows.names)}.")
         if self.primary_key:
-            PrimaryKey(self.primary_key).refuse_unfit(rows)
+            PrimaryKey(self.primary_key).refuse_unusable(rows)
         for serializer in (self.key, self.value):
             if isinstance(serializer, RegistrySerializer):
                 serializer.schema_of(rows)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, UnfitRowsError, UnreachableError
+from windrow.ingest.errors import RefusedError, UnreachableError, UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.checksum import checksum, checksums, text
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
@@ -132,8 +132,8 @@ class KafkaStager(FileStager[StagedMessages]):
 
     def _unfit(
         self, what: str, do: str, messages: pa.RecordBatch, rows: Sequence[int]
-    ) -> UnfitRowsError:
-        return UnfitRowsError(
+    ) -> UnstorableRowsError:
+        return UnstorableRowsError(
             what,
             "stage",
             do,

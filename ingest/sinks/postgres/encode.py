@@ -38,7 +38,7 @@ _ZONED_NUMBER = np.frombuffer((1184).to_bytes(4, "big"), np.uint8)
 
 
 class UnfitValueError(Exception):
-    """Raised for values that a column can't hold; becomes an UnfitRowsError in the stager.
+    """Raised for values that a column can't hold; becomes an UnstorableRowsError in the stager.
 
     `rows`: their rows in the batch, ascending. `what`: the column, and the problem.
     """

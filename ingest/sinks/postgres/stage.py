@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from windrow.ingest.errors import RefusedError, UnfitRowsError, UnreachableError
+from windrow.ingest.errors import RefusedError, UnreachableError, UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staging
 from windrow.ingest.schema.checksum import checksum, text
@@ -125,7 +125,7 @@ class PostgresStager:
                 " messages become dead letters; or give the column another type: bytes hold NUL."
             )
             offset = messages["offset"][int(unfit.rows[0])].as_py()
-            raise UnfitRowsError(
+            raise UnstorableRowsError(
                 unfit.what,
                 "stage",
                 do,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import SpecError, UnfitRowsError
+from windrow.ingest.errors import SpecError, UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staging
 from windrow.ingest.ports.sink import CheckingStager, Stager, StagerFactory
@@ -176,7 +176,7 @@ class RoutedStager:
             return partial(stager.add, rows, messages)
         try:
             return stager.check(rows, messages)
-        except UnfitRowsError as unfit:
+        except UnstorableRowsError as unfit:
             unfit.rows = numbers[unfit.rows].tolist()
             raise
 

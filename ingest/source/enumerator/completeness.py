@@ -78,13 +78,13 @@ class Completeness(msgspec.Struct, frozen=True):
     windows: dict[str, WindowState]
 
 
-def judge(
+def assess(
     boundaries: Sequence[Boundary],
     receipts: Sequence[Receipt],
     append_time: frozenset[str],
     idle: Idle,
 ) -> Completeness:
-    """Judges how complete each committed window is.
+    """Says how complete each committed window is.
 
     Micro-batches have no hours and are left out. A window that was complete never
     becomes open again, whatever boundaries are frozen later: a topic-partition that is

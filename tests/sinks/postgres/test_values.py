@@ -16,7 +16,7 @@ import pytest
 from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import messages, plan, receipt
 from windrow.ingest.admin.verify_contents import summed
-from windrow.ingest.errors import SpecError, UnfitRowsError
+from windrow.ingest.errors import SpecError, UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
@@ -313,7 +313,7 @@ def test_what_no_column_can_hold_is_refused_at_its_offset(
         else pa.array([v or 0 for v in values], value.dtype.name).view(kind)
     )
     stager = sink.stager(plan(sink, 0), 0, "a1")(Split("shop.orders", 1, 0, 10))
-    with pytest.raises(UnfitRowsError, match=says) as refused:
+    with pytest.raises(UnstorableRowsError, match=says) as refused:
         stager.add(pa.record_batch([odd], names=["odd"]), messages(Split("shop.orders", 1, 4, 9)))
     assert list(refused.value.rows) == [2, 4]
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (

@@ -17,7 +17,7 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
 from windrow.ingest.model.window import Window
 from windrow.ingest.source.enumerator import completeness
-from windrow.ingest.source.enumerator.completeness import Completeness, Idle, judge
+from windrow.ingest.source.enumerator.completeness import Completeness, Idle, assess
 
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)
 NONE: frozenset[str] = frozenset()
@@ -108,40 +108,42 @@ def hours(n: int) -> list[Receipt]:
 
 def test_the_slowest_topic_partition_decides() -> None:
     """A window is complete once every log has passed its end, and those that have not are named."""
-    found = judge(
+    found = assess(
         boundaries(["settled"] * 3, ["settled", "settled", "end"], ["settled", "end", "end"]),
         hours(2),
         NONE,
         "wait",
     )
     assert (found.watermark, found.holding, states(found)) == (hour(0), p(2), "open open")
-    found = judge(
+    found = assess(
         boundaries(["settled"] * 3, ["settled"] * 3, ["settled", "end", "end"]),
         hours(2),
         NONE,
         "wait",
     )
     assert (found.watermark, found.holding, states(found)) == (hour(1), p(1, 2), "complete open")
-    found = judge(boundaries(["settled"] * 2, ["end"] * 2, ["settled"] * 2), hours(2), NONE, "wait")
+    found = assess(
+        boundaries(["settled"] * 2, ["end"] * 2, ["settled"] * 2), hours(2), NONE, "wait"
+    )
     assert (found.watermark, found.holding, states(found)) == (hour(2), (), "complete complete")
 
 
 @pytest.mark.parametrize("how", sorted(set(get_args(How)) - {"settled", "removed"}))
 def test_only_a_settled_mark_proves_something(how: How) -> None:
     """No other mark of a topic-partition that is still read lets a window pass for complete."""
-    found = judge(boundaries(["settled", "settled"], ["settled", how]), hours(1), NONE, "wait")
+    found = assess(boundaries(["settled", "settled"], ["settled", how]), hours(1), NONE, "wait")
     assert (found.watermark, found.holding, states(found)) == (hour(0), p(1), "open")
 
 
 def test_one_that_never_proved_anything_holds_all_back() -> None:
     """Without a settled mark anywhere there is no watermark."""
-    found = judge(boundaries(["settled", "position"], ["settled", "end"]), hours(1), NONE, "wait")
+    found = assess(boundaries(["settled", "position"], ["settled", "end"]), hours(1), NONE, "wait")
     assert (found.watermark, found.holding, states(found)) == (None, p(1), "open")
 
 
 def test_a_removed_topic_is_not_waited_for() -> None:
     """What isn't read any more holds nothing back."""
-    assert judge(
+    assert assess(
         boundaries(["settled", "settled"], ["settled", "removed"]), hours(1), NONE, "wait"
     ).watermark == hour(1)
 
@@ -151,23 +153,23 @@ def test_an_idle_topic_that_the_broker_stamps_is_not_waited_for() -> None:
     transaction may still bring something.
     """
     idle = [boundary(hour(0), ["settled"], STAMPED), boundary(hour(1), ["end"], STAMPED)]
-    assert judge(idle, hours(1), frozenset({STAMPED}), "wait").watermark == hour(1)
-    assert judge(idle, hours(1), NONE, "wait").watermark == hour(0)
+    assert assess(idle, hours(1), frozenset({STAMPED}), "wait").watermark == hour(1)
+    assert assess(idle, hours(1), NONE, "wait").watermark == hour(0)
     held = [*idle[:1], boundary(hour(1), ["open"], STAMPED)]
-    assert judge(held, hours(1), frozenset({STAMPED}), "exempt").watermark == hour(0)
+    assert assess(held, hours(1), frozenset({STAMPED}), "exempt").watermark == hour(0)
 
 
 def test_an_idle_topic_partition_is_exempt_by_choice() -> None:
     """Who says so doesn't wait for a log that ends before the label, also where all do;
     an open transaction is waited for all the same.
     """
-    assert judge(
+    assert assess(
         boundaries(["settled"] * 2, ["settled", "end"]), hours(1), NONE, "exempt"
     ).watermark == hour(1)
-    assert judge(
+    assert assess(
         boundaries(["settled"] * 2, ["end", "end"]), hours(1), NONE, "exempt"
     ).watermark == hour(1)
-    assert judge(
+    assert assess(
         boundaries(["settled"] * 2, ["settled", "open"]), hours(1), NONE, "exempt"
     ).watermark == hour(0)
 
@@ -176,7 +178,7 @@ def test_a_new_partition_leaves_what_is_complete_alone() -> None:
     """A partition that appears later holds later windows back, never those that it can
     have no message in.
     """
-    found = judge(boundaries(["settled"], ["settled"], ["settled", "end"]), hours(2), NONE, "wait")
+    found = assess(boundaries(["settled"], ["settled"], ["settled", "end"]), hours(2), NONE, "wait")
     assert (found.watermark, found.holding, states(found)) == (hour(1), p(1), "complete open")
 
 
@@ -189,7 +191,7 @@ def test_late_messages_are_counted_where_they_belong() -> None:
         receipt(hour(1), (key(0), 2)),
         receipt(hour(2), (key(0), 5), (key(1), 1)),
     ]
-    found = judge(boundaries(["settled"], ["settled"], ["end"], ["end"]), receipts, NONE, "wait")
+    found = assess(boundaries(["settled"], ["settled"], ["end"], ["end"]), receipts, NONE, "wait")
     assert states(found) == "late open open"
     assert [(w.late, w.early, w.late_elsewhere) for w in found.windows.values()] == [
         (0, 3, 7),
@@ -200,14 +202,14 @@ def test_late_messages_are_counted_where_they_belong() -> None:
 
 def test_each_window_is_judged_with_the_watermark() -> None:
     """It stands beside the state that it explains; before any label is proven there is none."""
-    found = judge(boundaries(["settled"], ["settled"], ["end"]), hours(2), NONE, "wait")
+    found = assess(boundaries(["settled"], ["settled"], ["end"]), hours(2), NONE, "wait")
     assert [w.watermark for w in found.windows.values()] == [hour(1), hour(1)]
-    assert judge(boundaries(["end"]), hours(1), NONE, "wait").windows[key(0)].watermark is None
+    assert assess(boundaries(["end"]), hours(1), NONE, "wait").windows[key(0)].watermark is None
 
 
 def test_micro_batches_are_not_judged() -> None:
     """They have no hours, so no watermark, and nothing holds one back."""
-    found = judge(
+    found = assess(
         [boundary(n, ["batch"]) for n in range(3)], [receipt(0), receipt(1)], NONE, "wait"
     )
     assert found == Completeness(None, (), {})
@@ -215,14 +217,14 @@ def test_micro_batches_are_not_judged() -> None:
 
 def test_the_judgement_is_json() -> None:
     """It comes back as it was."""
-    found = judge(
+    found = assess(
         boundaries(["settled", "end"], ["settled", "end"]),
         [receipt(hour(0), early=1)],
         NONE,
         "wait",
     )
     assert from_json(to_json(found), Completeness) == found
-    assert judge([], [], NONE, "wait") == Completeness(None, (), {})
+    assert assess([], [], NONE, "wait") == Completeness(None, (), {})
 
 
 # --------------------------------------------------------------------------------------------------
@@ -260,7 +262,7 @@ def proven(history: Sequence[Boundary], tp: TopicPartition, end: datetime, idle:
 
 def never_too_early(history: Sequence[Boundary], idle: Idle) -> None:
     """What is complete is proven by all that some boundary at or beyond its end knows."""
-    found = judge(history, hours(12), NONE, idle)
+    found = assess(history, hours(12), NONE, idle)
     for n in range(12):
         end = hour(n + 1)
         wanted = any(
@@ -298,7 +300,10 @@ def test_a_further_boundary_takes_nothing_back(
     complete window is open again.
     """
     kept = [b for b in history if data.draw(st.booleans())]
-    before, after = judge(kept, hours(12), NONE, idle), judge(history, hours(12), NONE, idle)
+    before, after = (
+        assess(kept, hours(12), NONE, idle),
+        assess(history, hours(12), NONE, idle),
+    )
     assert before.watermark is None or (
         after.watermark is not None and after.watermark >= before.watermark
     )
@@ -314,7 +319,7 @@ def test_the_named_ones_hold_the_watermark_back(history: list[Boundary], idle: I
     """Exactly where the watermark isn't at the newest boundary something holds it, and
     if all of that settles there, it rises.
     """
-    found = judge(history, [], NONE, idle)
+    found = assess(history, [], NONE, idle)
     assert bool(found.holding) == bool(history and found.watermark != history[-1].label)
     if found.holding:
         newest = history[-1]
@@ -322,7 +327,7 @@ def test_the_named_ones_hold_the_watermark_back(history: list[Boundary], idle: I
             Mark(m.topic, m.partition, 0, "settled") if m.tp in found.holding else m
             for m in newest.marks
         ]
-        fixed = judge(
+        fixed = assess(
             [*history[:-1], Boundary.of(newest.label, "cluster", newest.topics, marks)],
             [],
             NONE,
