@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from windrow.ingest.admin.receipts import read_receipts
     from windrow.ingest.assemble import assemble as open_pipeline
     from windrow.ingest.config.load import load_spec
-    from windrow.ingest.config.pipeline import PipelineSpec
-    from windrow.ingest.config.window import windows_named
+    from windrow.ingest.config.pipeline import PipelineSpec, windows_named
     from windrow.ingest.dataframes.formats import WindrowKafka, WindrowSource
     from windrow.ingest.errors import (
         BugError,
@@ -73,7 +72,7 @@ _HOMES = {
     "read_receipts": "windrow.ingest.admin.receipts:read_receipts",
     "run_batches": "windrow.ingest.runner.micro_batches:run_batches",
     "run_window": "windrow.ingest.runner.pipeline:run",
-    "windows_named": "windrow.ingest.config.window:windows_named",
+    "windows_named": "windrow.ingest.config.pipeline:windows_named",
 }
 """The module of each public name, and its name in that module.
 

@@ -30,8 +30,7 @@ from windrow.ingest.admin.files import Take, write_file
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.window import windows_named
+from windrow.ingest.config.pipeline import PipelineSpec, windows_named
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.pipeline import (

@@ -14,8 +14,8 @@ from windrow.ingest import assemble
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.window import MicroBatches, windows_named
+from windrow.ingest.config.pipeline import PipelineSpec, windows_named
+from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import Engine

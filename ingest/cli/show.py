@@ -12,7 +12,7 @@ from windrow.ingest.admin.lag import Uncommitted, unbroken, uncommitted, uncommi
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.config.window import windows_named
+from windrow.ingest.config.pipeline import windows_named
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.runner.ownership import refuse_other_table
 

@@ -20,11 +20,13 @@ from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
 from windrow.ingest.config.metadata import METADATA_SCHEMA, checked_metadata
 from windrow.ingest.config.source import SourceSpec
 from windrow.ingest.config.transform import TransformSpec, transform_mistakes
-from windrow.ingest.config.window import WindowSpec, is_cron
+from windrow.ingest.config.window import TimeWindows, WindowSpec, is_cron
 from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.formats.kinds import ASKING, DecodeSection, asks_registry
-from windrow.ingest.model.grid import BATCH, window_at
+from windrow.ingest.model.grid import BATCH, parse_windows, window_at
+from windrow.ingest.model.label import label_text
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.window import Window
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
 from windrow.ingest.settings.document import SettingPath
@@ -443,6 +445,30 @@ class PipelineSpec(Section):
                 "spec",
                 "Fix the environment variable, or set state in the spec.",
             ) from None
+
+
+def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
+    """Returns the windows of a pipeline that a text names, in order.
+
+    Args:
+        spec: the pipeline's.
+        text: the instant at which a window starts (`2026-01-05T09:00:00Z`, or as
+            Dagster's partition key, `2026-01-05-09:00`), a micro-batch's number or name
+            (`7`, `batch-000000007`), or `START/END` for all windows between two.
+
+    Raises:
+        SpecError: it names none, one that is not on the pipeline's grid, or one from
+            before the pipeline's start.
+    """
+    try:
+        windows = parse_windows(spec.id, spec.window.grid, text)
+    except GridError as error:
+        raise SpecError(error.what, "spec", error.do) from None
+    span, grid = windows[0].span, spec.window
+    if span is not None and isinstance(grid, TimeWindows) and span[0] < grid.start:
+        what = f"Window {windows[0].key} lies before the pipeline's start, {label_text(grid.start)}"
+        raise SpecError(what, "spec", f"Choose {label_text(grid.start)} or a later one.")
+    return windows
 
 
 def _delete_mistakes(

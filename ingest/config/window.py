@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -20,9 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from windrow.ingest.errors import GridError, SpecError
-from windrow.ingest.model.grid import BATCH, NAMED, cron, parse_windows
-from windrow.ingest.model.label import label_text
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.grid import BATCH, NAMED, cron
 from windrow.ingest.settings.document import SettingPath, suggest
 from windrow.ingest.settings.values import (
     Count,
@@ -34,9 +32,6 @@ from windrow.ingest.settings.values import (
     Values,
     sentence,
 )
-
-if TYPE_CHECKING:
-    from windrow.ingest.config.pipeline import PipelineSpec
 
 _CRON_FORM = "a cron expression of five fields of digits, * , - and /, such as */15 * * * *"
 
@@ -214,27 +209,3 @@ def in_time(window: WindowSpec) -> TimeWindows:
             "Name micro-batches by their numbers.",
         )
     return window
-
-
-def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
-    """Returns the windows of a pipeline that a text names, in order.
-
-    Args:
-        spec: the pipeline's.
-        text: the instant at which a window starts (`2026-01-05T09:00:00Z`, or as
-            Dagster's partition key, `2026-01-05-09:00`), a micro-batch's number or name
-            (`7`, `batch-000000007`), or `START/END` for all windows between two.
-
-    Raises:
-        SpecError: it names none, one that is not on the pipeline's grid, or one from
-            before the pipeline's start.
-    """
-    try:
-        windows = parse_windows(spec.id, spec.window.grid, text)
-    except GridError as error:
-        raise SpecError(error.what, "spec", error.do) from None
-    span, grid = windows[0].span, spec.window
-    if span is not None and isinstance(grid, TimeWindows) and span[0] < grid.start:
-        what = f"Window {windows[0].key} lies before the pipeline's start, {label_text(grid.start)}"
-        raise SpecError(what, "spec", f"Choose {label_text(grid.start)} or a later one.")
-    return windows

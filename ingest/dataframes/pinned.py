@@ -18,7 +18,7 @@ import msgspec
 from windrow.ingest.assemble import assemble_to_look, reach
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.config.window import windows_named
+from windrow.ingest.config.pipeline import windows_named
 from windrow.ingest.dataframes.options import ReadOptions
 from windrow.ingest.dataframes.shape import AsMessages, AsRows, Shape
 from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError, SpecError

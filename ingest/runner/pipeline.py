@@ -317,11 +317,11 @@ def _begin(
     plans = freeze_plans(pipeline, wanted, found, progress)
     now, attempts = with_broker_snapshot(pipeline), list[Attempt]()
     for plan in plans:
-        before, name = found[plan.window], uuid.uuid4().hex
-        on_loss = loss_policy(now, request, before)
-        readable = readable_splits(now, plan, on_loss, before)
+        replaced, name = found[plan.window], uuid.uuid4().hex
+        on_loss = loss_policy(now, request, replaced)
+        readable = readable_splits(now, plan, on_loss, replaced)
         generation = generations[plan.window]
-        attempts.append(Attempt(plan, before, generation, name, on_loss, readable))
+        attempts.append(Attempt(plan, replaced, generation, name, on_loss, readable))
     return committed, attempts
 
 

@@ -23,7 +23,7 @@ from pyspark import cloudpickle
 from windrow.assets.demo.standalone import DRIVER_PROPERTIES
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.config.window import windows_named
+from windrow.ingest.config.pipeline import windows_named
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.pipeline import run

@@ -134,7 +134,7 @@ def sent(spark: SparkSession, job: SparkJob) -> Any:
 
     It is the job itself, or on a cluster the job with windrow's code, which they lack.
     """
-    if is_local(spark.conf.get("spark.master", "")):
+    if is_local(str(spark.conf.get("spark.master", ""))):
         return job
     from windrow.ingest.runner.spark.worker_bootstrap import WorkerBootstrap  # as above
 

@@ -139,7 +139,7 @@ class ConnectedSpark:
                 self.close()
         self._session = self._new_session()
         begun = self._checked(self._session)
-        if not is_local(begun.conf.get("spark.master", "")):
+        if not is_local(str(begun.conf.get("spark.master", ""))):
             begun.conf.set(_BUFFER, str(buffer_bytes(own_code().digest)))
         return begun
 
