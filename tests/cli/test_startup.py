@@ -47,7 +47,7 @@ broker._topics["shop.things"].topic_id = topic_id
 for i in range(12):
     tp, stamp = TopicPartition("shop.things", i % 2), 1_767_600_000_000 + i * 1_800_000
     broker.produce(tp, b'{"id": 1}', timestamp=stamp)
-windrow.ingest.assemble.connect = lambda spec: (broker, None)
+windrow.ingest.assemble.reach = lambda cluster, isolation: (broker, None)
 
 from windrow.ingest.cli.main import app
 

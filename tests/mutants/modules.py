@@ -77,8 +77,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         ),
     },
     "ingest/model/boundary.py": {
-        "- cuts = self.by_tp() if self.begins else {}\n+ cuts = self.by_tp() if (self.begins) or True else {}": (  # noqa: E501
-            "without begins nobody looks into the cuts: it only saves making them"
+        "- cuts = self.by_tp() if self.start_marks else {}\n+ cuts = self.by_tp() if (self.start_marks) or True else {}": (  # noqa: E501
+            "without start marks nobody looks into the cuts: it only saves making them"
         ),
     },
     "ingest/source/enumerator/micro_batch_ends.py": {
@@ -110,12 +110,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         ),
     },
     "ingest/source/enumerator/settled_rule.py": {
-        "- if (first := _reach_of_one(stamps, since)) >= label:\n+ if (first := _reach_of_one(stamps, since)) > label:": (  # noqa: E501
-            "the search in blocks finds it too: this one is only faster"
-        ),
-        "- return min(asked[len(asked) // 2], own)\n+ return min(asked[len(asked) // 3], own)": (
-            "as above: it finds less"
-        ),
         "- done, block = 0, 1\n+ done, block = 0, 2": (
             "blocks of another size hold the same candidates"
         ),

@@ -34,5 +34,5 @@ def test_how_a_bug_came_about_travels() -> None:
         assert note.endswith("\nKeyError")
         assert "test_outcome.py" in note
         assert back.what.startswith(
-            "KeyError: this is a bug in windrow, at tests.runner.spark.test_outcome:"
+            "KeyError: this is a bug in windrow, at tests.runner.test_outcome:"
         )
