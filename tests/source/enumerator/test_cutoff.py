@@ -129,13 +129,13 @@ class Diverged(Elected):
 
     def __init__(self, *answers: list[Mark]) -> None:
         super().__init__({})
-        self.regrown_answers = list(answers)
+        self.diverged_answers = list(answers)
         self.compared: list[Sequence[Mark]] = []
 
     def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
         """The next answer."""
         self.compared.append(marks)
-        return self.regrown_answers.pop(0)
+        return self.diverged_answers.pop(0)
 
 
 def test_a_log_that_was_cut_off_and_grew_over_the_mark_is_told() -> None:
