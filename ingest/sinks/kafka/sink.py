@@ -28,7 +28,7 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Unknown
-from windrow.ingest.schema.load import function_now
+from windrow.ingest.schema.load import load_function
 from windrow.ingest.sinks.commit_loop import Found, outcome_for, run_commit_loop
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
 from windrow.ingest.sinks.kafka.partitioners import PartitionFunction
