@@ -23,6 +23,14 @@ SET = "UPDATE windrow_ledger_2 SET value = replace(value, '{}', '{}') WHERE kind
 REBUILD = Step("windrow doctor SPEC --rebuild-ledger")
 AWAY = Step(r"[Mm]ove it away|or an empty one|an empty state file", lambda _w, _m: LEDGER.unlink())
 
+ELSEWHERE = Step("set `state` to another place", lambda world, _: elsewhere(world))
+
+
+def elsewhere(world: SqliteWorld) -> None:
+    """The spec names another place for the ledger."""
+    spec = Path(world.stage.spec)
+    spec.write_text(f"{spec.read_text()}\nstate: other.db\n")
+
 
 def ledger(statement: str) -> Callable[[SqliteWorld], None]:
     """What somebody does to the ledger by hand."""
@@ -70,13 +78,16 @@ ROWS = [
         "is missing in the ledger",
         [REBUILD],
     ),
-    Advice(
-        "ledger of another version",
-        of_another_version,
-        "windrow run SPEC",
-        "was made by another version of windrow",
-        [AWAY, REBUILD],
-        code=2,
+    *(
+        Advice(
+            f"ledger of another version: {step.words}",
+            of_another_version,
+            RUN,
+            "was made by another version of windrow",
+            [step, REBUILD],
+            code=2,
+        )
+        for step in (AWAY, ELSEWHERE)
     ),
     Advice(
         "ledger that is none",
