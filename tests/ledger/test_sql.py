@@ -136,12 +136,13 @@ def test_clamping_outside_the_freezing_transaction_is_caught(tmp_path: Path) -> 
 def _race(url: str, hour: int, ready: multiprocessing.synchronize.Barrier) -> None:
     ready.wait(60)
     ledger = open_ledger(url)
+    ledger.bind_grid(f"pipeline {hour}", "hourly")
     ledger.freeze(PIPELINE, [boundary(hour, 100 - hour)])
     ledger.freeze_plans([plan(0, hour + 1)])
 
 
 def _race_in_processes(url: str) -> None:
-    """Eight processes make, open and fill one ledger at the same moment."""
+    """Eight processes, each of another pipeline, make and fill one ledger at the same moment."""
     ready = SERVER.Barrier(8)
     racers = [SERVER.Process(target=_race, args=(url, hour, ready)) for hour in range(8)]
     for racer in racers:
