@@ -11,6 +11,7 @@ FOLDERS = ("ingest/model", "ingest/source/enumerator")
 """Pure folders: every module in them is mutated."""
 
 ALONE = (
+    "ingest/formats/json/dialects.py",
     "ingest/formats/json/strict.py",
     "ingest/formats/json/values.py",
     "ingest/runner/accounting.py",
@@ -42,7 +43,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         '- depth += 1 if bracket.group() in "[{" else -1\n+ depth += 1 if bracket.group() in "XX[{XX" else -1': (  # noqa: E501
             "it is one bracket"
         ),
-        "- if self._noting and not text.isascii():\n+ if self._noting or not text.isascii():": (
+        "- if self.truncation.noting and not text.isascii():\n+ if self.truncation.noting or not text.isascii():": (  # noqa: E501
             "what the other parser takes, this one takes: it costs time only"
         ),
         "- json.loads(text, parse_int=str, parse_float=str)\n+ json.loads(text, parse_int=str, parse_float=None)": (  # noqa: E501
@@ -50,9 +51,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         ),
         "- json.loads(text, parse_int=str, parse_float=str)\n+ json.loads(text, parse_int=str, )": (
             "as above"
-        ),
-        "- else reading.lenient and pa.types.is_string(kind)\n+ else reading.lenient or pa.types.is_string(kind)": (  # noqa: E501
-            "places are noted that nobody asks for: it costs time only"
         ),
     },
     "ingest/formats/json/values.py": {

@@ -1,0 +1,63 @@
+"""Dialects of JSON: what a spec leaves out is its format's own, and what is said of a value
+counts before what is said of all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windrow.ingest.formats.cdc.kind import (
+    CanalJsonSection,
+    DebeziumJsonSection,
+    MaxwellJsonSection,
+)
+from windrow.ingest.formats.confluent.kind import JsonSchemaConfluentSection
+from windrow.ingest.formats.csv.kind import CsvSection
+from windrow.ingest.formats.json.dialects import CANAL, DEBEZIUM, EXACT, JSON, MAXWELL, Reading
+from windrow.ingest.formats.json.kind import JsonSection
+
+
+@pytest.mark.parametrize(
+    ("section", "dialect"),
+    [
+        (JsonSection, JSON),
+        (JsonSchemaConfluentSection, JSON),
+        (CsvSection, EXACT),
+        (DebeziumJsonSection, DEBEZIUM),
+        (CanalJsonSection, CANAL),
+        (MaxwellJsonSection, MAXWELL),
+    ],
+)
+def test_without_options_a_format_has_its_dialect(section: Any, dialect: Reading) -> None:
+    """The defaults of its options are those of its dialect."""
+    assert section(schema="m.py:M").reading == dialect
+
+
+def test_the_unit_of_numbers() -> None:
+    """A column's own unit counts before the spec's, its zone says that they are texts; a
+    message's own schema counts before both.
+    """
+    millis, stated = Reading("epoch_ms"), Reading("epoch_ms", stated=True)
+    assert (millis.unit(None), millis.unit("s"), millis.unit(None, "UTC")) == ("ms", "s", None)
+    assert (EXACT.unit(None), EXACT.unit("s"), EXACT.unit("s", "UTC")) == (None, "s", None)
+    assert (stated.unit("s"), stated.unit("s", "UTC")) == ("ms", "ms")
+    assert Reading(stated=True).unit("s") is None
+
+
+def test_the_zone_of_texts() -> None:
+    """A column's own counts before the spec's, and that before UTC."""
+    sql, berlin = Reading("sql"), Reading("sql", zone="Europe/Berlin")
+    assert (EXACT.clock(), sql.clock(), berlin.clock()) == (None, "UTC", "Europe/Berlin")
+    assert berlin.clock("Asia/Tokyo") == "Asia/Tokyo"
+
+
+def test_values_inside() -> None:
+    """What is said of a field or of the items is theirs alone; else the same rules hold."""
+    inner = Reading("epoch_us")
+    whole = Reading(lenient=True, fields=(("a", inner),), items=inner)
+    assert whole.field("a") is inner
+    assert whole.field("b") == Reading(lenient=True)
+    assert whole.item() is inner
+    assert Reading(lenient=True, fields=(("a", inner),)).item() == Reading(lenient=True)
