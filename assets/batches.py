@@ -6,7 +6,7 @@ nothing is waiting, a run succeeds without an event.
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -31,8 +31,8 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.grid import parse_windows
 from windrow.ingest.model.window import Window
-from windrow.ingest.runner.context import Pipeline, Progress, Request, Result
-from windrow.ingest.runner.micro_batches import run_batch, run_batches
+from windrow.ingest.runner.context import Pipeline, Request, Result
+from windrow.ingest.runner.micro_batches import run_batches
 from windrow.ingest.runner.pipeline import pass_over_refused, refused_last, run_windows
 from windrow.ingest.schema.columns import Columns
 
@@ -40,16 +40,11 @@ from windrow.ingest.schema.columns import Columns
 class Batches(DeadReplayConfig):
     """A run's config: the micro-batches to commit."""
 
-    drain: bool = Field(
-        default=True,
-        description=(
-            "Go on until all that was there when the run began is committed; false: one batch only."
-        ),
-    )
     replay: str | None = Field(
         default=None,
         description=(
-            "Replace these committed batches instead, from the same offsets: 3, batch-000000003, or"
+            "Left out: commit all that is waiting when the run begins. Else replace these committed"
+            " batches instead, from the same offsets: 3, batch-000000003, or"
             " 3/7 for 3 up to 7 without 7."
         ),
     )
@@ -97,17 +92,16 @@ class Batches(DeadReplayConfig):
                 "spec",
                 "Name the batches under replay, or leave accept_fewer out.",
             )
-        run_waiting = run_batches if self.drain else _run_one
-        return run_waiting(pipeline, Request(request), progress_log(context))
+        return run_batches(pipeline, Request(request), progress_log(context))
 
     def _replayed_dead_letters(
         self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str
     ) -> Iterator[Result]:
-        if self.replay is not None or not self.drain:
+        if self.replay is not None:
             raise SpecError(
-                "replay_dead_letters excludes replay and drain",
+                "replay_dead_letters excludes replay",
                 "spec",
-                "Leave replay and drain out: replay_dead_letters names the batches.",
+                "Leave replay out: replay_dead_letters names the batches.",
             )
         batches = self._named(pipeline, names)
         yield from refused_last(
@@ -117,12 +111,6 @@ class Batches(DeadReplayConfig):
     def _replayed(
         self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str, request: Request
     ) -> Iterator[Result]:
-        if not self.drain:
-            raise SpecError(
-                "replay excludes drain",
-                "spec",
-                "Leave drain out: each batch under replay is run.",
-            )
         batches = self._named(pipeline, names)
         outcomes = run_windows(
             pipeline, batches, request, progress_log(context), pass_over_refused(pipeline)
@@ -132,14 +120,6 @@ class Batches(DeadReplayConfig):
     @staticmethod
     def _named(pipeline: Pipeline, names: str) -> list[Window]:
         return parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names)
-
-
-def _run_one(
-    pipeline: Pipeline, request: Request, progress: Callable[[Progress], None]
-) -> Iterator[Result]:
-    result = run_batch(pipeline, request, progress)
-    if result is not None:
-        yield result
 
 
 def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:

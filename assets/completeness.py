@@ -22,8 +22,8 @@ from windrow.assets.names import identifier
 from windrow.assets.partitions import key_of, partitions_of
 from windrow.assets.reporting import NEWEST, completeness_of
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.window import TimeWindows, in_time
-from windrow.ingest.errors import SpecError, WindrowError
+from windrow.ingest.config.window import in_time
+from windrow.ingest.errors import SpecError, WindrowError, first_few
 from windrow.ingest.model.boundary import Boundary, How, TopicPartition
 from windrow.ingest.model.label import instant
 from windrow.ingest.runner.context import Pipeline
@@ -47,7 +47,6 @@ Of names, selections and jobs of selections Dagster knows the partitions only la
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
 """A check's result: passed or not; why, and what to do if not; metadata."""
 
-_FEW = 3
 _MANY = 20
 
 
@@ -146,14 +145,14 @@ def completeness(pipeline: Pipeline) -> Verdict:
 
     The metadata names the topic-partitions that hold the watermark back.
     """
-    judgement = completeness_of(pipeline, NEWEST)
-    states = dict(sorted(judgement.windows.items()))
+    found = completeness_of(pipeline, NEWEST)
+    states, window = dict(sorted(found.windows.items())), in_time(pipeline.spec.window)
     late = {key: state.late_elsewhere for key, state in states.items() if state.state == "late"}
     overdue = [
         r.window.key
         for r in pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
         if r.window.span is not None
-        and pipeline.now() > _overdue_at(in_time(pipeline.spec.window), r.window.span[1])
+        and pipeline.now() > r.window.span[1] + window.delay + window.max_wait
         # it isn't there if it was committed after the states were read
         and r.window.key in states
         and states[r.window.key].state == "open"
@@ -162,14 +161,14 @@ def completeness(pipeline: Pipeline) -> Verdict:
         "states": dg.MetadataValue.json({key: state.state for key, state in states.items()}),
         "overdue": dg.MetadataValue.text(shortened(overdue)),
         "late": dg.MetadataValue.json(late),
-        "holding": dg.MetadataValue.text(shortened([str(tp) for tp in judgement.holding])),
+        "holding": dg.MetadataValue.text(shortened([str(tp) for tp in found.holding])),
     }
-    if judgement.watermark is not None:
-        shown["watermark"] = dg.MetadataValue.timestamp(judgement.watermark)
+    if found.watermark is not None:
+        shown["watermark"] = dg.MetadataValue.timestamp(found.watermark)
     words = []
     if overdue:
         newest = pipeline.ledger.newest(pipeline.spec.id)[-1]
-        words.append(_overdue_words(judgement, overdue, newest))
+        words.append(_overdue_words(found, overdue, newest))
     if late:
         words.append(_late_words(late))
     waiting = sum(state.state == "open" for state in states.values())
@@ -177,11 +176,6 @@ def completeness(pipeline: Pipeline) -> Verdict:
         f", {waiting} open and not overdue." if waiting else "."
     )
     return not late and not overdue, " ".join(words) or well, shown
-
-
-def _overdue_at(window: TimeWindows, end: datetime) -> datetime:
-    """The instant until which a window that ends at `end` may be open."""
-    return end + window.delay + window.max_wait
 
 
 def shortened(lines: Sequence[str]) -> str:
@@ -220,27 +214,27 @@ _REASONS: Mapping[How, tuple[str, str]] = {
 _UNKNOWN = ("no boundary proves more", "The next window's run looks again.")
 
 
-def _overdue_words(judgement: Completeness, overdue: Sequence[str], newest: Boundary) -> str:
+def _overdue_words(found: Completeness, overdue: Sequence[str], newest: Boundary) -> str:
     """Says which topic-partitions keep windows open past their time, since when, and why.
 
     Args:
-        judgement: the states of the windows.
+        found: the states of the windows.
         overdue: the keys of the windows that are open past their time.
         newest: the newest frozen boundary.
     """
     open_past_time = (
-        f"{_few(overdue)} {'are' if len(overdue) > 1 else 'is'} not complete, though delay and"
+        f"{first_few(overdue)} {'are' if len(overdue) > 1 else 'is'} not complete, though delay and"
         " max_wait are over."
     )
     marks = newest.by_tp()
     by_reason: dict[tuple[str, str], list[TopicPartition]] = {}
-    for tp in judgement.holding:
+    for tp in found.holding:
         reason = _REASONS.get(marks[tp].how, _UNKNOWN) if tp in marks else _UNKNOWN
         by_reason.setdefault(reason, []).append(tp)
     return " ".join(
         [
             open_past_time,
-            *(_holding(tps, judgement.watermark, *reason) for reason, tps in by_reason.items()),
+            *(_holding(tps, found.watermark, *reason) for reason, tps in by_reason.items()),
         ]
     )
 
@@ -254,17 +248,12 @@ def _late_words(late: Mapping[str, int]) -> str:
         else f"{count:,} messages of {whose} hours are"
     )
     return (
-        f"{_few(list(late))}: {which} in later windows. Nothing is lost: sum by hour over the"
+        f"{first_few(list(late))}: {which} in later windows. Nothing is lost: sum by hour over the"
         " message's timestamp. A longer `window.delay` waits for such messages."
     )
 
 
 def _holding(tps: Sequence[TopicPartition], watermark: datetime | None, why: str, do: str) -> str:
-    names = _few([code(str(tp)) for tp in tps])
+    names = first_few([code(str(tp)) for tp in tps])
     since = "at no window yet" if watermark is None else f"at {instant(watermark)}"
     return f"{names} {'hold' if len(tps) > 1 else 'holds'} the watermark {since}: {why}. {do}"
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return ", ".join(names[:_FEW]) + more

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
 
 import dagster as dg
 
@@ -59,7 +58,9 @@ def table_description(spec: PipelineSpec) -> str:
 def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Value]:
     """The metadata of a table's definition: its place, files and columns."""
     files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = [
-        _code_reference(path) for path in (spec.spec_file, spec.schema_file()) if path is not None
+        dg.LocalFileCodeReference(file_path=str(path), line_number=1, label=path.name)
+        for path in (spec.spec_file, spec.schema_file())
+        if path is not None
     ]
     return {
         "dagster/table_name": spec.id,
@@ -70,7 +71,3 @@ def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Value
         "dagster/column_schema": declared_schema(columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [c.name for c in columns.columns]),
     }
-
-
-def _code_reference(path: Path) -> dg.LocalFileCodeReference:
-    return dg.LocalFileCodeReference(file_path=str(path), line_number=1, label=path.name)

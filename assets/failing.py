@@ -8,9 +8,9 @@ stack, from windrow's own frame on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from traceback import TracebackException, format_tb
+from traceback import TracebackException
 
 import dagster as dg
 
@@ -47,10 +47,17 @@ def failure_of(what: str, error: Exception) -> WindowFailedError:
         what: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
         error: one of windrow's errors, or any other, which is a bug.
     """
-    shown = _shown(what, error)
-    failure = WindowFailedError(
-        shown.message.rstrip("\n"), metadata=_parts(what, error), allow_retries=False
-    )
+    known = _known(error)
+    shown = _shown(what, known)
+    parts: dict[str, str | int] = {
+        "window": what.removeprefix("Window "),
+        "what": known.what,
+        "where": known.place or f"the {known.stage} step",
+        "do": known.do,
+        "kind": type(known).__name__,
+        "exit_code": known.exit_code,
+    }
+    failure = WindowFailedError(shown.message.rstrip("\n"), metadata=parts, allow_retries=False)
     failure.show_alone(shown)
     return failure
 
@@ -89,52 +96,23 @@ def failing(what: str) -> Iterator[None]:
         raise failure_of(what, error) from None
 
 
-def _shown(what: str, error: Exception) -> SerializableErrorInfo:
-    kind = type(error).__name__
-    why = str(error) if isinstance(error, WindrowError) else f"a bug in windrow: {kind}"
-    bug = isinstance(error, BugError) or not isinstance(error, WindrowError)
-    return SerializableErrorInfo(f"{what}: {why}\n", [], kind, cause=_stack(error) if bug else None)
-
-
-def _stack(error: Exception) -> SerializableErrorInfo:
-    """The stack of a bug, with the worker's.
-
-    The text of another library's exception is left out: it may quote values and
-    addresses.
-    """
-    if isinstance(error, BugError):
-        return SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
-    return SerializableErrorInfo(
-        f"{type(error).__name__}\n", format_tb(error.__traceback__), type(error).__name__
-    )
-
-
-def _parts(what: str, error: Exception) -> Mapping[str, str | int]:
+def _known(error: Exception) -> WindrowError:
+    """Makes a bug of an error that is none of windrow's."""
     if isinstance(error, WindrowError):
-        return {
-            "window": what.removeprefix("Window "),
-            "what": error.what,
-            "where": _where(error),
-            "do": error.do,
-            "kind": type(error).__name__,
-            "exit_code": error.exit_code,
-        }
-    do = (
+        return error
+    bug = BugError.of(error, "setup")
+    bug.do = (
         "Report it with the stack trace. If the window has a receipt, what that says is true;"
         " without one, nothing of the window is visible."
     )
-    return {
-        "window": what.removeprefix("Window "),
-        "what": f"{type(error).__name__}, which is none of windrow's errors",
-        "do": do,
-        "kind": type(error).__name__,
-        "exit_code": BugError.exit_code,
-    }
+    return bug
 
 
-def _where(error: WindrowError) -> str:
-    """The topic-partition and offset of an error, or its stage."""
-    place = error.topic or f"the {error.stage} step"
-    if error.partition is not None:
-        place += f"[{error.partition}]"
-    return place if error.offset is None else f"{place}@{error.offset}"
+def _shown(what: str, error: WindrowError) -> SerializableErrorInfo:
+    """The sentence; a bug has its stack, with the worker's, as the cause."""
+    stack = (
+        SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
+        if isinstance(error, BugError)
+        else None
+    )
+    return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__, cause=stack)

@@ -27,7 +27,6 @@ from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.receipt import Receipt, SplitCounts
 from windrow.ingest.model.tiling import between
-from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Result
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.source.enumerator.completeness import WindowState
@@ -146,7 +145,11 @@ def window_metadata(
     found: dict[str, Value] = {
         "rows_written": counts.rows,
         "dead_letters": counts.dead,
-        "window": _interval(receipt.window),
+        "window": (
+            receipt.window.key
+            if receipt.window.span is None
+            else f"{receipt.window.key}/{label_text(receipt.window.end)}"
+        ),
         "offsets": offsets_table(receipt),
         "messages_read": counts.read,
         "bytes_read": counts.bytes,
@@ -192,11 +195,6 @@ def _most(lines: Sequence[T], matters: Callable[[T], tuple[int, int]]) -> list[T
     """The `SHOWN` lines that matter most, in their order."""
     ranked = sorted(range(len(lines)), key=lambda index: matters(lines[index]), reverse=True)
     return [lines[index] for index in sorted(ranked[:SHOWN])]
-
-
-def _interval(window: Window) -> str:
-    """The window in the notation of `--window`."""
-    return window.key if window.span is None else f"{window.key}/{label_text(window.end)}"
 
 
 def _by_kind(receipt: Receipt) -> dict[str, Value]:

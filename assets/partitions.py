@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import dagster as dg
-import msgspec
 
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows, WindowSpec, in_time
@@ -30,13 +29,6 @@ OFTEN = "*/5 * * * *"
 _TO_THE_MINUTE = "%Y-%m-%d-%H:%M"
 _DAY = datetime(2026, 1, 5, tzinfo=UTC)
 _MINUTES = 24 * 60
-
-
-class Stretch(msgspec.Struct, frozen=True):
-    """A range of partition keys without a gap, from `first` to `last` inclusive."""
-
-    first: str
-    last: str
 
 
 def partitions_of(spec_window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
@@ -147,7 +139,7 @@ def _starts(grid: str, start: datetime, stop: datetime) -> int:
     return in_days + len(labels_between(grid, start + days * day - instant, stop - instant))
 
 
-def stretches(window: TimeWindows, keys: Collection[str]) -> list[Stretch]:
+def key_ranges(window: TimeWindows, keys: Collection[str]) -> list[dg.PartitionKeyRange]:
     """Groups keys into ranges without a gap, in the order of time."""
     if not keys:
         return []
@@ -156,6 +148,6 @@ def stretches(window: TimeWindows, keys: Collection[str]) -> list[Stretch]:
     firsts = [starts[0], *(other for _, other in gaps)]
     lasts = [*(one for one, _ in gaps), starts[-1]]
     return [
-        Stretch(key_of(window, first), key_of(window, last))
+        dg.PartitionKeyRange(key_of(window, first), key_of(window, last))
         for first, last in zip(firsts, lasts, strict=True)
     ]

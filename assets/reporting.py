@@ -198,8 +198,9 @@ def _size(pipeline: Pipeline) -> dict[str, Value]:
 
 
 def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Completeness:
-    """Judges the newest committed windows, and those in `more`, by the ledger's copies.
+    """Measures how complete the newest committed windows are, and those in `more`.
 
+    Reads the ledger's copies of their receipts.
     The watermark is None also if it lies before the oldest of these boundaries: then
     none of these windows is complete either.
 

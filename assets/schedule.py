@@ -13,12 +13,11 @@ import dagster as dg
 
 from windrow.assets.names import identifier, table_key, topics_name
 from windrow.assets.partitions import (
-    Stretch,
     catch_up,
     closed,
     crons_of,
     earlier,
-    stretches,
+    key_ranges,
     windows_of,
 )
 from windrow.assets.reporting import REFUSED
@@ -86,10 +85,11 @@ def _window_schedule(
     Requests a run per range of closed windows that are neither committed nor refused.
     """
     window = in_time(spec.window)
+    crons = crons_of(window)
 
     @dg.schedule(
         name=f"{identifier(spec.id)}_closed",
-        cron_schedule=_one_or_more(crons_of(window)),
+        cron_schedule=crons[0] if len(crons) == 1 else crons,
         execution_timezone="UTC",
         job=job,
     )
@@ -104,7 +104,7 @@ def _window_schedule(
         left = left_words(earlier(window, keys[0], done), keys[0]) if keys else ""
         if left:
             context.log.warning("%s", left)
-        found = stretches(window, _open(context.instance, spec, keys, done))
+        found = key_ranges(window, _open(context.instance, spec, keys, done))
         return [_request(spec, s, at, left) for s in found] or dg.SkipReason(
             " ".join(filter(None, ("No closed window is waiting.", left)))
         )
@@ -147,10 +147,6 @@ def topics_schedule_of(
     return topics
 
 
-def _one_or_more(crons: list[str]) -> str | list[str]:
-    return crons[0] if len(crons) == 1 else crons
-
-
 def left_words(count: int, oldest: str) -> str:
     """A tick's sentence about the older windows that it leaves; empty if there are none."""
     if not count:
@@ -164,11 +160,11 @@ def left_words(count: int, oldest: str) -> str:
     )
 
 
-def range_tags(stretch: Stretch) -> dict[str, str]:
+def range_tags(keys: dg.PartitionKeyRange) -> dict[str, str]:
     """The tags that make one run cover a range of partitions."""
     return {
-        "dagster/asset_partition_range_start": stretch.first,
-        "dagster/asset_partition_range_end": stretch.last,
+        "dagster/asset_partition_range_start": keys.start,
+        "dagster/asset_partition_range_end": keys.end,
     }
 
 
@@ -177,15 +173,17 @@ def hours_tags(first: Window, last: Window) -> dict[str, str]:
     return {START_TAG: label_text(first.start), END_TAG: label_text(last.end)}
 
 
-def _request(spec: PipelineSpec, stretch: Stretch, at: datetime, left: str) -> dg.RunRequest:
+def _request(
+    spec: PipelineSpec, keys: dg.PartitionKeyRange, at: datetime, left: str
+) -> dg.RunRequest:
     """Requests a run for a range.
 
     The tick is part of the run key, so that the next tick can request a failed range
     again.
     """
-    (_, first), *_, (_, last) = windows_of(spec, [stretch.first, stretch.last])
-    tags = range_tags(stretch) | hours_tags(first, last) | ({LEFT_TAG: left} if left else {})
-    return dg.RunRequest(run_key=f"{instant(at)} {stretch.first}", tags=tags)
+    (_, first), *_, (_, last) = windows_of(spec, [keys.start, keys.end])
+    tags = range_tags(keys) | hours_tags(first, last) | ({LEFT_TAG: left} if left else {})
+    return dg.RunRequest(run_key=f"{instant(at)} {keys.start}", tags=tags)
 
 
 def _running(instance: dg.DagsterInstance, job: str) -> bool:

@@ -109,15 +109,15 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
     from windrow.ingest.kafka.broker import KafkaBroker
     from windrow.ingest.kafka.client import consumer_recipe
 
-    servers, client, tuning = cluster.bootstrap_servers, cluster.client, cluster.tuning
-    recipe = consumer_recipe(servers, client, isolation=isolation, tuning=tuning.client())
+    servers, client = cluster.bootstrap_servers, cluster.client
+    recipe = consumer_recipe(servers, client, isolation=isolation)
 
     def reader(plan: ReadPlan) -> Reader:
         from windrow.ingest.source.reader.reader import KafkaReader
 
-        return KafkaReader(recipe, plan, **tuning.reader())
+        return KafkaReader(recipe, plan, **cluster.tuning.reader())
 
-    return KafkaBroker(servers, client, isolation=isolation, tuning=tuning.client()), reader
+    return KafkaBroker(servers, client, isolation=isolation), reader
 
 
 def dead_topic(cluster: ClusterSpec, topic: str) -> DeadTopic:
@@ -128,9 +128,7 @@ def dead_topic(cluster: ClusterSpec, topic: str) -> DeadTopic:
     """
     from windrow.ingest.kafka.dead_topic import KafkaDeadTopic
 
-    return KafkaDeadTopic(
-        cluster.bootstrap_servers, cluster.client, topic, tuning=cluster.tuning.client()
-    )
+    return KafkaDeadTopic(cluster.bootstrap_servers, cluster.client, topic)
 
 
 def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:

@@ -51,6 +51,12 @@ Stage = Literal[
 ]
 
 
+def first_few(names: Sequence[object], most: int = 3) -> str:
+    """The first names, and the number of the rest: `a, b, c and 2 more`."""
+    rest = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")
+
+
 def with_spec(text: str, spec: Path | None) -> str:
     """Puts the path of a pipeline's file into the commands that a text advises.
 

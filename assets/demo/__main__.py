@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from windrow import WindrowError
-from windrow.assets.demo.place import PROJECT, DemoHome, SparkPlace
+from windrow.assets.demo.place import PROJECT, DemoHome
 
 app = typer.Typer(
     add_completion=False,
@@ -33,18 +33,12 @@ def run(
     sink: Annotated[
         Kind | None, typer.Option(help="Only the orders, into another kind of sink.")
     ] = None,
-    spark: Annotated[
-        SparkPlace | None,
-        typer.Option(help="Tasks on a cluster of two workers, or on a Spark Connect server."),
-    ] = None,
 ) -> None:
     """Produce once, run the 24 windows of orders and all changes of customers, check them."""
-    if sink is not None and spark is not None:
-        raise typer.BadParameter("--sink and --spark exclude each other")
     # half a second that the other commands don't need
     from windrow.assets.demo.run import demo
 
-    if not demo(DemoHome(home.resolve()), messages, console, sink, spark):
+    if not demo(DemoHome(home.resolve()), messages, console, sink):
         raise typer.Exit(1)
 
 

@@ -1,61 +1,43 @@
 """Runs in Dagster: one over the day's 24 partitions, and one that drains micro-batches.
 
-The first is what a backfill from the UI starts; a progress bar moves at each commit.
+The first is what a backfill from the UI starts.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from windrow.assets.demo.orders import HOURS
 from windrow.assets.names import job_name, upstream_keys
-from windrow.assets.partitions import Stretch, key_of
+from windrow.assets.partitions import key_of
 from windrow.assets.schedule import range_tags
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-_LOOK_SECONDS = 0.3
 
 
 def backfill(
-    defs: dg.Definitions, spec: PipelineSpec, keys: Sequence[str], console: Console
+    defs: dg.Definitions, spec: PipelineSpec, keys: Sequence[str]
 ) -> dg.ExecuteInProcessResult:
     """Observes the topic, then runs the windows of `keys` in one run.
 
     Both are in the history of DAGSTER_HOME afterwards.
     """
-    instance, run_id = dg.DagsterInstance.get(), str(uuid.uuid4())
-    job = defs.resolve_job_def(job_name(spec))
-    _observe(defs, spec, instance)
-    with _bar(instance, run_id, len(keys), console):
-        return job.execute_in_process(
-            run_config=_QUIET,
-            instance=instance,
-            raise_on_error=False,
-            run_id=run_id,
-            tags=range_tags(Stretch(keys[0], keys[-1])),
-        )
+    return _run(defs, spec, range_tags(dg.PartitionKeyRange(keys[0], keys[-1])))
 
 
 def drain(defs: dg.Definitions, spec: PipelineSpec) -> dg.ExecuteInProcessResult:
     """Observes the topic, then commits all waiting messages as micro-batches, in one run."""
-    instance = dg.DagsterInstance.get()
-    _observe(defs, spec, instance)
-    return defs.resolve_job_def(job_name(spec)).execute_in_process(
-        run_config=_QUIET, instance=instance, raise_on_error=False
-    )
+    return _run(defs, spec, {})
 
 
 def day_keys(spec: PipelineSpec, start: datetime) -> list[str]:
@@ -71,10 +53,15 @@ def say_failure(console: Console, result: dg.ExecuteInProcessResult, log: Path) 
     console.print(f"[red]The run failed.[/red] {why}\nMore in {log}", soft_wrap=True)
 
 
-def _observe(defs: dg.Definitions, spec: PipelineSpec, instance: dg.DagsterInstance) -> None:
-    everything = defs.resolve_implicit_global_asset_job_def()
-    everything.execute_in_process(
+def _run(
+    defs: dg.Definitions, spec: PipelineSpec, tags: Mapping[str, str]
+) -> dg.ExecuteInProcessResult:
+    instance = dg.DagsterInstance.get()
+    defs.resolve_implicit_global_asset_job_def().execute_in_process(
         run_config=_QUIET, instance=instance, asset_selection=upstream_keys(spec)
+    )
+    return defs.resolve_job_def(job_name(spec)).execute_in_process(
+        run_config=_QUIET, instance=instance, raise_on_error=False, tags=tags
     )
 
 
@@ -93,41 +80,3 @@ def aside(log: Path) -> Iterator[None]:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
-
-
-@contextmanager
-def _bar(instance: dg.DagsterInstance, run_id: str, total: int, console: Console) -> Iterator[None]:
-    """Shows a progress bar of the run's commits until the end of the block.
-
-    A second thread reads the run's events: Dagster executes in the first one, where it
-    handles Ctrl-C.
-    """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    ended = threading.Event()
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("windows committed", total=total)
-
-        def watch() -> None:
-            while not ended.wait(_LOOK_SECONDS):
-                progress.update(task, completed=_committed(instance, run_id))
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            watcher.join()
-            progress.update(task, completed=_committed(instance, run_id))
-
-
-def _committed(instance: dg.DagsterInstance, run_id: str) -> int:
-    records = instance.get_records_for_run(
-        run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION
-    ).records
-    return len({r.partition_key for r in records})

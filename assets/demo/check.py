@@ -1,4 +1,4 @@
-"""Compares the tables with the produced messages, one by one.
+"""Compares the tables with the produced messages: orders one by one, customers with a fold.
 
 It doesn't rely on windrow's own counts.
 """
@@ -18,6 +18,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.dead_letters import DeadLetters
 
+CUSTOMER = ("customer", "name", "city", "born", "credit", "changed_at")
 _PLACE = ["partition", "offset"]
 _NO_DEAD = pa.table({"_partition": pa.array([], pa.int32()), "_offset": pa.array([], pa.int64())})
 
@@ -103,6 +104,8 @@ def _compare(what: str, wanted: pl.DataFrame, found: pl.DataFrame) -> list[str]:
 def _problem(what: str, rows: pl.DataFrame) -> list[str]:
     if rows.is_empty():
         return []
+    if "customer" in rows.columns:
+        return [f"{rows.height} {what}, the first: {', '.join(rows['customer'].head(5))}"]
     first = ", ".join(f"{p}@{o}" for p, o in rows.select(_PLACE).head(5).iter_rows())
     return [f"{rows.height} {what}, the first (partition@offset): {first}"]
 
@@ -136,3 +139,47 @@ def _inside(sent: pl.DataFrame, partition: int, start: int, stop: int) -> pl.Dat
     return sent.filter(
         (pl.col("partition") == partition) & (pl.col("offset") >= start) & (pl.col("offset") < stop)
     )
+
+
+class Folded(msgspec.Struct, frozen=True):
+    """The numbers of changes and of customers after them, and a sentence per problem."""
+
+    changes: int
+    customers: int
+    wrong: tuple[str, ...]
+
+
+def folded(changes: pl.DataFrame) -> pl.DataFrame:
+    """Each customer's last row; customers whose last change is a deletion have none."""
+    last = changes.sort("partition", "offset").group_by("customer", maintain_order=True).last()
+    return last.filter(~pl.col("gone")).select(CUSTOMER)
+
+
+def check_customers(manifest: Path, rows: pa.Table) -> Folded:
+    """Compares the table's rows with the manifest of the changes.
+
+    Args:
+        manifest: a line per change: partition, offset, the columns of the row after it,
+            and `gone` if it is a deletion.
+        rows: the table's rows.
+    """
+    changes = pl.read_parquet(manifest)
+    wanted, found = (
+        folded(changes),
+        cast("pl.DataFrame", pl.from_arrow(rows.select(list(CUSTOMER)))),
+    )
+    wrong = [
+        *_problem(
+            "customers are lost, or don't have their last row",
+            wanted.join(found, on=CUSTOMER, how="anti", nulls_equal=True),
+        ),
+        *_problem(
+            "customers should not be there",
+            found.join(wanted, on=CUSTOMER, how="anti", nulls_equal=True),
+        ),
+        *_problem(
+            "customers are there more than once",
+            found.group_by("customer").len().filter(pl.col("len") > 1),
+        ),
+    ]
+    return Folded(changes.height, wanted.height, tuple(wrong))

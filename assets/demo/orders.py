@@ -65,7 +65,7 @@ def _hour(
     begin, earliest = (int((start + timedelta(hours=h)).timestamp() * 1000) for h in (hour, 0))
     low, high = count // 2, count // 2 + max(1, count // 20)
     transaction = _TRANSACTIONS.get(hour, "plain")
-    strange = _strange(rng, hour, count)
+    more = _poison_and_tombstones(rng, hour, count)
     for i in range(count):
         now = begin + i * 3_600_000 // count
         through: Through = "commit" if transaction == "commit" and low <= i < high else "plain"
@@ -77,14 +77,16 @@ def _hour(
         yield _order(
             rng, first + i, _FAR_FUTURE if future else _late(rng, now, earliest), "order", through
         )
-        for value in strange.get(i, ()):
+        for value in more.get(i, ()):
             kind: Kind = "tombstone" if value is None else "poison"
             yield OrderMessage(
                 kind, through, rng.randrange(PARTITIONS), b"customer-poison", value, now, None
             )
 
 
-def _strange(rng: random.Random, hour: int, count: int) -> dict[int, list[bytes | None]]:
+def _poison_and_tombstones(
+    rng: random.Random, hour: int, count: int
+) -> dict[int, list[bytes | None]]:
     """The poison messages and tombstones of an hour, by the order that they follow."""
     values = [value for i, (_, value) in enumerate(POISON) if i % HOURS == hour]
     values_and_nulls: list[bytes | None] = [

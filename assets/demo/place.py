@@ -8,7 +8,6 @@
     ROOT/.windrow/demo/manifest.parquet   the produced orders
     ROOT/.windrow/demo/customers.parquet  the produced changes of customers
     ROOT/.windrow/demo/run.log     the output of Spark and Dagster
-    ROOT/.windrow/demo/spark       the cluster, or the server, if tasks run on one
     ROOT/.windrow/demo/ui.json     the id of the UI's process
     ROOT/.windrow/demo/tmp         the UI's temporary files, while it runs
 
@@ -23,7 +22,6 @@ import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
 
 from dotenv import dotenv_values
 
@@ -35,10 +33,7 @@ CUSTOMERS_SPEC = PROJECT / "assets" / "defs" / "customers" / "defs.yaml"
 OURS = {"DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "ORDERS_START"}
 """The demo's variables in .env."""
 
-SparkPlace = Literal["cluster", "connect"]
-"""The Spark that runs the demo's tasks, if it isn't the demo's own."""
-
-SETTLE = timedelta(minutes=2)
+CLOSED_FOR = timedelta(minutes=2)
 """The last window ends at least this long ago, so that it is closed (its delay is a minute)."""
 
 
@@ -57,11 +52,6 @@ class DemoHome:
     def kafka(self) -> Path:
         """The broker's folder."""
         return self.demo / "kafka"
-
-    @property
-    def spark(self) -> Path:
-        """The files and logs of a Spark that isn't the demo's own."""
-        return self.demo / "spark"
 
     @property
     def manifest(self) -> Path:
@@ -158,6 +148,6 @@ class DemoHome:
 
 def last_full_day(now: datetime) -> datetime:
     """The start of the last 24 full hours that are closed for good."""
-    return (now.astimezone(UTC) - SETTLE).replace(minute=0, second=0, microsecond=0) - timedelta(
-        hours=24
-    )
+    return (now.astimezone(UTC) - CLOSED_FOR).replace(
+        minute=0, second=0, microsecond=0
+    ) - timedelta(hours=24)

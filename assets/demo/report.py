@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from windrow.assets.demo.check import Verdict
-from windrow.assets.demo.fold import Folded
+from windrow.assets.demo.check import Folded, Verdict
 from windrow.ingest.model.receipt import Receipt
 
 

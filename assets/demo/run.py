@@ -9,20 +9,15 @@ from deltalake import DeltaTable
 from rich.console import Console
 
 from windrow.assets.demo.backfill import aside, backfill, day_keys, drain, say_failure
-from windrow.assets.demo.check import Verdict, check_table
-from windrow.assets.demo.fold import COLUMNS, Folded, check_customers
+from windrow.assets.demo.check import CUSTOMER, Folded, Verdict, check_customers, check_table
 from windrow.assets.demo.place import (
     CUSTOMERS_SPEC,
     ORDERS_SPEC,
     DemoHome,
-    SparkPlace,
     last_full_day,
 )
 from windrow.assets.demo.produce import produce_customers, produce_day
 from windrow.assets.demo.report import say, say_customers, windows_table
-from windrow.assets.demo.spark import spark_at
-from windrow.assets.factory import standing_on
-from windrow.assets.names import SPARK_KEY
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
@@ -35,37 +30,29 @@ def demo(
     orders: int,
     console: Console,
     sink: str | None = None,
-    spark: SparkPlace | None = None,
 ) -> bool:
     """Runs the whole demo; returns whether nothing is wrong. Stops what it started.
 
-    `sink`: only the orders, into a sink of this kind. `spark`: the Spark that runs the
-    tasks, if it isn't the demo's own; then the demo begins anew, because committed
-    windows have no tasks.
+    `sink`: only the orders, into a sink of this kind.
     """
     broker = EmbeddedBroker(place.kafka, find_jars())
     was_running = broker.running()
     try:
-        _set_up(place, broker, orders, console, anew=spark is not None)
+        _set_up(place, broker, orders, console)
         if sink is not None:
             # imports every kind's library
             from windrow.assets.demo.sinks import sink_demo
 
             return sink_demo(place, sink, broker.bootstrap, console)
-        return _ingest(place, console, spark) and _report(place, console)
+        return _ingest(place, console) and _report(place, console)
     finally:
         if not was_running:
             broker.stop()
 
 
-def _set_up(
-    place: DemoHome, broker: EmbeddedBroker, orders: int, console: Console, *, anew: bool
-) -> None:
-    """Starts the broker, fills the topics unless they are filled, loads the environment.
-
-    `anew`: remove everything first.
-    """
-    fresh = anew or not place.is_set_up()
+def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Console) -> None:
+    """Starts the broker, fills the topics unless they are filled, loads the environment."""
+    fresh = not place.is_set_up()
     if fresh:
         broker.stop()
         place.clear()
@@ -93,7 +80,7 @@ def _set_up(
     place.enter()
 
 
-def _ingest(place: DemoHome, console: Console, kind: SparkPlace | None) -> bool:
+def _ingest(place: DemoHome, console: Console) -> bool:
     """Runs the 24 windows through Dagster.
 
     Also if they are committed already, which shows that nothing is written twice.
@@ -104,15 +91,9 @@ def _ingest(place: DemoHome, console: Console, kind: SparkPlace | None) -> bool:
     spec, customers = load_spec(ORDERS_SPEC), load_spec(CUSTOMERS_SPEC)
     before = _version(spec), _version(customers)
     keys = day_keys(spec, place.start())
-    with aside(place.log), spark_at(kind, place.spark) as spark:
-        if kind is not None:
-            console.print(f"Tasks run on {spark.connect or spark.master}", soft_wrap=True)
-        results = [backfill(standing_on(defs(), {SPARK_KEY: spark}), spec, keys, console)]
-        results += (
-            [drain(standing_on(defs(), {SPARK_KEY: spark}), customers)]
-            if results[0].success
-            else []
-        )
+    with aside(place.log), console.status(f"Running {len(keys)} windows ..."):
+        results = [backfill(defs(), spec, keys)]
+        results += [drain(defs(), customers)] if results[0].success else []
     for result in results:
         if not result.success:
             say_failure(console, result, place.log)
@@ -169,7 +150,7 @@ def check_customers_table(place: DemoHome) -> Folded:
         SpecError: there is nothing to check yet.
     """
     table = _table(place, load_spec(CUSTOMERS_SPEC))
-    return check_customers(place.customers, table.to_pyarrow_table(columns=list(COLUMNS)))
+    return check_customers(place.customers, table.to_pyarrow_table(columns=list(CUSTOMER)))
 
 
 def _table(place: DemoHome, spec: PipelineSpec) -> DeltaTable:

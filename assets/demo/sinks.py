@@ -56,8 +56,9 @@ def sink_demo(place: DemoHome, name: str, bootstrap: str, console: Console) -> b
         definitions = dg.Definitions.merge(
             kafka_table(spec), dg.Definitions(executor=dg.in_process_executor)
         )
-        with aside(place.log):
-            result = backfill(definitions, spec, day_keys(spec, place.start()), console)
+        keys = day_keys(spec, place.start())
+        with aside(place.log), console.status(f"Running {len(keys)} windows ..."):
+            result = backfill(definitions, spec, keys)
         if not result.success:
             say_failure(console, result, place.log)
             return False

@@ -13,11 +13,12 @@ from contextlib import suppress
 from rich.console import Console
 
 from windrow.assets.demo.place import PROJECT, DemoHome
-from windrow.assets.demo.processes import end, note, noted
 from windrow.ingest.errors import SpecError
+from windrow.ingest.kafka.embedded.processes import end, note, noted
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 _FIRST_PORT = 3000
+_STOP_SECONDS = 8.0
 _LONGEST_TMPDIR = 90
 """Most bytes of TMPDIR.
 
@@ -57,9 +58,18 @@ def stop(place: DemoHome) -> list[str]:
     broker = EmbeddedBroker(place.kafka, place.kafka)  # the jars are needed for a start only
     # asked first, because the UI's process stops the broker when it ends
     broker_ran = broker.running()
-    ui_ran = end(place.ui_file)
+    ui_ran = _end(place)
     broker.stop()
     return [name for name, ran in (("Dagster's UI", ui_ran), ("the broker", broker_ran)) if ran]
+
+
+def _end(place: DemoHome) -> bool:
+    """Ends Dagster's processes; returns whether they were running."""
+    process = noted(place.ui_file)
+    place.ui_file.unlink(missing_ok=True)
+    if process is not None:
+        end([process, *process.children(recursive=True)], signal.SIGTERM, _STOP_SECONDS)
+    return process is not None
 
 
 def _dagster(place: DemoHome, console: Console) -> None:
@@ -81,7 +91,7 @@ def _dagster(place: DemoHome, console: Console) -> None:
     except KeyboardInterrupt:
         console.print("Stopping ...")
     finally:
-        end(place.ui_file)
+        _end(place)
         process.wait()
         shutil.rmtree(place.ui_tmp, ignore_errors=True)
 

@@ -20,7 +20,7 @@ import msgspec
 
 from windrow.ingest.admin.lag import PartitionLag, lag
 from windrow.ingest.config.window import TimeWindows
-from windrow.ingest.errors import DataLossError
+from windrow.ingest.errors import DataLossError, first_few
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.grid import after, batch_at, labels_between
 from windrow.ingest.model.label import instant, number_of
@@ -170,7 +170,7 @@ def of_window(
     if gone:
         return RetentionMargin(
             "fail",
-            f"{window} has lost its beginning in {_named(gone)}",
+            f"{window} has lost its beginning in {first_few(gone, _FEW)}",
             _FIX_START.format("retention.ms"),
         )
     expiring = [(*kept, t.topic) for t in topics if (kept := _kept(t, deletes=deletes)) is not None]
@@ -204,7 +204,7 @@ def of_unread(
     if gone:
         return RetentionMargin(
             "fail",
-            f"unread offsets are gone from {_named(gone)}",
+            f"unread offsets are gone from {first_few(gone, _FEW)}",
             "Set source.on_loss: skip to go on without them.",
         )
     waiting = [p for p in parts if p.records]
@@ -255,12 +255,6 @@ def _kept(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] | None:
 def _deletes(pipeline: Pipeline) -> bool:
     """Whether a message without a value takes a row out of the table."""
     return (key := pipeline.spec.sink.key) is not None and bool(key.deletes)
-
-
-def _named(tps: Sequence[TopicPartition]) -> str:
-    return ", ".join(map(str, tps[:_FEW])) + (
-        f" and {len(tps) - _FEW} more" if len(tps) > _FEW else ""
-    )
 
 
 def _hours(span: timedelta) -> str:

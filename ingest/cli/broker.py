@@ -21,8 +21,10 @@ class Serving(msgspec.Struct):
     registry: str | None
 
 
-def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool) -> None:
-    """Runs the embedded Kafka until Ctrl-C or SIGTERM. `registry`: a schema registry, too.
+def run_broker(output: Output, folder: Path | None, port: int | None, *, registry: bool) -> None:
+    """Runs the embedded Kafka until Ctrl-C or SIGTERM.
+
+    `folder`: of its files; None: $WINDROW_HOME/broker. `registry`: a schema registry, too.
 
     Raises:
         UnreachableError: it doesn't start, or ends by itself.
@@ -30,6 +32,7 @@ def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
     from windrow.ingest.registry.embedded import RegistryServer
 
+    folder = folder or Path(os.environ.get("WINDROW_HOME", ".windrow")) / "broker"
     stopped = stop_event()
     with (
         EmbeddedBroker(folder, find_jars(), port) as broker,
@@ -54,8 +57,3 @@ def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool
                 raise UnreachableError(
                     "The broker ended by itself", "setup", f"See {folder / 'broker.log'}."
                 )
-
-
-def default_folder() -> Path:
-    """The default folder of the embedded broker."""
-    return Path(os.environ.get("WINDROW_HOME", ".windrow")) / "broker"

@@ -1,18 +1,16 @@
 """The checks of `windrow doctor`: one line each, with the fix.
 
-The functions that judge are pure; `examine` fetches their arguments.
+`examine` asks the systems; `java`, `executors` and `sink_check` are pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from packaging.requirements import Requirement
 from rich.text import Text
 
 from windrow.ingest import assemble
@@ -29,6 +27,7 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
     WindrowError,
+    first_few,
 )
 from windrow.ingest.kafka.embedded.server import java_problem
 from windrow.ingest.model.boundary import TopicPartition
@@ -55,10 +54,6 @@ from windrow.ingest.source.enumerator.topics import Discovered, discover
 if TYPE_CHECKING:
     from windrow.ingest.admin.executors import Surveyed
     from windrow.ingest.runner.spark.engine import SparkEngine
-
-
-_FEW = 3
-"""Most names of machines in a line."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -95,7 +90,6 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
     `engine`: the Spark whose executors are checked, too.
     """
     yield java(java_problem())
-    yield attempt("packages", lambda: pins(metadata.requires("windrow-ingest") or [], _installed))
     if spec is None:
         return
     try:
@@ -128,7 +122,7 @@ def executors(surveyed: Surveyed) -> Iterator[Check]:
     """One line for the executors that answered, and one per problem, with its machines."""
     pythons = ", ".join(sorted({seen.python for seen in surveyed.executors}))
     who = (
-        f"{counted(len(surveyed.executors), 'executor')} on {_first_few(surveyed.machines)}"
+        f"{counted(len(surveyed.executors), 'executor')} on {first_few(surveyed.machines)}"
         f" answered, with {pythons}"
     )
     more = "" if surveyed.complete else ", and there may be others"
@@ -148,16 +142,10 @@ def executors(surveyed: Surveyed) -> Iterator[Check]:
         yield Check(
             "executors",
             "fail",
-            f"on {_first_few(where)}: {trouble.what}",
+            f"on {first_few(where)}: {trouble.what}",
             trouble.do,
             UnreachableError.exit_code,
         )
-
-
-def _first_few(machines: Sequence[str]) -> str:
-    """The first names, and the number of the rest."""
-    rest = len(machines) - _FEW
-    return ", ".join(machines[:_FEW]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
@@ -230,14 +218,6 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
         return check()
     except WindrowError as error:
         return failed(name, error)
-    except metadata.PackageNotFoundError:
-        return Check(
-            name,
-            "fail",
-            "the distribution windrow-ingest is not installed",
-            "Install it: pip install windrow-ingest.",
-            2,
-        )
     except Exception as error:  # reported; the other checks go on  # noqa: BLE001
         return failed(name, BugError.of(error, "setup"))
 
@@ -261,38 +241,6 @@ def java(problem: str | None) -> Check:
         if problem is None
         else Check("java", "fail", problem, exit_code=3)
     )
-
-
-def pins(requires: Iterable[str], installed: Callable[[str], str | None]) -> Check:
-    """Compares installed versions with the distribution's requirements, without extras."""
-    wanted = [
-        r
-        for r in map(Requirement, requires)
-        if r.marker is None or r.marker.evaluate({"extra": ""})
-    ]
-    wrong = []
-    for requirement in wanted:
-        has = installed(requirement.name)
-        if has is None:
-            wrong.append(f"{requirement.name} is missing")
-        elif not requirement.specifier.contains(has, prereleases=True):
-            wrong.append(f"{requirement.name} is {has}, wanted is {requirement.specifier}")
-    if wrong:
-        return Check(
-            "packages",
-            "fail",
-            "; ".join(wrong),
-            "Install the project's requirements into this environment again.",
-            2,
-        )
-    return Check("packages", "ok", f"{len(wanted)} requirements are met")
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 # --------------------------------------------------------------------------------------------------

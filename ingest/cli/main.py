@@ -479,9 +479,9 @@ def broker_run(
 ) -> None:
     """Run it in the foreground until Ctrl-C."""
     with command_output(json=json, debug=debug) as output:
-        from windrow.ingest.cli.broker import default_folder, run_broker
+        from windrow.ingest.cli.broker import run_broker
 
-        run_broker(output, folder or default_folder(), port, registry=registry)
+        run_broker(output, folder, port, registry=registry)
 
 
 @spark_app.command("archive")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -30,42 +31,14 @@ LIMIT = 20
 """Default number of messages that are printed; to a file all are written."""
 
 
-class Bytes(msgspec.Struct, frozen=True):
-    """Bytes that are not UTF-8, in base64."""
+class Peeked(msgspec.Struct):
+    """The document of `peek`. `left_out`: whether there are more than the limit.
 
-    base64: str
-
-
-class Header(msgspec.Struct, frozen=True):
-    """One of a message's headers."""
-
-    key: str
-    value: str | Bytes | None
-
-
-class PeekedMessage(msgspec.Struct, frozen=True):
-    """A message of `peek`.
-
-    `timestamp`: an ISO instant, or outside the years 1 to 9999 epoch milliseconds; null
-    if there is none.
+    `messages`: as `ingest.admin.peek.documents` makes them.
     """
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: str | int | None
-    timestamp_type: str
-    key: str | Bytes | None
-    value: str | Bytes | None
-    headers: list[Header]
-    leader_epoch: int | None
-
-
-class Peeked(msgspec.Struct):
-    """The document of `peek`. `left_out`: whether there are more than the limit."""
-
     pipeline: str
-    messages: list[PeekedMessage]
+    messages: list[dict[str, Any]]
     left_out: bool
 
 
@@ -112,9 +85,7 @@ def _print(output: Output, pipeline_id: str, read: Messages, limit: int) -> None
     """Prints messages up to the limit; one more is read, to know whether there are more."""
     batches: list[pa.RecordBatch] = []
     read(batches.append)
-    messages = msgspec.convert(
-        [d for batch in batches for d in documents(batch)][:limit], list[PeekedMessage]
-    )
+    messages = [document for batch in batches for document in documents(batch)][:limit]
     more = sum(batch.num_rows for batch in batches) > limit
     rows = [row for batch in batches for row in printable(batch)][:limit]
     left = [Text("There are more, which are not shown (--limit)")] if more else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +17,7 @@ from windrow.ingest.admin.peek import PRINTED
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.receipt import Committed, Counts, Receipt
+from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.tiling import between
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.availability import JoiningTopic
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
     from windrow.ingest.admin.dead_replay import DeadReplayResult
 
 
-def _by_window(*columns: str, numbers: Sequence[str] = (), last: Sequence[str] = ()) -> Table:
-    """Makes a table whose lines begin with a window's key.
-
-    `numbers`: columns of numbers, after `columns`; `last`: the columns after these.
-    """
-    table = Table("window", pad_edge=False)
-    for name in (*columns, *numbers, *last):
+def _table(
+    columns: Mapping[str, Iterable[str]], numbers: Collection[str] = (), title: str | None = None
+) -> Table:
+    """Makes a table of columns, by their names; those in `numbers` are aligned to the right."""
+    table = Table(title=title, title_justify="left", pad_edge=False)
+    for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*map(Text, row))
     return table
 
 
@@ -102,45 +103,39 @@ def planned(
 def plan_table(plan: PlannedWindow) -> Table:
     """One line per topic-partition."""
     frozen = f"frozen: {', '.join(plan.frozen)}" if plan.frozen else "nothing frozen yet"
-    table = Table(
-        "topic-partition", title=f"{plan.window} / {plan.end}  ({frozen})", title_justify="left"
+    numbers = {
+        "start": [f"{p.start:,}" for p in plan.partitions],
+        "stop": [f"{p.stop:,}" for p in plan.partitions],
+        "messages at most": [f"{p.messages_at_most:,}" for p in plan.partitions],
+        "splits": [f"{p.splits:,}" for p in plan.partitions],
+    }
+    return _table(
+        {
+            "topic-partition": [str(TopicPartition(p.topic, p.partition)) for p in plan.partitions],
+            **numbers,
+            "start found by": [p.start_how for p in plan.partitions],
+            "stop found by": [p.stop_how for p in plan.partitions],
+        },
+        numbers,
+        f"{plan.window} / {plan.end}  ({frozen})",
     )
-    for name in ("start", "stop", "messages at most", "splits"):
-        table.add_column(name, justify="right")
-    table.add_column("start found by")
-    table.add_column("stop found by")
-    for p in plan.partitions:
-        numbers = (p.start, p.stop, p.messages_at_most, p.splits)
-        table.add_row(
-            str(TopicPartition(p.topic, p.partition)),
-            *(f"{n:,}" for n in numbers),
-            p.start_how,
-            p.stop_how,
-        )
-    return table
 
 
 def run_table(runs: Sequence[Result]) -> Table:
     """One line per window that was run."""
     receipts = [run.committed.receipt for run in runs]
     counters = _counters(receipts)
-    table = _by_window(
-        "outcome",
-        "offsets",
-        numbers=(*counters, "seconds", "version"),
+    return _table(
+        {
+            "window": [r.window.key for r in receipts],
+            "outcome": map(outcome, runs),
+            "offsets": _offsets(receipts),
+            **counters,
+            "seconds": [f"{r.seconds:.1f}" for r in receipts],
+            "version": [_version(run.committed) for run in runs],
+        },
+        (*counters, "seconds", "version"),
     )
-    several = _several(receipts)
-    for run, r in zip(runs, receipts, strict=True):
-        numbers = (_number(r.counts, name) for name in counters)
-        table.add_row(
-            r.window.key,
-            outcome(run),
-            offsets(r.plan, several),
-            *numbers,
-            f"{r.seconds:.1f}",
-            "" if run.committed.version is None else str(run.committed.version),
-        )
-    return table
 
 
 def outcome(run: Result) -> str:
@@ -176,51 +171,52 @@ def run_notes(runs: Iterable[Result]) -> list[Text]:
 def window_table(committed: Sequence[Committed]) -> Table:
     """One line per committed window."""
     receipts = [one.receipt for one in committed]
-    counters = _counters(receipts)
-    replays = ("dead replayed",) if any(r.dead_replay for r in receipts) else ()
-    generation = ("generation",) if any(r.generation for r in receipts) else ()
-    passed_over = ("passed over",) if any(r.passed_over for r in receipts) else ()
-    partial = ("partial",) if any(r.partial for r in receipts) else ()
-    table = _by_window(
-        "offsets",
-        numbers=(*counters, *passed_over, *replays, *generation, "version"),
-        last=("committed from", *partial),
+    numbers = _counters(receipts) | _if_any(
+        {
+            "passed over": [r.passed_over for r in receipts],
+            "dead replayed": [r.dead_replay.messages if r.dead_replay else 0 for r in receipts],
+            "generation": [r.generation for r in receipts],
+        }
     )
-    several = _several(receipts)
-    for one, r in zip(committed, receipts, strict=True):
-        table.add_row(
-            r.window.key,
-            offsets(r.plan, several),
-            *(_number(r.counts, name) for name in counters),
-            *((f"{r.passed_over:,}",) if passed_over else ()),
-            *((f"{r.dead_replay.messages:,}" if r.dead_replay else "0",) if replays else ()),
-            *((f"{r.generation:,}",) if generation else ()),
-            "" if one.version is None else str(one.version),
-            f"{r.staged_at:%Y-%m-%d %H:%M:%SZ}",
-            *(("\n".join(r.partial),) if partial else ()),
-        )
-    return table
+    partial = ["\n".join(r.partial) for r in receipts]
+    return _table(
+        {
+            "window": [r.window.key for r in receipts],
+            "offsets": _offsets(receipts),
+            **numbers,
+            "version": [_version(one) for one in committed],
+            "committed from": [f"{r.staged_at:%Y-%m-%d %H:%M:%SZ}" for r in receipts],
+            **({"partial": partial} if any(partial) else {}),
+        },
+        (*numbers, "version"),
+    )
 
 
-_ALWAYS = ("read", "written", "dead")
+_ALWAYS = {"read": "read", "written": "rows", "dead": "dead"}
 _IF_ANY = ("invisible", "dropped", "filtered", "truncated", "skipped", "late", "early")
 
 
-def _counters(receipts: Sequence[Receipt]) -> tuple[str, ...]:
-    """The counters that get a column: some of them only if a window has any."""
-    return (
-        *_ALWAYS,
-        *(name for name in _IF_ANY if any(getattr(r.counts, name) for r in receipts)),
-    )
+def _counters(receipts: Sequence[Receipt]) -> dict[str, list[str]]:
+    """The columns of the counters: some of them only if a window has any."""
+    always = {
+        name: [f"{getattr(r.counts, counter):,}" for r in receipts]
+        for name, counter in _ALWAYS.items()
+    }
+    return always | _if_any({name: [getattr(r.counts, name) for r in receipts] for name in _IF_ANY})
 
 
-def _number(counts: Counts, name: str) -> str:
-    return f"{getattr(counts, 'rows' if name == 'written' else name):,}"
+def _if_any(columns: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
+    return {name: [f"{n:,}" for n in numbers] for name, numbers in columns.items() if any(numbers)}
 
 
-def _several(receipts: Iterable[Receipt]) -> bool:
-    """Returns whether there are several topics, so that offsets need the topic's name."""
-    return len({t.topic for r in receipts for t in r.plan.stop.topics}) > 1
+def _version(committed: Committed) -> str:
+    return "" if committed.version is None else str(committed.version)
+
+
+def _offsets(receipts: Sequence[Receipt]) -> list[str]:
+    """The offsets of each window, with the topics' names if there are several."""
+    several = len({t.topic for r in receipts for t in r.plan.stop.topics}) > 1
+    return [offsets(r.plan, several) for r in receipts]
 
 
 def offsets(plan: Plan, several: bool) -> str:
@@ -287,34 +283,36 @@ def dead_table(dead: Sequence[DeadLetter], *, payload: bool) -> Table:
 
     Bytes are escaped, so that no control character reaches the terminal.
     """
-    ids = any(d.schema_id is not None for d in dead)
-    more = (*(("schema",) if ids else ()), *(("key", "value") if payload else ()))
-    table = _by_window("message", "stage", "reason", "detail", *more)
-    for d in dead:
-        place = f"{TopicPartition(d.topic, d.partition)}@{d.offset}"
-        cells = [d.window, place, d.stage, d.reason, d.detail or ""]
-        cells += [d.schema_id or ""] if ids else []
-        cells += [_shown(d.key), _shown(d.value)] if payload else []
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
+    columns = {
+        "window": [d.window for d in dead],
+        "message": [f"{TopicPartition(d.topic, d.partition)}@{d.offset}" for d in dead],
+        "stage": [d.stage for d in dead],
+        "reason": [d.reason for d in dead],
+        "detail": [d.detail or "" for d in dead],
+    }
+    if any(d.schema_id is not None for d in dead):
+        columns["schema"] = [d.schema_id or "" for d in dead]
+    if payload:
+        columns |= {
+            "key": [_shown(d.key) for d in dead],
+            "value": [_shown(d.value) for d in dead],
+        }
+    return _table(columns)
 
 
 def dead_replay_table(results: Sequence[DeadReplayResult]) -> Table:
     """One line per window whose dead letters were replayed."""
-    numbers = ("open before", "tried", "accepted", "edited", "rows", "open now", "generation")
-    table = _by_window(numbers=numbers)
-    for m in results:
-        counts = (
-            m.open,
-            m.tried,
-            m.messages,
-            m.edited,
-            m.rows,
-            m.open - m.messages,
-            m.committed.receipt.generation,
-        )
-        table.add_row(m.window, *(f"{n:,}" for n in counts))
-    return table
+    numbers = {
+        "open before": [m.open for m in results],
+        "tried": [m.tried for m in results],
+        "accepted": [m.messages for m in results],
+        "edited": [m.edited for m in results],
+        "rows": [m.rows for m in results],
+        "open now": [m.open - m.messages for m in results],
+        "generation": [m.committed.receipt.generation for m in results],
+    }
+    columns = {name: [f"{n:,}" for n in counts] for name, counts in numbers.items()}
+    return _table({"window": [m.window for m in results], **columns}, numbers)
 
 
 def still_refused(results: Iterable[DeadReplayResult]) -> list[Text]:
@@ -360,38 +358,25 @@ def finding_line(finding: Finding) -> Text:
     return Text(f"{finding.level:9} {where}: {finding.what}. {finding.do}".rstrip(), style=style)
 
 
-def message_table(rows: Iterable[Sequence[str]]) -> Table:
+def message_table(rows: Sequence[Sequence[str]]) -> Table:
     """One line per message, of the texts of `ingest.admin.peek.printable`."""
-    table = Table(*PRINTED)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
+    return _table(dict(zip(PRINTED, zip(*rows, strict=True), strict=True)))
 
 
 def lag_table(lag: Lag) -> Table:
     """One line per topic-partition, and their total."""
-    lost = ("lost",) if lag.lost else ()
-    table = Table("topic-partition")
-    for name in ("unread from", "end", "records", "seconds", *lost):
-        table.add_column(name, justify="right")
-    for p in lag.partitions:
-        numbers = (
-            f"{p.start:,}",
-            f"{p.end:,}",
-            f"{p.records:,}",
-            f"{p.seconds:,.0f}",
-            *((f"{p.lost:,}",) if lost else ()),
-        )
-        table.add_row(str(TopicPartition(p.topic, p.partition)), *numbers)
+    numbers = {
+        "unread from": [f"{p.start:,}" for p in lag.partitions],
+        "end": [f"{p.end:,}" for p in lag.partitions],
+        "records": [f"{p.records:,}" for p in lag.partitions],
+        "seconds": [f"{p.seconds:,.0f}" for p in lag.partitions],
+        **({"lost": [f"{p.lost:,}" for p in lag.partitions]} if lag.lost else {}),
+    }
+    names = [str(TopicPartition(p.topic, p.partition)) for p in lag.partitions]
+    table = _table({"topic-partition": names, **numbers}, numbers)
     table.add_section()
-    table.add_row(
-        "total",
-        "",
-        "",
-        f"{lag.records:,}",
-        f"{lag.seconds:,.0f}",
-        *((f"{lag.lost:,}",) if lost else ()),
-    )
+    lost = (f"{lag.lost:,}",) if lag.lost else ()
+    table.add_row("total", "", "", f"{lag.records:,}", f"{lag.seconds:,.0f}", *lost)
     return table
 
 
@@ -418,13 +403,16 @@ def rebase_table(boundary: Boundary) -> Table:
 
     A topic that begins with all its partitions at offset 0 has one line.
     """
-    table = Table("topic-partition", "topic id")
-    table.add_column("offset", justify="right")
-    table.add_column("found by")
     marks = boundary.by_tp().values()
+    rows: list[tuple[str, str, str, str]] = []
     for seen in boundary.topics:
-        for m in (m for m in marks if m.topic == seen.topic):
-            table.add_row(str(m.tp), seen.topic_id, f"{m.offset:,}", m.how)
+        rows += [
+            (str(m.tp), seen.topic_id, f"{m.offset:,}", m.how)
+            for m in marks
+            if m.topic == seen.topic
+        ]
         if seen.partitions == 0:
-            table.add_row(f"{seen.topic} (all)", seen.topic_id, "0", "its start")
-    return table
+            rows.append((f"{seen.topic} (all)", seen.topic_id, "0", "its start"))
+    names = ("topic-partition", "topic id", "offset", "found by")
+    columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}
+    return _table(columns, {"offset"})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.ingest.config.cluster import ClusterSpec
-from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec
 from windrow.ingest.config.reading import client_mistakes, refusal, text_of, validated, written_out
 from windrow.ingest.config.shared import named_cluster
 from windrow.ingest.settings.document import Document, Mistake, read_document, read_values
@@ -21,21 +21,8 @@ from windrow.ingest.settings.kinds import OfItsKind
 from windrow.ingest.settings.values import CODE_REFERENCE, cluster_name, section_of
 from windrow.ingest.sinks.kind import OnClusterSection
 
-_NOT_WRITTEN = {
-    "folder": "relative paths are relative to the spec's own folder",
-    "spec_file": "it is the spec's own",
-    "named_clusters": (
-        "a cluster of windrow.yaml is named as the cluster of source, sink or dead_letters"
-    ),
-}
-"""Fields of a spec that are no settings, each with the reason for it."""
-
-_NAMING: Mapping[str, tuple[str, ...]] = {
-    "source": ("client", "tuning"),
-    "sink": ("client",),
-    "dead_letters": ("client",),
-}
-"""The sections that may name a cluster of windrow.yaml, and what each may override in it."""
+_NAMING = ("source", "sink", "dead_letters")
+"""The sections that may name a cluster of windrow.yaml."""
 
 
 def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
@@ -87,7 +74,7 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     clusters, wrong = dict[str, ClusterSpec](), list[Mistake]()
     kinds = OfItsKind.of(PipelineSpec.model_fields["sink"])
     assert kinds is not None, "the sink is a section of several kinds"
-    for name, over in _NAMING.items():
+    for name in _NAMING:
         section = section_of(attributes, name)
         if name == "sink" and not issubclass(kinds.model(section), OnClusterSection):
             continue
@@ -97,11 +84,11 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
             continue
         if named is not None:
             clusters[str(section["cluster"])] = named
-        wrong += client_mistakes({key: section.get(key) for key in over}, (name,), named)
+        wrong += client_mistakes(section, (name,), named)
     wrong += _file_mistakes(attributes, folder)
     wrong += [
         Mistake((name,), f"unknown key; {why}")
-        for name, why in _NOT_WRITTEN.items()
+        for name, why in NOT_WRITTEN.items()
         if name in attributes
     ]
     spec, found = validated(

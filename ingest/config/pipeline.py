@@ -51,8 +51,14 @@ from windrow.ingest.settings.values import (
 from windrow.ingest.sinks.kind import OnClusterSection, SinkSection, cluster_conflicts
 from windrow.ingest.sinks.kinds import SinkOfItsKind
 
-NOT_WRITTEN = ("folder", "spec_file", "named_clusters")
-"""Fields that `ingest.config.load` fills in; in a file they are unknown keys."""
+NOT_WRITTEN = {
+    "folder": "relative paths are relative to the spec's own folder",
+    "spec_file": "it is the spec's own",
+    "named_clusters": (
+        "a cluster of windrow.yaml is named as the cluster of source, sink or dead_letters"
+    ),
+}
+"""Fields that `ingest.config.load` fills in, and why a file can't have them."""
 
 
 def _pipeline_id(value: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
+from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.errors import SpecError, SpecMistakesError
 from windrow.ingest.kafka.client import problems
 from windrow.ingest.kafka.properties import ALLOWED
@@ -86,32 +86,22 @@ def validated(model: type[M], values: Mapping[str, Any]) -> tuple[M | None, list
 def client_mistakes(
     section: Mapping[str, Any], path: SettingPath, above: ClusterSpec | None = None
 ) -> list[Mistake]:
-    """Mistakes in a section's client properties, alone and together with its tuning.
+    """Mistakes in a section's client properties.
 
     Args:
-        section: as it was written, with `client` and `tuning`.
+        section: as it was written, with `client`.
         path: the keys that lead to the section in the file.
-        above: the named cluster whose settings these override.
+        above: the named cluster whose properties these override.
     """
     client: dict[str, Any] = {
         str(name): reference(value) or value
         for name, value in section_of(section, "client").items()
     }
-    tuning = TuningSpec.model_validate(
-        {
-            name: value
-            for name, value in section_of(section, "tuning").items()
-            if _is_tuning(name, value)
-        }
-    )
+    if above is None:
+        return [_placed(problem, path, client) for problem in problems(client)]
     # the named cluster is right by itself, so a conflict of both is a mistake here
-    if above is not None:
-        whole, other = above.under(client, tuning), " (with what the cluster has)"
-        return [
-            _placed(problem, path, client, other)
-            for problem in problems(whole.client, whole.tuning.client())
-        ]
-    return [_placed(problem, path, client) for problem in problems(client, tuning.client())]
+    whole, other = {**above.client, **client}, " (with what the cluster has)"
+    return [_placed(problem, path, client, other) for problem in problems(whole)]
 
 
 def written_out(document: Document) -> list[Mistake]:
@@ -148,28 +138,14 @@ def _at(values: Any, path: SettingPath) -> object:
     return values
 
 
-def _is_tuning(name: str, value: object) -> bool:
-    """Returns whether a setting is right by itself.
-
-    The section's model reports a wrong one.
-    """
-    try:
-        TuningSpec.model_validate({name: value})
-    except ValidationError:
-        return False
-    return True
-
-
 def _placed(
     problem: str, path: SettingPath, client: Mapping[str, object], elsewhere: str = ""
 ) -> Mistake:
-    """Places a problem at the property or setting with whose name it begins.
+    """Places a problem at the property with whose name it begins.
 
     `elsewhere`: added to a problem with a property that is not in this file.
     """
     name, _, rest = problem.partition(" ")
-    if name.startswith("tuning."):
-        return Mistake((*path, *name.split(".")), re.sub(r"^\((.+?)\)", r"\1", rest))
     return (
         Mistake((*path, "client", name), rest)
         if name in client

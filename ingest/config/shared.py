@@ -106,20 +106,4 @@ def _checked(
         SharedSpec, {**attributes, **({} if wanted is None else {"clusters": wanted})}
     )
     wrong += client_mistakes(section_of(clusters, name), ("clusters", name))
-    alike = next(
-        (
-            other
-            for other in clusters
-            if other != name and other.replace("-", "_") == name.replace("-", "_")
-        ),
-        None,
-    )
-    if alike is not None:
-        wrong.append(
-            Mistake(
-                ("clusters", name),
-                f"is too much like {alike}: names that differ in - and _ only are one name to"
-                " Dagster",
-            )
-        )
     return (None if shared is None else shared.clusters[name]), wrong

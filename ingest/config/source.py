@@ -204,12 +204,16 @@ class SourceSpec(Section):
         ),
     )
     tuning: TuningSpec = Field(
-        default=TuningSpec(), description="How much is fetched, held and waited for."
+        default=TuningSpec(),
+        description="How much a task decodes at once, and how long it waits.",
     )
     client: ClientProperties = Field(
         default_factory=dict,
         repr=False,
-        description="Properties of librdkafka, out of an allow-list: security and connections.",
+        description=(
+            "Properties of librdkafka, out of an allow-list: security, connections, the rack, how"
+            " much is fetched ahead."
+        ),
     )
     registry: RegistrySpec | None = Field(
         default=None,

@@ -227,11 +227,11 @@ def _write(folder: Path, schema: str, spec: str) -> None:
 
 def _as_spec(folder: Path, name: str, asked: PipelineRequest) -> PipelineSpec:
     """Makes a spec of the request, with short timeouts; refuses a wrong request at once."""
-    patience = {"request_timeout": "5s", "stall_timeout": "10s"}
+    patience = {"client": {"socket.timeout.ms": 5_000}, "tuning": {"stall_timeout": "10s"}}
     asks = {} if asked.registry is None else {"format": "avro-confluent"}
     attributes: dict[str, Any] = {
         "id": name,
-        "source": {**asked.source, "topic": asked.topic, "tuning": patience},
+        "source": {**asked.source, "topic": asked.topic, **patience},
         "window": {"grid": BATCH},
         "decode": {"schema": "schema:Row", **asks},
         "sink": {"path": "data"},

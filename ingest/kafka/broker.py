@@ -17,7 +17,7 @@ import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # untyped
 
-from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
+from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, first_few
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import (
@@ -29,7 +29,6 @@ from windrow.ingest.kafka.codes import (
     UNKNOWN,
     is_truncation,
 )
-from windrow.ingest.kafka.properties import Tuning
 from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.kafka.scan import scan, scanning
@@ -51,10 +50,7 @@ _LEVELS: Mapping[Isolation, ck.IsolationLevel] = {
     "read_committed": ck.IsolationLevel.READ_COMMITTED,
     "read_uncommitted": ck.IsolationLevel.READ_UNCOMMITTED,
 }
-_UNTUNED = Tuning()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TOPICS_NAMED = 3
-"""Most topics that an error about several topics names."""
 
 
 class KafkaBroker:
@@ -69,7 +65,6 @@ class KafkaBroker:
         client: Mapping[str, object],
         *,
         isolation: Isolation = "read_committed",
-        tuning: Tuning = _UNTUNED,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Connects lazily.
@@ -78,20 +73,18 @@ class KafkaBroker:
             bootstrap: the cluster's address.
             client: the user's client properties.
             isolation: the isolation level of all offsets but those of `ends`.
-            tuning: the user's typed settings.
             patience_seconds: how long a request is repeated before it fails.
 
         Raises:
             SpecError: the client properties can't be used.
         """
         self._isolation = isolation
-        consumer = consumer_properties(bootstrap, client, isolation=isolation, tuning=tuning)
-        shared = CLIENTS.of(admin_properties(bootstrap, client, tuning=tuning))
+        consumer = consumer_properties(bootstrap, client, isolation=isolation)
+        shared = CLIENTS.of(admin_properties(bootstrap, client))
         self._questions, self._admin = Questions(bootstrap, shared, patience_seconds), shared.admin
         self._consumers = shared.consumers(scanning(consumer))
 
     def cluster_id(self) -> str:
-        """The cluster's id."""
         described = self._questions.ask(
             "the cluster's id",
             None,
@@ -102,18 +95,12 @@ class KafkaBroker:
         return str(described.cluster_id)
 
     def topic(self, name: str) -> TopicInfo:
-        """Description of a topic as it is now.
-
-        Raises:
-            SpecError: the topic doesn't exist, or the client may not see it.
-        """
         found = self._topic_infos([name])[name]
         if isinstance(found, KafkaException):
             raise self._questions.error_for("the topic", name, found.args[0])
         return found
 
     def names(self) -> list[str]:
-        """Names of all topics that the client may see, sorted, without internal topics."""
         names = self._questions.ask("the topics' names", None, self._names)
         doubtful = [name for name in names if name.startswith("__")]
         described = self._questions.ask(
@@ -127,49 +114,36 @@ class KafkaBroker:
         return [name for name in names if name not in internal]
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """Descriptions of several topics as they are now, in two requests.
-
-        A topic that doesn't exist is left out.
-
-        Raises:
-            SpecError: the client may not see one of them. Left out, it would look like a
-                topic that was deleted.
-        """
         infos = self._topic_infos(names)
         for name, found in infos.items():
+            # left out, it would look like a topic that was deleted
             if isinstance(found, KafkaException) and found.args[0].code() in FORBIDDEN:
                 raise self._questions.error_for("the topic", name, found.args[0])
         return {name: found for name, found in infos.items() if isinstance(found, TopicInfo)}
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """First offsets in the logs; above 0 after retention or a deletion of records."""
         answers = self._offsets(
             "the log's start", dict.fromkeys(tps, _OFFSET_SPEC.earliest()), self._isolation
         )
         return {tp: self._required(tp, answer).offset for tp, answer in answers.items()}
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
-        """Last stable offsets, below which every transaction has ended.
-
-        Under read_uncommitted these are the high watermarks.
-        """
+        """Under read_uncommitted these are the high watermarks."""
         answers = self._offsets(
             "the stable end", dict.fromkeys(tps, _OFFSET_SPEC.latest()), self._isolation
         )
         return {tp: self._required(tp, answer) for tp, answer in answers.items()}
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """High watermarks, under any isolation level."""
         answers = self._offsets(
             "the log's end", dict.fromkeys(tps, _OFFSET_SPEC.latest()), "read_uncommitted"
         )
         return {tp: self._required(tp, answer).offset for tp, answer in answers.items()}
 
     def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
-        """Returns the marks below which the log was truncated since they were taken.
+        """Looks only at marks whose leader epoch isn't the newest one.
 
-        A log is truncated only where its leader changes, so only marks whose leader epoch
-        isn't the newest one are looked at.
+        A log is truncated only where its leader changes.
         """
         witnessed = [mark for mark in marks if mark.leader_epoch is not None]
         ends = self.stable_ends([mark.tp for mark in witnessed])
@@ -183,10 +157,7 @@ class KafkaBroker:
     def committed(
         self, group: str, tps: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Offsets that a consumer group has committed; None where it has committed none.
-
-        This doesn't create the group.
-        """
+        """This doesn't create the group."""
         if not tps:
             return {}
         asked = ck.ConsumerGroupTopicPartitions(
@@ -234,10 +205,6 @@ class KafkaBroker:
     def first_at_or_after(
         self, tps: Sequence[TopicPartition], moment: datetime
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        """First offsets with a timestamp at or after the moment, by Kafka's time index.
-
-        None where there is no such message.
-        """
         asked = dict.fromkeys(tps, _OFFSET_SPEC.for_timestamp(first_millisecond(moment)))
         return self._offsets("the first offset at an instant", asked, self._isolation)
 
@@ -298,13 +265,13 @@ class KafkaBroker:
         """Description of each topic, or the error that the cluster has for it."""
         asked = sorted(set(names))
         described = self._questions.ask(
-            "the topic", _topic_list(asked), lambda: self._described(asked)
+            "the topic", first_few(asked), lambda: self._described(asked)
         )
         existing = [
             name for name, found in described.items() if not isinstance(found, KafkaException)
         ]
         configured = self._questions.ask(
-            "the topic's settings", _topic_list(existing), lambda: self._configured(existing)
+            "the topic's settings", first_few(existing), lambda: self._configured(existing)
         )
         config = described | configured
         failed = {
@@ -361,7 +328,7 @@ class KafkaBroker:
             return {}
         topics = sorted({tp.topic for tp in asked})
         answers = self._questions.ask(
-            what, _topic_list(topics), lambda: self._listed(what, topics, asked, isolation)
+            what, first_few(topics), lambda: self._listed(what, topics, asked, isolation)
         )
         return {
             tp: self._position(tp, answer.offset, answer.leader_epoch)
@@ -462,15 +429,6 @@ def _lost(tp: TopicPartition, wanted: int, found: str) -> DataLossError:
         tp.topic,
         tp.partition,
         wanted,
-    )
-
-
-def _topic_list(names: Sequence[str]) -> str:
-    """The names for an error's text; of many, the first ones and how many more."""
-    return (
-        ", ".join(names)
-        if len(names) <= _TOPICS_NAMED
-        else f"{', '.join(names[:_TOPICS_NAMED])} and {len(names) - _TOPICS_NAMED} more"
     )
 
 

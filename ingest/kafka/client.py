@@ -1,7 +1,6 @@
 """Client properties: those that windrow forces, its defaults, and those of the user.
 
-The user sets properties by typed settings (`Tuning`) or from the allow-list, but never
-one property by both.
+The user sets properties from the allow-list.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-import msgspec
-
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.properties import (
     ALLOWED,
@@ -22,8 +19,6 @@ from windrow.ingest.kafka.properties import (
     PLACE,
     REFUSED,
     REFUSED_PREFIXES,
-    TUNED,
-    Tuning,
     Value,
 )
 from windrow.ingest.model.source import Isolation
@@ -38,17 +33,14 @@ nowhere unless somebody adds a handler to this logger.
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
 
-_QUEUE = TUNED["queue_bytes"]
-_UNTUNED = Tuning()
 
-
-def problems(user: Mapping[str, object], tuning: Tuning = _UNTUNED) -> list[str]:
+def problems(user: Mapping[str, object]) -> list[str]:
     """All problems of a user's properties, each in one sentence without a value.
 
-    A sentence begins with the name of the property or setting.
+    A sentence begins with the name of the property.
     """
     wrong = [text for name, value in user.items() if (text := _problem(name, value)) is not None]
-    return wrong + _conflicts(user) + _tuning_problems(user, tuning)
+    return wrong + _conflicts(user)
 
 
 def consumer_properties(
@@ -56,14 +48,13 @@ def consumer_properties(
     user: Mapping[str, object],
     *,
     isolation: Isolation = "read_committed",
-    tuning: Tuning = _UNTUNED,
 ) -> dict[str, Value]:
     """Properties of a consumer in this process.
 
     Raises:
         SpecError: there are `problems`, or a secret isn't where its reference says.
     """
-    return revealed(consumer_recipe(bootstrap, user, isolation=isolation, tuning=tuning))
+    return revealed(consumer_recipe(bootstrap, user, isolation=isolation))
 
 
 def consumer_recipe(
@@ -71,7 +62,6 @@ def consumer_recipe(
     user: Mapping[str, object],
     *,
     isolation: Isolation = "read_committed",
-    tuning: Tuning = _UNTUNED,
 ) -> dict[str, Value | Secret]:
     """Properties of a consumer in another process, which reads the secrets (`revealed`).
 
@@ -80,18 +70,16 @@ def consumer_recipe(
     """
     forced = {name: value for name, (value, _why) in FORCED.items()}
     own = {"bootstrap.servers": bootstrap, "isolation.level": isolation}
-    return dict(DEFAULTS) | _parsed_properties(user, tuning) | forced | own
+    return dict(DEFAULTS) | _parsed_properties(user) | forced | own
 
 
-def admin_properties(
-    bootstrap: str, user: Mapping[str, object], *, tuning: Tuning = _UNTUNED
-) -> dict[str, Value]:
+def admin_properties(bootstrap: str, user: Mapping[str, object]) -> dict[str, Value]:
     """Properties of an AdminClient in this process: those that aren't for consumers only.
 
     Raises:
         SpecError: there are `problems`, or a secret isn't where its reference says.
     """
-    chosen = revealed(dict(DEFAULTS) | _parsed_properties(user, tuning))
+    chosen = revealed(dict(DEFAULTS) | _parsed_properties(user))
     return {"bootstrap.servers": bootstrap} | {
         name: value for name, value in chosen.items() if not ALLOWED[name].consumer
     }
@@ -115,41 +103,16 @@ def scrubbed(text: str, properties: Mapping[str, Any]) -> str:
     return masked(text, [str(v) for name, v in known if name in ALLOWED and ALLOWED[name].secret])
 
 
-def _parsed_properties(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value | Secret]:
-    found = problems(user, tuning)
+def _parsed_properties(user: Mapping[str, object]) -> dict[str, Value | Secret]:
+    found = problems(user)
     if found:
-        do = f"Fix them {PLACE}, and those of tuning next to client."
-        raise SpecError("The client properties can't be used: " + "; ".join(found), "spec", do)
-    chosen = (*user.items(), *((n, v) for _, n, v in _chosen_tuning(tuning)))
+        raise SpecError(
+            "The client properties can't be used: " + "; ".join(found), "spec", f"Fix them {PLACE}."
+        )
     return {
         name: value if isinstance(value, Secret) else ALLOWED[name].parse(value)
-        for name, value in chosen
+        for name, value in user.items()
     }
-
-
-def _chosen_tuning(tuning: Tuning) -> list[tuple[str, str, object]]:
-    """Settings that the user chose: name, librdkafka's property, value in its unit."""
-    chosen = [
-        (f"tuning.{field.removesuffix('_ms')}", TUNED[field], value)
-        for field, value in msgspec.structs.asdict(tuning).items()
-    ]
-    return [
-        (name, p, -(-value // 1024) if p == _QUEUE else value)
-        for name, p, value in chosen
-        if value is not None
-    ]
-
-
-def _tuning_problems(user: Mapping[str, object], tuning: Tuning) -> list[str]:
-    found = []
-    for setting, name, value in _chosen_tuning(tuning):
-        if name in user:
-            found.append(f"{name} is set by {setting} too: leave one of them out")
-        try:
-            ALLOWED[name].parse(value)
-        except ValueError as wrong:
-            found.append(f"{setting} ({name}) {wrong}")
-    return found
 
 
 def _problem(name: str, value: object) -> str | None:

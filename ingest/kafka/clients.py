@@ -138,5 +138,7 @@ def create_client(
     except KafkaException as why:
         text = scrubbed(why.args[0].str(), properties)
         raise SpecError(
-            f"The client properties can't be used: {text}", "spec", f"Fix them {PLACE}."
+            f"The client properties can't be used here: {text}",
+            "spec",
+            f"Fix them {PLACE}; the files that they name must be where tasks run, too.",
         ) from None

@@ -16,7 +16,7 @@ from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import DENIED, UNKNOWN
 from windrow.ingest.kafka.dead_headers import headers_of
 from windrow.ingest.kafka.producers import NOT_TAKEN, MessageProducer
-from windrow.ingest.kafka.properties import Tuning, Value
+from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import AGAIN_SECONDS, PATIENCE_SECONDS
 from windrow.ingest.model.window import Window
@@ -45,8 +45,6 @@ class KafkaDeadTopic:
         bootstrap: str,
         client: Mapping[str, object],
         topic: str,
-        *,
-        tuning: Tuning | None = None,
     ) -> None:
         """Connects lazily.
 
@@ -54,13 +52,12 @@ class KafkaDeadTopic:
             bootstrap: the cluster's address.
             client: the user's client properties.
             topic: the topic's name.
-            tuning: the user's typed settings.
 
         Raises:
             SpecError: the client properties can't be used.
         """
         self._bootstrap, self._topic = bootstrap, topic
-        self._properties = admin_properties(bootstrap, client, tuning=tuning or Tuning())
+        self._properties = admin_properties(bootstrap, client)
 
     @property
     def name(self) -> str:

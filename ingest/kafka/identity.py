@@ -6,12 +6,10 @@ Done before a read, and again where a read fails for no clear reason.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import (
     IdentityError,
@@ -20,10 +18,10 @@ from windrow.ingest.errors import (
     UnreachableError,
     WindrowError,
 )
-from windrow.ingest.kafka.client import LOG, scrubbed
+from windrow.ingest.kafka.client import scrubbed
+from windrow.ingest.kafka.clients import Client
 from windrow.ingest.kafka.codes import DENIED, GONE, untrusted
-from windrow.ingest.kafka.properties import PLACE
-from windrow.ingest.kafka.retry import HEAR_SECONDS, OTHERS_SECONDS
+from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.model.plan import Split
 
 _DO = (
@@ -44,24 +42,9 @@ class IdentityCheck:
         Raises:
             SpecError: the properties can't be used.
         """
-        self._properties, self._errors = properties, list[KafkaError]()
+        self._properties = properties
         self._known: dict[str, _Identity] = {}
-        settings: dict[str, Any] = {
-            **properties,
-            "log_level": _QUIET,
-            "error_cb": self._errors.append,
-            "logger": LOG,
-        }
-        try:
-            self._admin: AdminClient | None = AdminClient(settings)
-        except KafkaException as failure:
-            what = (
-                "the client properties can't be used where the task runs:"
-                f" {scrubbed(failure.args[0].str(), properties)}"
-            )
-            raise SpecError(
-                what, "read", f"Fix them {PLACE}; the files that they name must exist there too."
-            ) from None
+        self._client = Client({**properties, "log_level": _QUIET})
 
     def check(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
         """Checks the plan of a split against the cluster; asks once for each topic.
@@ -96,28 +79,25 @@ class IdentityCheck:
 
     def close(self) -> None:
         """Frees the client."""
-        self._admin = None
+        del self._client
 
     def _ask(self, split: Split, seconds: float) -> _Identity:
-        admin = self._admin
-        assert admin is not None, "checked after it was closed"
-        self._errors.clear()
+        began, admin = time.monotonic(), self._client.admin
+        questions = Questions(str(self._properties["bootstrap.servers"]), self._client, seconds)
         cluster = admin.describe_cluster(request_timeout=seconds)
         topics = admin.describe_topics(TopicCollection([split.topic]), request_timeout=seconds)
         try:
-            _await_answers(admin, [cluster, topics[split.topic]], self._errors)
-            topic = topics[split.topic].result(0)
-            return _Identity(
-                cluster.result(0).cluster_id, str(topic.topic_id), len(topic.partitions)
-            )
+            topic = questions.result(topics[split.topic])
+            found = questions.result(cluster)
+            return _Identity(found.cluster_id, str(topic.topic_id), len(topic.partitions))
         except (KafkaException, TimeoutError) as failure:
-            admin.poll(0)  # delivers the client's errors to error_cb
             error = (
                 failure.args[0]
                 if isinstance(failure, KafkaException)
                 else KafkaError(KafkaError._TIMED_OUT)
             )
-            raise refusal_of(split, error, self._errors, self._properties) from None
+            errors = [error for _, error in self._client.errors_since(began)]
+            raise refusal_of(split, error, errors, self._properties) from None
 
 
 class _Identity(NamedTuple):
@@ -126,22 +106,6 @@ class _Identity(NamedTuple):
     cluster_id: str
     topic_id: str
     partitions: int
-
-
-def _await_answers(
-    admin: AdminClient, futures: Sequence[Future[Any]], errors: Sequence[KafkaError]
-) -> None:
-    """Waits for the answers, for which the client has a timeout of its own.
-
-    Once a broker has refused the client, the others have little time to answer.
-    """
-    since: float | None = None
-    while wait(futures, HEAR_SECONDS).not_done:
-        admin.poll(0)
-        if since is None and any(turned_away(e) for e in errors):
-            since = time.monotonic()
-        if since is not None and time.monotonic() - since > OTHERS_SECONDS:
-            return
 
 
 def turned_away(error: KafkaError) -> bool:
@@ -172,7 +136,7 @@ def refusal_of(
     split: Split, error: KafkaError, errors: list[KafkaError], properties: Mapping[str, Any]
 ) -> WindrowError:
     """Makes the user's error of a request that failed, by the client's other errors too."""
-    refused = next((e for e in (error, *errors) if turned_away(e)), None)
+    refused = next((e for e in (*errors, error) if turned_away(e)), None)
     if refused is not None:
         return denied(split, scrubbed(refused.str(), properties))
     if error.code() in GONE:

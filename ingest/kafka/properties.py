@@ -129,36 +129,6 @@ ALLOWED: Mapping[str, Property] = MappingProxyType(
 )
 
 
-class Tuning(msgspec.Struct, frozen=True):
-    """The settings with a name and a type of their own.
-
-    Sizes are in bytes, times in milliseconds. None means windrow's default.
-    """
-
-    rack: str | None = None
-    fetch_min_bytes: int | None = None
-    fetch_max_bytes: int | None = None
-    fetch_partition_bytes: int | None = None
-    fetch_wait_ms: int | None = None
-    queue_bytes: int | None = None
-    queue_messages: int | None = None
-    request_timeout_ms: int | None = None
-
-
-TUNED: Mapping[str, str] = MappingProxyType(
-    {
-        "rack": "client.rack",
-        "fetch_min_bytes": "fetch.min.bytes",
-        "fetch_max_bytes": "fetch.max.bytes",
-        "fetch_partition_bytes": "fetch.message.max.bytes",
-        "fetch_wait_ms": "fetch.wait.max.ms",
-        "queue_bytes": "queued.max.messages.kbytes",
-        "queue_messages": "queued.min.messages",
-        "request_timeout_ms": "socket.timeout.ms",
-    }
-)
-"""librdkafka's property of each field of `Tuning`."""
-
 DEFAULTS: Mapping[str, Value] = MappingProxyType(
     {
         "client.id": "windrow",

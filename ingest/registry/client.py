@@ -13,12 +13,11 @@ from __future__ import annotations
 import base64
 import os
 import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from windrow.ingest.errors import (
     RefusedError,
@@ -31,8 +30,6 @@ from windrow.ingest.errors import (
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.settings.secrets import Secret, masked, read
 from windrow.ingest.waiting import waiting_for
-
-T = TypeVar("T")
 
 MOST_BYTES = 4 << 20
 """The most bytes of an answer.
@@ -67,6 +64,7 @@ _LONGEST_WAIT = 2.0
 """The longest wait between two tries, in seconds."""
 PATIENCE = 10
 """Most time for all requests of one schema, or one subject, as a multiple of one request's."""
+_TIME_UP = "no answer in the time of all tries"
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
 """The kinds of schemas, as a registry calls them."""
 _KINDS = get_args(SchemaKind)
@@ -268,8 +266,7 @@ class _TooLargeError(Exception):
 def _bound(seconds: float, response: Any) -> None:
     """Bounds an answer's size and time, before anything of its body is read.
 
-    The time is bounded here too, since the thread that reads the answer goes on when
-    nobody waits for it any more (`_within`).
+    The client bounds only each step of a request, not an answer that comes byte by byte.
     """
     # the httpx that the client uses
     from confluent_kafka.schema_registry.common._httpx_compat import httpx
@@ -296,40 +293,14 @@ def _bound(seconds: float, response: Any) -> None:
 
 
 class _TimeUpError(Exception):
-    """A request got no answer in the time of all its tries."""
-
-
-def _within(seconds: float, ask: Callable[[], T]) -> T:
-    """Returns the answer to a request, or raises _TimeUpError after some seconds.
-
-    The client bounds only each step of a request. It doesn't bound looking up a host
-    name, nor an answer that comes byte by byte.
-    """
-    answers: list[T] = []
-    raised: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            answers.append(ask())
-        except BaseException as error:  # noqa: BLE001
-            # raised again below, in the caller's thread
-            raised.append(error)
-
-    thread = threading.Thread(target=work, name="windrow-registry", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if raised:
-        raise raised[0]
-    if not answers:
-        raise _TimeUpError
-    return answers[0]
+    """An answer takes longer than all tries of its request may, or all requests do."""
 
 
 class _Requests:
     """Requests for one schema or one subject.
 
     `_characters`: how many characters the schema has so far, with those that it refers
-    to; `_until`: when the last request must be answered.
+    to; `_until`: when the last request may be sent.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -478,9 +449,11 @@ class _Requests:
         from confluent_kafka.schema_registry import SchemaRegistryError
         from confluent_kafka.schema_registry.common._httpx_compat import httpx
 
+        if time.monotonic() > self._until:
+            raise self._no_answer(what, _TIME_UP)
         try:
             with waiting_for(f"the schema registry {self._registry.url}"):
-                return _within(min(self._registry.seconds, self._until - time.monotonic()), ask)
+                return ask()
         except SchemaRegistryError as error:
             if error.http_status_code == 404 and error.error_code in missing:
                 return None
@@ -490,7 +463,7 @@ class _Requests:
         except _TooLargeError:
             raise self._too_large(what) from None
         except _TimeUpError:
-            raise self._no_answer(what, "no answer in the time of all tries") from None
+            raise self._no_answer(what, _TIME_UP) from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise self._no_answer(what, f"no answer ({_why(error)})") from None
         except Exception as error:  # noqa: BLE001

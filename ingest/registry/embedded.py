@@ -5,7 +5,7 @@ It is a real HTTP server with the API of Confluent's, and keeps its schemas in m
     with RegistryServer() as registry:
         id_ = registry.register("orders-value", '{"type": "record", ...}')
         registry.url                            # for a spec's source.registry.url
-        registry.ill["/schemas/ids/1"] = Fault(status=503)
+        registry.faults["/schemas/ids/1"] = Fault(status=503)
 
 It has what producers and consumers need: subjects, versions, references, ids and GUIDs,
 deletion. It parses no schema, and finds every schema compatible. A path with a fault
@@ -63,7 +63,7 @@ class _Version:
 class RegistryServer:
     """Registry on a local port, from `start` to `stop`; also a context manager.
 
-    `ill`: the faults, by path; `asked`: the paths that were requested, in order.
+    `faults`: the false answers, by path; `asked`: the paths that were requested, in order.
     """
 
     def __init__(self, user: tuple[str, str] | None = None) -> None:
@@ -71,7 +71,7 @@ class RegistryServer:
 
         `user`: the name and the password that requests must have; None: they need none.
         """
-        self.ill: dict[str, Fault] = {}
+        self.faults: dict[str, Fault] = {}
         self.asked: list[str] = []
         self._expected = (
             None if user is None else "Basic " + base64.b64encode(":".join(user).encode()).decode()
@@ -271,7 +271,7 @@ class RegistryServer:
                 written = self.rfile.read(min(size, _LENGTH_MAX))
                 url = urlsplit(self.path)
                 server.asked.append(url.path)
-                fault = server.ill.get(url.path)
+                fault = server.faults.get(url.path)
                 if fault is not None:
                     server._stopping.wait(fault.seconds)
                     if not fault.closes:

@@ -16,12 +16,10 @@ from pydantic_core import ErrorDetails
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.settings.templates import fill
 from windrow.ingest.settings.yamltext import (
-    DEPTH_MAX,
-    VALUES_MAX,
     compose,
+    has_control_characters,
     problem,
     scalar,
-    strange,
 )
 
 SettingPath = tuple[str | int, ...]
@@ -83,15 +81,6 @@ class Document:
     mistakes: list[Mistake] = field(default_factory=list)
     given: dict[SettingPath, dict[str, str]] = field(default_factory=dict)
     """Values of the environment, by setting and by the template that asked for them."""
-    values: int = 0
-
-    def count(self, path: SettingPath) -> None:
-        """Counts one more value, for the bounds: aliases can multiply values, and nest them."""
-        self.values += 1
-        if self.values > VALUES_MAX:
-            raise _BoundsError(f"stand for more than {VALUES_MAX:,} values")
-        if len(path) > DEPTH_MAX:
-            raise _BoundsError(f"nest deeper than {DEPTH_MAX} levels")
 
     def line(self, mistake: Mistake) -> int:
         """Returns the line of a mistake's setting, or of the nearest setting around it.
@@ -125,10 +114,6 @@ class Document:
         return text
 
 
-class _BoundsError(Exception):
-    """A file has more values, or nests them deeper, than it may."""
-
-
 def read_document(text: str, number: int | None = None, *, envelope: bool = True) -> Document:
     """Reads the values of a file; mistakes in its text are among the document's.
 
@@ -143,10 +128,10 @@ def read_document(text: str, number: int | None = None, *, envelope: bool = True
         nodes = compose(text)
     except yaml.MarkedYAMLError as error:
         what, line = problem(error)
-        bounds = what.startswith(("nested deeper", "more than", "a tag"))
+        ours = what.startswith(("nested deeper", "a tag", "an anchor"))
         sentence = (
             what
-            if bounds
+            if ours
             else f"not valid YAML: {what}; look at the indentation, colons and quotes there"
         )
         document.mistakes.append(Mistake((), sentence, line))
@@ -161,28 +146,20 @@ def read_document(text: str, number: int | None = None, *, envelope: bool = True
         document.mistakes.append(Mistake((), what, nodes[1].start_mark.line + 1))
     elif nodes:
         root = nodes[number or 0]
-        node = _unwrap(root, document) if envelope else root
-        document.lines[()] = node.start_mark.line + 1
-        try:
-            document.attributes = _value(node, (), document, ())
-        except _BoundsError as error:
-            what = f"its aliases {error}: write out what is meant"
-            document.mistakes.append(Mistake((), what, 1))
+        attributes = _unwrap(root, document) if envelope else root
+        document.lines[()] = attributes.start_mark.line + 1
+        document.attributes = _value(attributes, (), document)
     return document
 
 
 def read_values(attributes: object) -> Document:
     """Reads attributes that come from Python, with templates in them."""
     document = Document()
-    try:
-        document.attributes = _filled(attributes, (), document)
-    except _BoundsError as error:
-        document.mistakes.append(Mistake((), f"its values {error}"))
+    document.attributes = _filled(attributes, (), document)
     return document
 
 
 def _filled(value: object, path: SettingPath, document: Document) -> object:
-    document.count(path)
     if isinstance(value, Mapping):
         return {
             str(key): _filled(child, (*path, str(key)), document) for key, child in value.items()
@@ -209,29 +186,18 @@ def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
     return node
 
 
-def _value(
-    node: yaml.Node, path: SettingPath, document: Document, above: tuple[yaml.Node, ...]
-) -> Any:
-    """Returns the value of a node; the document takes up its lines and mistakes."""
-    if node in above:
-        document.mistakes.append(
-            Mistake(path, "an alias that contains itself", node.start_mark.line + 1)
-        )
-        return None
-    document.count(path)
+def _value(node: yaml.Node, path: SettingPath, document: Document) -> Any:
+    """Returns the value of a node; adds its lines and mistakes to the document."""
     if isinstance(node, yaml.MappingNode):
         return {
-            key: _value(child, (*path, key), document, (*above, node))
+            key: _value(child, (*path, key), document)
             for key, child in _items(node, path, document)
         }
     if isinstance(node, yaml.SequenceNode):
         document.lines.update(
             {(*path, i): child.start_mark.line + 1 for i, child in enumerate(node.value)}
         )
-        return [
-            _value(child, (*path, i), document, (*above, node))
-            for i, child in enumerate(node.value)
-        ]
+        return [_value(child, (*path, i), document) for i, child in enumerate(node.value)]
     assert isinstance(node, yaml.ScalarNode)
     try:
         value = scalar(node, secret=is_secret(path))
@@ -251,7 +217,7 @@ def _items(
     seen: dict[str, int] = {}
     for key_node, child in node.value:
         line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode) or strange(str(key_node.value)):
+        if not isinstance(key_node, yaml.ScalarNode) or has_control_characters(str(key_node.value)):
             document.mistakes.append(Mistake(path, "a key must be a plain name", line))
             continue
         key = str(key_node.value)
@@ -266,12 +232,13 @@ def _items(
 
 def _text(text: str, path: SettingPath, document: Document) -> str | None:
     """Fills in the templates of a text; None, and a mistake, if it can't be used."""
-    if not strange(text):  # before templates: no environment variable can have such a name
+    # before templates: no environment variable can have such a name
+    if not has_control_characters(text):
         found = fill(text)
         if found.given:
             document.given[path] = found.given
         document.mistakes += [Mistake(path, what) for what in found.wrong]
-        if not strange(found.text):
+        if not has_control_characters(found.text):
             return found.text
     document.mistakes.append(
         Mistake(path, "holds control characters, or what is no character at all")

@@ -17,9 +17,6 @@ SIZE_MAX = 256 * 1024
 DEPTH_MAX = 20
 """Deepest nesting of collections; a spec needs five levels."""
 
-VALUES_MAX = 20_000
-"""The most values of a file, with those that aliases repeat."""
-
 _STRING = "tag:yaml.org,2002:str"
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,18}")
 _DECIMAL = re.compile(r"-?(\d{1,30}\.\d{0,30}|\.\d{1,30})([eE][-+]\d{1,2})?")
@@ -43,10 +40,9 @@ def compose(text: str) -> list[yaml.Node]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Stops at the bounds and at tags; only its composer is used."""
+    """Stops at tags, aliases and too deep nesting; only its composer is used."""
 
     depth = 0
-    values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -56,11 +52,14 @@ class _Loader(yaml.SafeLoader):
                 " tag out",
                 event,
             )
+        if getattr(event, "anchor", None) is not None:  # an alias has the name of its anchor
+            raise _problem(
+                "an anchor (&...) or an alias (*...) is not read: put a text that begins with & or"
+                " * in quotes, or write out what is meant",
+                event,
+            )
         if self.depth >= DEPTH_MAX:
             raise _problem(f"nested deeper than {DEPTH_MAX} levels", event)
-        if self.values >= VALUES_MAX:
-            raise _problem(f"more than {VALUES_MAX:,} values", event)
-        self.values += 1
         self.depth += 1
         try:
             node: yaml.Node | None = super().compose_node(parent, index)
@@ -75,24 +74,13 @@ def _problem(what: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def problem(error: yaml.MarkedYAMLError) -> tuple[str, int]:
-    """Returns the message of a parse error, and its line.
-
-    It never quotes the text: an unknown alias may be a password that begins with
-    `*`.
-    """
+    """Returns the message of a parse error, and its line. It never quotes the text."""
     mark = error.problem_mark or error.context_mark
-    what = str(error.problem or error.context)
-    if what.startswith("found undefined alias"):
-        what = (
-            "an alias (*...) of which there is no anchor (&...): put a text that begins with * in"
-            " quotes"
-        )
-    elif what.startswith(("second occurrence", "found duplicate anchor")):
-        what = "an anchor (&...) that is there twice: put a text that begins with & in quotes"
-    return _QUOTED.sub("...", what), 1 if mark is None else mark.line + 1
+    what = _QUOTED.sub("...", str(error.problem or error.context))
+    return what, 1 if mark is None else mark.line + 1
 
 
-def strange(text: str) -> bool:
+def has_control_characters(text: str) -> bool:
     """Returns whether a text has control characters or lone surrogates.
 
     No setting has them.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,10 +16,12 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.plan import Covered, Split, covered
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
+from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.place import ListedFile
@@ -31,7 +35,6 @@ from windrow.ingest.sinks.table_store import (
     Written,
 )
 from windrow.ingest.sinks.window_table import WindowTable
-from windrow.ingest.testing.inline import InlineStagerFactory, tables
 
 Fault = Literal["conflict", "unknown", "lost"]
 """A fault of the next commit.
@@ -40,6 +43,55 @@ Fault = Literal["conflict", "unknown", "lost"]
 - unknown: it arrives, and isn't answered.
 - lost: it neither arrives nor is answered.
 """
+
+
+class InlineStagerFactory(msgspec.Struct, frozen=True):
+    """Makes stagers. Picklable. `window` is the value of the window column."""
+
+    layout: Layout
+    window: str
+
+    def __call__(self, split: Split) -> InlineStager:
+        """Makes a stager for one attempt at a split."""
+        return InlineStager(self, split)
+
+
+class InlineStager:
+    """Keeps one split's batches in memory; a committable has the rows, as Arrow IPC in base64."""
+
+    def __init__(self, made_by: InlineStagerFactory, split: Split) -> None:
+        self._made_by, self._split = made_by, split
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+        if rows.num_rows:
+            self._batches.append(self._made_by.layout.batch(rows, messages, self._split))
+
+    def finish(self) -> Staging:
+        """Returns one committable, or none without rows."""
+        if not self._batches:
+            return Staging()
+        table = pa.Table.from_batches(self._batches)
+        window = pa.repeat(self._made_by.window, table.num_rows)
+        table = table.append_column(self._made_by.layout.metadata["window"], window)
+        out = io.BytesIO()
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write_table(table)
+        whole = text(sum(map(checksum, self._batches)))
+        return Staging(table.num_rows, whole, (base64.b64encode(out.getvalue()).decode(),))
+
+    def discard(self) -> None:
+        """Does nothing: nothing was written."""
+
+
+def tables(committables: Sequence[str]) -> tuple[pa.Table, ...]:
+    """The rows in committables, with the window's column."""
+    return tuple(map(_table, committables))
+
+
+def _table(committable: str) -> pa.Table:
+    with pa.ipc.open_stream(base64.b64decode(committable)) as reader:
+        return reader.read_all()
 
 
 class MemoryContent(msgspec.Struct, frozen=True):

@@ -22,8 +22,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Done, Outcome
 from windrow.ingest.sinks.dead_letter_table import window_of
 from windrow.ingest.testing.checker import Report
-from windrow.ingest.testing.inline import tables
-from windrow.ingest.testing.sink import MemoryDeadLetters
+from windrow.ingest.testing.sink import MemoryDeadLetters, tables
 
 
 def attempts(letters: MemoryDeadLetters, window: Window) -> list[str]:

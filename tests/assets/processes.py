@@ -18,7 +18,7 @@ from tests.kafka.produce import Put, create_topic, produce
 from tests.warm import SERVER
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
-from windrow.assets.partitions import Stretch, key_of
+from windrow.assets.partitions import key_of
 from windrow.assets.schedule import range_tags
 
 _NOTHING: Mapping[str, str] = {}
@@ -57,7 +57,9 @@ def _run(
     os.environ.update(env, WINDROW_CRASH=crash, DAGSTER_HOME=str(home))
     spec = place.spec()
     defs = kafka_table(spec, {SPARK_KEY: LocalTasks()})
-    tags |= range_tags(Stretch(key_of(spec.window, hour(first)), key_of(spec.window, hour(last))))
+    tags |= range_tags(
+        dg.PartitionKeyRange(key_of(spec.window, hour(first)), key_of(spec.window, hour(last)))
+    )
     with dg.DagsterInstance.from_config(str(home)) as instance:
         done = defs.resolve_job_def(job_name(spec)).execute_in_process(
             instance=instance, tags=tags, raise_on_error=False

@@ -68,15 +68,6 @@ def test_nothing_waiting_is_green_and_shows_nothing(world: World) -> None:
     assert committed(world) == []
 
 
-def test_without_drain_a_run_is_one_batch(world: World) -> None:
-    """`drain: false` commits one batch and leaves the rest."""
-    put(world, 20)
-    assert world.batches(drain=False).success
-    assert committed(world) == [0]
-    assert world.batches(drain=False).success
-    assert committed(world) == [0, 1]
-
-
 def test_all_of_a_run_has_its_id(world: World) -> None:
     """The batches of a run carry its root run's id and their place in it, so that its
     retries report them and go on.
@@ -110,7 +101,6 @@ def test_replays_are_named(world: World) -> None:
     [
         ({"replay": "x"}, "'x' is not a micro-batch"),
         ({"replay": "7/3"}, "has no window in it"),
-        ({"replay": "0", "drain": False}, "replay excludes drain"),
         ({"accept_fewer": True}, "accept_fewer is for replays only"),
         ({"replay": "9"}, "was not cut yet"),
     ],

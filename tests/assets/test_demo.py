@@ -117,22 +117,6 @@ def test_into_another_kind_of_sink(
     assert "Nothing lost, nothing twice" in done.stdout
 
 
-@pytest.mark.sampled(1, of=10)
-def test_tasks_on_another_spark(tmp_path: Path, part: int, dice: random.Random) -> None:
-    """`make demo SPARK=...`: the same, with tasks on a cluster of two workers or a
-    Connect server; which, the seed says.
-    """
-    kind, address = dice.choice(
-        [("cluster", "spark://127.0.0.1:"), ("connect", "sc://localhost:|sc://127.0.0.1:")]
-    )
-    done = demo(RUN, "--messages", "12000", "--home", str(tmp_path), "--spark", kind)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(f"Tasks run on ({address})", done.stdout)
-    assert "12,000 orders are in the table exactly once" in done.stdout
-    assert "Nothing lost, nothing twice" in done.stdout
-    assert "Checked against their own fold: " in done.stdout
-
-
 def test_ui_shows_the_history_and_stop_ends_it(
     first: subprocess.CompletedProcess[str], home: Path
 ) -> None:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
-import psutil
 import pyarrow as pa
 import pytest
 
 from tests.contracts.values import valued
-from windrow.assets.demo.check import check
+from windrow.assets.demo.check import CUSTOMER, check, check_customers
 from windrow.assets.demo.customers import CHANGES, THERE_BEFORE, CustomerMessage, changes
-from windrow.assets.demo.fold import COLUMNS, check_customers
 from windrow.assets.demo.orders import PARTITIONS, TOMBSTONES, OrderMessage, day
 from windrow.assets.demo.place import DemoHome, last_full_day
 from windrow.assets.demo.poison import POISON
-from windrow.assets.demo.processes import end, note, noted
 from windrow.assets.demo.produce import write_customers
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.formats.json.decoder import JsonEncoding
@@ -212,7 +206,7 @@ def test_the_table_of_customers_is_their_fold(
         table.update({row["customer"]: row} if there else {})
     manifest = tmp_path / "customers.parquet"
     write_customers(manifest, changed, list(range(len(changed))))
-    rows = pa.Table.from_pylist(list(table.values()), schema=found.rows.schema).select(COLUMNS)
+    rows = pa.Table.from_pylist(list(table.values()), schema=found.rows.schema).select(CUSTOMER)
     verdict = check_customers(manifest, rows)
     assert (verdict.changes, verdict.customers, verdict.wrong) == (len(changed), rows.num_rows, ())
     other = rows.set_column(1, rows.field("name"), [["Nobody", *rows["name"].to_pylist()[1:]]])
@@ -281,16 +275,3 @@ def test_an_interrupted_set_up_is_begun_anew(tmp_path: Path) -> None:
     place.clear()
     assert not place.kafka.exists()
     assert (place.dagster_home / "dagster.yaml").exists()
-
-
-def test_only_the_noted_process_is_ended(tmp_path: Path) -> None:
-    """`stop` ends the process that was noted, and not another one that has its number by now."""
-    file = tmp_path / "ui.json"
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        note(file, child.pid)
-        assert noted(file) is not None
-        assert end(file)
-        assert not psutil.pid_exists(child.pid)
-    assert not end(file)
-    file.write_text(f'{{"pid": {os.getpid()}, "started": 1.0}}')
-    assert not end(file)

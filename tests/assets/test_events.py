@@ -13,7 +13,7 @@ from dagster._core.loader import LoadingContextForTest
 
 from tests.assets.world import TOPIC, MemorySource, World
 from windrow.assets.factory import kafka_table
-from windrow.assets.partitions import Stretch, partitions_of
+from windrow.assets.partitions import partitions_of
 from windrow.assets.schedule import range_tags
 from windrow.assets.topic import topic_assets
 from windrow.ingest.model.boundary import TopicPartition
@@ -82,7 +82,7 @@ def test_what_is_downstream_in_the_same_run_goes_on(world: World, last: int) -> 
     defs = dg.Definitions.merge(world.defs, dg.Definitions(assets=[hourly_sum]))
     job = defs.resolve_implicit_global_asset_job_def()
     tags, wanted = (
-        range_tags(Stretch(world.key(0), world.key(last))),
+        range_tags(dg.PartitionKeyRange(world.key(0), world.key(last))),
         [
             dg.AssetKey(["things"]),
             dg.AssetKey(["hourly_sum"]),

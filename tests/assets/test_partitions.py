@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from dagster._utils.schedules import cron_string_iterator
 from hypothesis import given
@@ -13,14 +14,13 @@ from hypothesis import strategies as st
 
 from windrow.assets.partitions import (
     OFTEN,
-    Stretch,
     catch_up,
     closed,
     crons_of,
     earlier,
     key_of,
+    key_ranges,
     partitions_of,
-    stretches,
     windows_of,
 )
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -187,15 +187,15 @@ def test_an_outage_is_looked_back_on_by_time() -> None:
 
 
 @given(GRIDS, st.sets(st.integers(0, 60), max_size=40))
-def test_stretches_cover_the_keys_and_nothing_else(grid: str, numbers: set[int]) -> None:
-    """Stretches hold each key once, have no gap inside, and a gap between each other."""
+def test_key_ranges_cover_the_keys_and_nothing_else(grid: str, numbers: set[int]) -> None:
+    """They hold each key once, have no gap inside, and a gap between each other."""
     labels = starts_of(grid, 61)
-    found = stretches(window(grid), [key_of(window(grid), labels[n]) for n in numbers])
+    found = key_ranges(window(grid), [key_of(window(grid), labels[n]) for n in numbers])
     covered: list[int] = []
     for s in found:
         begin, last = (
             labels.index(partitions_of(window(grid)).time_window_for_partition_key(k).start)
-            for k in (s.first, s.last)
+            for k in (s.start, s.end)
         )
         ns = list(range(begin, last + 1))
         assert not covered or ns[0] > covered[-1] + 1
@@ -203,15 +203,15 @@ def test_stretches_cover_the_keys_and_nothing_else(grid: str, numbers: set[int])
     assert covered == sorted(numbers)
 
 
-def test_no_keys_no_stretches() -> None:
+def test_no_keys_no_ranges() -> None:
     """Nothing waiting asks for no run."""
-    assert stretches(window(), []) == []
+    assert key_ranges(window(), []) == []
 
 
-def test_a_gap_splits_a_stretch() -> None:
+def test_a_gap_splits_a_range() -> None:
     """A window that is there already is not run again only because its neighbours are missing."""
     keys = ["2026-01-05-00:00", "2026-01-05-01:00", "2026-01-05-03:00"]
-    assert stretches(window(), keys) == [
-        Stretch("2026-01-05-00:00", "2026-01-05-01:00"),
-        Stretch("2026-01-05-03:00", "2026-01-05-03:00"),
+    assert key_ranges(window(), keys) == [
+        dg.PartitionKeyRange("2026-01-05-00:00", "2026-01-05-01:00"),
+        dg.PartitionKeyRange("2026-01-05-03:00", "2026-01-05-03:00"),
     ]

@@ -11,7 +11,6 @@ from tests.assets.world import LocalTasks
 from tests.integration.format_cases import CASES, rows, somebody
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
-from windrow.assets.partitions import Stretch
 from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.registry.embedded import RegistryServer
@@ -38,7 +37,8 @@ def test_from_a_topic_to_a_table(
     spec = load_spec(tmp_path / "things.yaml")
     job = kafka_table(spec, {SPARK_KEY: LocalTasks()}).resolve_job_def(job_name(spec))
     assert job.execute_in_process(
-        instance=instance, tags=range_tags(Stretch("2026-01-05-01:00", "2026-01-05-01:00"))
+        instance=instance,
+        tags=range_tags(dg.PartitionKeyRange("2026-01-05-01:00", "2026-01-05-01:00")),
     ).success
     assert rows(tmp_path) == case.rows
     [event] = instance.fetch_materializations(dg.AssetKey(["things"]), limit=1).records

@@ -27,7 +27,6 @@ from tests.kafka.produce import (
 from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
-from windrow.assets.partitions import Stretch
 from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -59,7 +58,7 @@ def run_of(
     """One run that succeeds; `sleep`: what is done instead of waiting."""
     spec = place.spec()
     defs = kafka_table(spec, {SPARK_KEY: LocalTasks()}, Clock(sleep=sleep))
-    tags = range_tags(Stretch(*stretch)) if stretch else {}
+    tags = range_tags(dg.PartitionKeyRange(*stretch)) if stretch else {}
     result = defs.resolve_job_def(job_name(spec)).execute_in_process(
         instance=instance, tags=tags, raise_on_error=False
     )

@@ -11,7 +11,6 @@ from tests.assets.world import LocalTasks
 from tests.integration.customers import LEFT, customers, somebody
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
-from windrow.assets.partitions import Stretch
 from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import load_spec
 
@@ -29,7 +28,7 @@ def test_the_last_word_on_each_customer(
     spec = load_spec(tmp_path / "things.yaml")
     job = kafka_table(spec, {SPARK_KEY: LocalTasks()}).resolve_job_def(job_name(spec))
     for first, last in ((3, 3), (1, 2)):
-        tags = range_tags(Stretch(f"2026-01-05-0{first}:00", f"2026-01-05-0{last}:00"))
+        tags = range_tags(dg.PartitionKeyRange(f"2026-01-05-0{first}:00", f"2026-01-05-0{last}:00"))
         assert job.execute_in_process(instance=instance, tags=tags).success
     assert customers(tmp_path) == LEFT
     events = instance.fetch_materializations(dg.AssetKey(["things"]), limit=3).records

@@ -151,7 +151,7 @@ def test_pipelines_of_a_cluster_share_its_resource(tmp_path: Path) -> None:
     specs = [
         on_cluster(tmp_path, "one"),
         on_cluster(tmp_path, "two"),
-        on_cluster(tmp_path, "three", tuning={"rack": "a"}),
+        on_cluster(tmp_path, "three", client={"client.rack": "a"}),
     ]
     merged = dg.Definitions.merge(*map(kafka_table, specs))
     dg.Definitions.validate_loadable(merged)

@@ -166,25 +166,27 @@ def test_the_resource_is_told_all_that_the_spec_says(world: World) -> None:
         **SERVERS,
         "topic": TOPIC,
         "isolation": "read_uncommitted",
-        "tuning": {"fetch_wait": "2s", "rack": "a"},
+        "tuning": {"batch_messages": 5},
     }
-    spec = World.spec_of(Path("/tmp"), source={**told, "client": {"client.id": "me"}})
+    spec = World.spec_of(
+        Path("/tmp"), source={**told, "client": {"client.id": "me", "client.rack": "a"}}
+    )
     source = KafkaSource.of(spec.cluster)
-    assert dict(source.client) == {"client.id": "me"}
+    assert dict(source.client) == {"client.id": "me", "client.rack": "a"}
+    assert dict(source.tuning) == {"batch_messages": 5}
     _, reader = source.connect(spec.source.isolation)
     made = reader(ReadPlan("c", {}, "fail"))
     assert isinstance(made, KafkaReader)
     wanted = {
         "isolation.level": "read_uncommitted",
-        "fetch.wait.max.ms": 2000,
         "client.rack": "a",
         "client.id": "me",
     }
     assert {name: made.properties[name] for name in wanted} == wanted
     with pytest.raises(
-        SpecError, match=r"the resource KafkaSource:\n  tuning\.fetch_wait: must be a duration"
+        SpecError, match=r"the resource KafkaSource:\n  tuning\.stall_timeout: must be a duration"
     ):
-        KafkaSource(bootstrap_servers="127.0.0.1:9", tuning={"fetch_wait": "soon"}).connect(
+        KafkaSource(bootstrap_servers="127.0.0.1:9", tuning={"stall_timeout": "soon"}).connect(
             "read_committed"
         )
 

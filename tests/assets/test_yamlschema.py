@@ -40,9 +40,8 @@ GOOD = [
     KAFKA + ", start: {offsets: 'partition:0,offset:42', others: latest}}",
     KAFKA + ", split_records: none, offsets_group: none}",
     KAFKA + ", split_records: 5, offsets_group: g}",
-    KAFKA
-    + ", tuning: {fetch_max_bytes: 16MiB, fetch_min_bytes: 5, fetch_wait: 2s, request_timeout:"
-    " 20}}",
+    KAFKA + ", tuning: {batch_bytes: 16MiB, batch_messages: 5, stall_timeout: 2s}}",
+    KAFKA + ", tuning: {batch_bytes: 5, stall_timeout: 20}}",
     KAFKA + ", client: {client.id: me, socket.keepalive.enable: true}}",
     (
         "window: {grid: '*/15 * * * *', start: 2026-01-05T00:00:00Z, delay: 90, max_wait: 1h30m,"
@@ -149,8 +148,8 @@ def test_templates_pass(text: str) -> None:
             "'none' is not one of ['read_committed', 'read_uncommitted']",
         ),
         (
-            KAFKA + ", tuning: {fetch_max_bytes: lots}}",
-            "source.tuning.fetch_max_bytes",
+            KAFKA + ", tuning: {batch_bytes: lots}}",
+            "source.tuning.batch_bytes",
             "'lots' does not match",
         ),
         (

@@ -13,7 +13,7 @@ from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name, kafka_key, sink_key
-from windrow.assets.partitions import Stretch, key_of
+from windrow.assets.partitions import key_of
 from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import Connection
 from windrow.ingest.config.load import parse_spec
@@ -207,7 +207,7 @@ class World:
 
     def run_range(self, first: str, last: str, **config: Any) -> dg.ExecuteInProcessResult:
         """The windows of these partition keys and all between, in one run."""
-        tags = range_tags(Stretch(first, last))
+        tags = range_tags(dg.PartitionKeyRange(first, last))
         ops = {"ops": {"things": {"config": config}}} if config else {}
         return self.defs.resolve_job_def(job_name(self.spec)).execute_in_process(
             instance=self.instance, tags=tags, raise_on_error=False, run_config=ops

@@ -92,7 +92,7 @@ def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> flo
 
     from windrow.assets.factory import kafka_table
     from windrow.assets.names import job_name
-    from windrow.assets.partitions import Stretch, key_of
+    from windrow.assets.partitions import key_of
     from windrow.assets.schedule import range_tags
 
     home.mkdir()
@@ -107,7 +107,7 @@ def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> flo
         job = kafka_table(spec).resolve_job_def(job_name(spec))
         began = time.perf_counter()
         result = job.execute_in_process(
-            run_config=quiet, instance=instance, tags=range_tags(Stretch(first, last))
+            run_config=quiet, instance=instance, tags=range_tags(dg.PartitionKeyRange(first, last))
         )
         assert result.success
         return time.perf_counter() - began

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import START, Stage, hour
 from windrow.ingest.cli import doctor
-from windrow.ingest.cli.doctor import Check, attempt, exit_code, java, pins, sink_check
+from windrow.ingest.cli.doctor import Check, attempt, exit_code, java, sink_check
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.ledger.sql import SqlLedger
 from windrow.ingest.model.boundary import TopicPartition
@@ -37,7 +37,6 @@ def test_all_well(stage: Stage) -> None:
     """On a good machine and a good pipeline every line is ok, before the first run and after it."""
     names = [
         "java",
-        "packages",
         "spec",
         "state",
         "sink",
@@ -54,13 +53,13 @@ def test_all_well(stage: Stage) -> None:
 
 def test_without_spec(stage: Stage) -> None:
     """Without SPEC it looks at the machine only."""
-    assert list(levels(stage.json("doctor"))) == ["java", "packages"]
+    assert list(levels(stage.json("doctor"))) == ["java"]
 
 
 def test_for_people(stage: Stage) -> None:
     """One line per check."""
     lines = stage.call("doctor", stage.spec).stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["ok"] * 10
+    assert [line.split()[0] for line in lines] == ["ok"] * 9
 
 
 def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +70,7 @@ def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         doctor, "java_problem", lambda: "Java 17 or 21 is needed: apt-get install it"
     )
     document = stage.json("doctor", code=3)
-    assert levels(document) == {"java": "fail", "packages": "ok"}
+    assert levels(document) == {"java": "fail"}
     assert java("apt-get install it").what == "apt-get install it"
 
 
@@ -216,7 +215,7 @@ def test_ledger_unreachable(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(0))
     Path(stage.spec).write_text(Path(stage.spec).read_text() + "state: things.yaml/state.db\n")
     document = stage.json("doctor", stage.spec, code=3)
-    found = dict(list(levels(document).items())[2:])
+    found = dict(list(levels(document).items())[1:])
     assert found == {"spec": "ok", "state": "fail", "sink": "ok", "broker": "ok", "rights": "ok"}
     assert "it is unknown whether it is of this ledger" in next(
         c["what"] for c in document["checks"] if c["name"] == "sink"
@@ -244,7 +243,7 @@ def test_sink_unwritable(stage: Stage) -> None:
     """
     (stage.folder / "lake").write_text("a file where the folder should be")
     document = stage.json("doctor", stage.spec, code=2)
-    found = dict(list(levels(document).items())[2:])
+    found = dict(list(levels(document).items())[1:])
     assert found == {"spec": "ok", "state": "ok", "sink": "fail", "broker": "ok", "rights": "ok"}
     assert "can't be written" in next(c["what"] for c in document["checks"] if c["name"] == "sink")
 
@@ -338,15 +337,6 @@ def test_sink_check_without_ledger() -> None:
         ).level
         == "fail"
     )
-
-
-def test_pins() -> None:
-    """Missing and wrong versions are named with what is wanted; extras don't count."""
-    has = {"a": "1.5", "b": "3.0"}
-    assert pins(["a>=1,<2", 'c>=1; extra == "postgres"'], has.get).level == "ok"
-    check = pins(["a>=1,<2", "b<3", "c>=1"], has.get)
-    assert check.level == "fail"
-    assert check.what == "b is 3.0, wanted is <3; c is missing"
 
 
 def test_frozen_start_that_expired(stage: Stage) -> None:

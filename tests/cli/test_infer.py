@@ -140,7 +140,7 @@ def test_a_registry_that_is_down(
 ) -> None:
     """It ends with 3: nothing is guessed where the schema could be asked."""
     stage.broker.create_topic("shop.none", partitions=1, retention_ms=None)
-    schema_registry.ill["/subjects/shop.none-value/versions"] = Fault(404, b"no registry")
+    schema_registry.faults["/subjects/shop.none-value/versions"] = Fault(404, b"no registry")
     result = stage.call(
         "infer", "shop.none", str(tmp_path / "new"), *AT, "--registry", schema_registry.url
     )
@@ -374,9 +374,9 @@ def test_schemas_that_can_not_be_had(of_avro: Stage, schema_registry: RegistrySe
     assert document["findings"][0]["what"].endswith(
         "doesn't know schema id 9, which a message's value names; first shop.avro[0]@1"
     )
-    schema_registry.ill["/subjects/shop.avro-value/versions"] = Fault(404, b"no registry")
+    schema_registry.faults["/subjects/shop.avro-value/versions"] = Fault(404, b"no registry")
     schema_registry.register("other", '"string"')
-    schema_registry.ill["/schemas/ids/9"] = Fault(404, b"no registry")
+    schema_registry.faults["/schemas/ids/9"] = Fault(404, b"no registry")
     levels = {
         finding["level"]
         for finding in of_avro.json("infer", "--check", of_avro.spec, code=3)["findings"]

@@ -16,7 +16,6 @@ from tests.docs import settings as generator
 from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.shared import named_cluster
-from windrow.ingest.kafka.properties import DEFAULTS, TUNED
 from windrow.ingest.model.metadata_columns import DEFAULT, METADATA
 from windrow.ingest.settings.values import LeftOut, Section, Text
 from windrow.ingest.source.reader.reader import BYTES_MAX, ROWS_MAX, STALL_SECONDS
@@ -95,23 +94,13 @@ def test_the_table_has_the_defaults(name: str) -> None:
         assert default.strip("`") == str(field.default)
 
 
-def _told(made: TuningSpec) -> dict[str, object]:
-    client = made.client()
-    return {TUNED[name]: getattr(client, name) for name in TUNED} | dict(made.reader())
-
-
-@pytest.mark.parametrize("name", sorted(TuningSpec.model_fields.keys() - {"rack"}))
+@pytest.mark.parametrize("name", TuningSpec.model_fields)
 def test_the_tunings_defaults_are_those_that_hold(name: str) -> None:
-    """Where the client, or the reader, has the default, the table tells that one."""
-    theirs = {
-        **DEFAULTS,
-        "rows_max": ROWS_MAX,
-        "bytes_max": BYTES_MAX,
-        "stall_seconds": STALL_SECONDS,
-    }
+    """The table tells the reader's defaults."""
+    theirs = {"rows_max": ROWS_MAX, "bytes_max": BYTES_MAX, "stall_seconds": STALL_SECONDS}
     made = TuningSpec.model_validate({name: ROWS[f"source.tuning.{name}"][1].strip("`")})
-    ((key, value),) = ((key, value) for key, value in _told(made).items() if value is not None)
-    assert value == theirs[key] * (1024 if key.endswith(".kbytes") else 1)  # type: ignore[operator]
+    ((key, value),) = made.reader().items()
+    assert value == theirs[key]
 
 
 def test_the_names_of_metadata_are_listed() -> None:

@@ -12,7 +12,6 @@ import pytest
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.properties import Tuning
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import (
     AtLabel,
@@ -274,65 +273,24 @@ def test_none_is_written_out(folder: Path) -> None:
     assert mistakes(folder, "topic: a", "split_records: 0")
 
 
-def test_tuning_reaches_client_and_reader(folder: Path) -> None:
-    """Sizes become bytes, durations the unit of whoever is told; what isn't set is left
-    to their defaults.
-    """
-    lines = [
-        "topic: a",
-        "tuning:",
-        "  rack: r1",
-        "  fetch_min_bytes: 1",
-        "  fetch_max_bytes: 500MiB",
-        "  fetch_partition_bytes: 512KiB",
-        "  fetch_wait: 100ms",
-        "  queue_bytes: 16 MiB",
-        "  queue_messages: 5",
-        "  request_timeout: 1m30s",
-    ]
-    tuning = load(folder, *lines).source.tuning
-    assert tuning.client() == Tuning(
-        "r1", 1, 500 * 1024**2, 512 * 1024, 100, 16 * 1024**2, 5, 90_000
-    )
-    assert tuning.reader() == {}
+def test_tuning_reaches_the_reader(folder: Path) -> None:
+    """Sizes become bytes, durations seconds; what isn't set is left to the reader's defaults."""
+    assert load(folder, "topic: a").source.tuning.reader() == {}
     tuning = load(
         folder, "topic: a", "tuning: {batch_messages: 7, batch_bytes: 1MiB, stall_timeout: 1500ms}"
     ).source.tuning
-    assert tuning.client() == Tuning()
     assert tuning.reader() == {"rows_max": 7, "bytes_max": 1024**2, "stall_seconds": 1.5}
 
 
 def test_wrong_tuning(folder: Path) -> None:
-    """Kinds, ranges of the client and what the reader can't do are told together, each
-    in its line.
-    """
-    lines = [
-        "topic: a",
-        "tuning:",
-        "  fetch_min_bytes: 16MB",
-        "  fetch_wait: 1h",
-        "  batch_bytes: 0",
-        "  stall_timeout: 0",
-        "  fetch_wat: 1",
-    ]
-    assert mistakes(folder, *lines, "  queue_messages: true") == [
+    """Mistakes are told together, each in its line."""
+    lines = ["topic: a", "tuning:", "  batch_bytes: 16MB", "  stall_timeout: 0", "  batch_byte: 1"]
+    assert mistakes(folder, *lines, "  batch_messages: true") == [
         (
-            "line 9: source.tuning.fetch_min_bytes: must be a number of bytes, or a size like"
+            "line 9: source.tuning.batch_bytes: must be a number of bytes, or a size like"
             " 512KiB, 16MiB or 1GiB, not '16MB'"
         ),
-        (
-            "line 10: source.tuning.fetch_wait: fetch.wait.max.ms must be a whole number from 0 to"
-            " 300000"
-        ),
-        "line 11: source.tuning.batch_bytes: must be greater than or equal to 1, not 0",
-        "line 12: source.tuning.stall_timeout: must be more than 0, not 0",
-        "line 13: source.tuning.fetch_wat: unknown key; did you mean fetch_wait?",
-        "line 14: source.tuning.queue_messages: must be a whole number, not True",
+        "line 10: source.tuning.stall_timeout: must be more than 0, not 0",
+        "line 11: source.tuning.batch_byte: unknown key; did you mean batch_bytes?",
+        "line 12: source.tuning.batch_messages: must be a whole number, not True",
     ]
-
-
-def test_one_property_is_set_once(folder: Path) -> None:
-    """A librdkafka property that tuning sets too is a mistake of the client's line."""
-    assert mistakes(
-        folder, "topic: a", "tuning: {rack: r1}", "client:", "  client.id: me", "  client.rack: r2"
-    ) == ["line 11: source.client.client.rack: is set by tuning.rack too: leave one of them out"]

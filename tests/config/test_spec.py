@@ -278,9 +278,12 @@ def test_broken_yaml(folder: Path, text: str, line: int) -> None:
     assert f"  line {line}: " in refused(folder, text)
 
 
-def test_alias_of_itself(folder: Path) -> None:
-    """A document that contains itself is a mistake, not an endless walk."""
-    assert "contains itself" in refused(folder, "id: &a [*a]\n")
+@pytest.mark.parametrize("text", ["id: &a [*a]\n", "id: *orders\n", "id: a\nsink: &b {}\n"])
+def test_aliases_are_not_read(folder: Path, text: str) -> None:
+    """An anchor or an alias is a mistake that says what to do about a text that looks like one."""
+    message = refused(folder, text)
+    assert "an anchor (&...) or an alias (*...) is not read: put a text that begins" in message
+    assert "orders" not in message
 
 
 @pytest.mark.parametrize("text", ["", "- 1\n", "attributes: 3\n", "plain"])

@@ -47,7 +47,7 @@ of a file are told at once, each with its line.
 - **A duration** is `30s`, `5m`, `1h30m`, `100ms` or a number of seconds.
 - **A size** is `16MiB`, `512KiB` or a number of bytes.
 - **A name** that YAML would take for something else (`010`, `0x10`, `on`) needs quotes, and the error says so.
-- **A file** has at most 256 KiB, 20 levels and 20,000 values.
+- **A file** has at most 256 KiB and 20 levels. Anchors and aliases (`&`, `*`) are not read.
 """  # noqa: E501
 
 SHARED = """\

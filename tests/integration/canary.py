@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 from pyspark import cloudpickle
 
-from windrow.assets.demo.standalone import DRIVER_PROPERTIES
+from tests.runner.spark.daemons import DRIVER_PROPERTIES
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import windows_named

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties, problems, scrubbed
-from windrow.ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, REFUSED, TUNED, Tuning
+from windrow.ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, REFUSED
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 
 SERVERS = "127.0.0.1:1"
@@ -239,60 +239,6 @@ def test_isolation_is_set_in_one_place() -> None:
     assert problems({"isolation.level": "read_committed"}) == [
         "isolation.level is refused: set source.isolation"
     ]
-
-
-TUNINGS: dict[str, tuple[object, object, object]] = {
-    "rack": ("r1", "r1", ""),
-    "fetch_min_bytes": (7, 7, 0),
-    "fetch_max_bytes": (2_000_000, 2_000_000, 999_999),
-    "fetch_partition_bytes": (7, 7, 0),
-    "fetch_wait_ms": (7, 7, -1),
-    "queue_bytes": (2049, 3, 0),
-    "queue_messages": (7, 7, 0),
-    "request_timeout_ms": (7000, 7000, 999),
-}
-"""Per typed setting: a good value, what the client gets (whole KiB of the queue), and a bad one."""
-
-
-@pytest.mark.parametrize("field", TUNED)
-def test_a_typed_setting_arrives(field: str) -> None:
-    """Each typed setting is its property, over the default; out of range it is refused
-    by the setting's name.
-    """
-    good, given, bad = TUNINGS[field]
-    name, setting = TUNED[field], f"tuning.{field.removesuffix('_ms')}"
-    assert consumer_properties(SERVERS, {}, tuning=Tuning(**{field: good})) == consumer_properties(
-        SERVERS, {}
-    ) | {name: given}
-    assert admin_properties(SERVERS, {}, tuning=Tuning(**{field: good})).get(name) == (
-        None if ALLOWED[name].consumer else given
-    )
-    [problem] = problems({}, Tuning(**{field: bad}))
-    assert problem.startswith(f"{setting} ({name}) must be")
-    for make in (consumer_properties, admin_properties):
-        with pytest.raises(SpecError, match=setting):
-            make(SERVERS, {}, tuning=Tuning(**{field: bad}))
-
-
-@pytest.mark.parametrize("field", TUNED)
-def test_a_property_is_set_once(field: str) -> None:
-    """A typed setting and a client property of the same meaning are a mistake that
-    names both, also where they agree.
-    """
-    good, given, _ = TUNINGS[field]
-    [problem] = problems({TUNED[field]: given}, Tuning(**{field: good}))
-    assert problem.startswith(f"{TUNED[field]} is set by tuning.{field.removesuffix('_ms')} too")
-
-
-def test_all_typed_settings_have_a_default() -> None:
-    """Every field of Tuning has its property, and every one but the rack a default;
-    librdkafka takes them together.
-    """
-    assert set(TUNED) == set(Tuning.__struct_fields__) == set(TUNINGS)
-    assert set(TUNED.values()) - set(DEFAULTS) == {"client.rack"}
-    tuning = Tuning(**{field: good for field, (good, _, _) in TUNINGS.items()})
-    ck.Consumer(consumer_properties(SERVERS, {}, tuning=tuning) | {"log_level": 0}).close()
-    AdminClient(admin_properties(SERVERS, {}, tuning=tuning) | {"log_level": 0})
 
 
 def test_secrets_are_scrubbed_from_texts() -> None:

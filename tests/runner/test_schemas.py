@@ -240,7 +240,7 @@ def test_a_retry_decodes_by_the_same_schemas(
     with pytest.raises(CrashError):
         scene.run()
     lie = json.dumps({"schema": record(("name", "bytes"), ("id", "long"))}).encode()
-    scene.registry.ill = {"/schemas/ids/3": Fault(200, lie)}
+    scene.registry.faults = {"/schemas/ids/3": Fault(200, lie)}
     result = scene.run()
     assert used(result) == ["1", "3"]
     assert scene.rows() == [(1, None), (3, "c")]
@@ -294,7 +294,9 @@ def test_a_replacement_by_another_schema(scene: Scene) -> None:
     scene.run()
     (scene.folder / "state.db").unlink()
     lie = {"subject": "things-value", "version": 1, "id": 1, "schema": record(("id", "int"))}
-    scene.registry.ill = {"/subjects/things-value/versions/1": Fault(200, json.dumps(lie).encode())}
+    scene.registry.faults = {
+        "/subjects/things-value/versions/1": Fault(200, json.dumps(lie).encode())
+    }
     made = scene.pipeline()
     made.ledger.adopt_identity(made.sink.owner().ledger)  # type: ignore[union-attr]
     client_of.cache_clear()  # what a process was told it doesn't ask again
@@ -322,12 +324,12 @@ def test_a_registry_that_is_ill(scene: Scene, path: str, fault: Fault) -> None:
     """
     scene.registry.register("elsewhere", THIRD)
     scene.send(0, ONE, THREE)
-    scene.registry.ill = {path: fault}
+    scene.registry.faults = {path: fault}
     with pytest.raises(UnreachableError, match="The schema registry http") as raised:
         scene.run()
     assert "hunter2" not in str(raised.value)
     assert scene.nothing_is_committed()
-    scene.registry.ill = {}
+    scene.registry.faults = {}
     scene.run()
     assert scene.rows() == [(1, None), (3, "c")]
 

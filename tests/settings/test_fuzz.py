@@ -19,11 +19,11 @@ attributes:
   id: orders
   source:
     bootstrap_servers: "{{ env('BROKERS', 'localhost:9092') }}"
-    topic: [shop.orders, &other shop.others]
+    topic: [shop.orders, shop.others]
     start: {offsets: {shop.orders: {0: 42}}, others: earliest}
     split_records: 100000
     offsets_group: none
-    tuning: {fetch_wait: 100ms, batch_bytes: 16MiB, request_timeout: 20}
+    tuning: {stall_timeout: 100ms, batch_bytes: 16MiB, batch_messages: 20}
     client:
       {security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me,
       sasl.password: "{{ env.PATH }}"}

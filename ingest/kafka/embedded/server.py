@@ -12,7 +12,7 @@ All of its files are in one folder.
     folder/lock                locked while a process starts or stops the broker
 
 A pid file may outlive its process, and another program may then have the pid. So a
-process is signalled only if its start time and its command line are the broker's.
+process is signalled only if its start time is the broker's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -39,6 +39,7 @@ from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.embedded.jars import find_jars, java_command, java_problem
+from windrow.ingest.kafka.embedded.processes import end, ended_within, note, noted
 
 __all__ = ["EmbeddedBroker", "find_jars", "java_problem"]
 
@@ -46,7 +47,6 @@ T = TypeVar("T")
 
 _START_SECONDS = 90.0
 _STOP_SECONDS = 30.0
-_POLL_SECONDS = 0.1
 # below Linux's ephemeral range: no outgoing connection can take the port between stop
 # and restart
 _PORTS = (20_000, 32_000)
@@ -102,13 +102,6 @@ class _Ports(msgspec.Struct, frozen=True):
 
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Options of a Java program that ends soon; without them the JIT took half of its time."""
-
-
-class _Pid(msgspec.Struct, frozen=True):
-    """A process by its pid and start time: another process may have the same pid later."""
-
-    pid: int
-    started: float
 
 
 class EmbeddedBroker:
@@ -269,9 +262,7 @@ class EmbeddedBroker:
                 cwd=self._folder,
                 start_new_session=True,
             )
-        process = psutil.Process(self._child.pid)
-        self._write("broker.pid", msgspec.json.encode(_Pid(process.pid, process.create_time())))
-        return process
+        return note(self._folder / "broker.pid", self._child.pid)
 
     def _java(self, arguments: list[str]) -> list[str]:
         options = [
@@ -298,7 +289,8 @@ class EmbeddedBroker:
                 (self._folder / "broker.pid").unlink(missing_ok=True)
                 self._reap()
                 raise self._failed("The broker ended before it answered")
-        self._end_process(process, signal.SIGKILL)
+        end([process], signal.SIGKILL, _STOP_SECONDS)
+        self._reap()
         raise self._failed(
             f"The broker did not answer on {self.bootstrap} within {_START_SECONDS:.0f} s"
         )
@@ -323,23 +315,9 @@ class EmbeddedBroker:
                 if sign == signal.SIGTERM:
                     # before the signal: whoever sees the end has to see that it was wanted
                     (self._folder / "stopped").touch()
-                self._end_process(process, sign)
+                end([process], sign, _STOP_SECONDS)
             (self._folder / "broker.pid").unlink(missing_ok=True)
             self._reap()
-
-    def _end_process(self, process: psutil.Process, sign: signal.Signals) -> None:
-        """Signals the process, and kills it if it hasn't ended after a while.
-
-        psutil refuses to signal another process that has got the same pid since.
-        """
-        try:
-            process.send_signal(sign)
-            if not ended_within(process, _STOP_SECONDS):
-                process.kill()
-                ended_within(process, _STOP_SECONDS)
-        except psutil.NoSuchProcess:
-            pass
-        self._reap()
 
     def _reap(self) -> None:
         """Reaps the child once it has ended."""
@@ -347,19 +325,8 @@ class EmbeddedBroker:
             self._child = None
 
     def process(self) -> psutil.Process | None:
-        """The broker's process, with the noted pid, start time and command line; or None."""
-        noted = self._read("broker.pid", _Pid)
-        if noted is None:
-            return None
-        try:
-            process = psutil.Process(noted.pid)
-            same = (
-                abs(process.create_time() - noted.started) < 1
-                and str(self._folder / "server.properties") in process.cmdline()
-            )
-            return process if same and not _ended(process) else None
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            return None
+        """The broker's process, if it runs."""
+        return noted(self._folder / "broker.pid")
 
     # ----------------------------------------------------------------------------------------------
 
@@ -381,32 +348,6 @@ class EmbeddedBroker:
         part = self._folder / f"{name}.part"
         part.write_bytes(content)
         part.replace(self._folder / name)
-
-
-def _ended(process: psutil.Process) -> bool:
-    """Returns whether a process has ended, also as a zombie without other threads.
-
-    A zombie may be the child of another process, which alone can reap it; psutil would
-    wait for that. But a zombie with threads hasn't ended: the first thread of a killed
-    JVM is a zombie while the others still hold files and ports.
-    """
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
-    # also psutil's ZombieProcess, raised where a zombie's threads can't be counted
-    except psutil.NoSuchProcess:
-        return True
-
-
-def ended_within(process: psutil.Process, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not _ended(process):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        with suppress(psutil.TimeoutExpired, psutil.NoSuchProcess):
-            process.wait(min(_POLL_SECONDS, left))
-            return True
-    return True
 
 
 def free_port(*others: int) -> int:

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.assets.demo.standalone import DRIVER_PROPERTIES
+from tests.runner.spark.daemons import DRIVER_PROPERTIES
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.model.plan import Split

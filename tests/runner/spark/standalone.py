@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import windrow.ingest.errors
-from windrow.assets.demo.standalone import LIMIT, Cluster
-from windrow.assets.demo.standalone import cluster as any_cluster
+from tests.runner.spark.daemons import LIMIT, Cluster
+from tests.runner.spark.daemons import cluster as any_cluster
 from windrow.ingest.runner.spark.cluster import own_code
 
 

@@ -234,7 +234,7 @@ def test_a_broker_that_only_the_workers_do_not_reach(
     door = Door(kafka)
     try:
         place = Place(
-            door.bootstrap, one_hour, tmp_path, {"source": {"tuning": {"request_timeout": "5s"}}}
+            door.bootstrap, one_hour, tmp_path, {"source": {"client": {"socket.timeout.ms": 5000}}}
         )
         driver = ground.driver
         driver.begin(place, crash="plan.after:stop")

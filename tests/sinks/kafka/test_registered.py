@@ -100,13 +100,13 @@ def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> Non
         b'{"error_code": 409, "message": "Schema being registered is incompatible with an earlier'
         b' schema"}'
     )
-    schema_registry.ill = {"/subjects/a-value/versions": Fault(409, told)}
+    schema_registry.faults = {"/subjects/a-value/versions": Fault(409, told)}
     with pytest.raises(
         SpecError,
         match="refused the schema: 409: Schema being registered is incompatible",
     ):
         serializer().registered(ROWS, ["a"], Registry(schema_registry.url))
-    schema_registry.ill = {"/subjects/a-value/versions": Fault(503)}
+    schema_registry.faults = {"/subjects/a-value/versions": Fault(503)}
     with pytest.raises(UnreachableError, match="subject a-value: 503"):
         serializer().registered(ROWS, ["a"], Registry(schema_registry.url, retries=0))
 
@@ -120,7 +120,7 @@ def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
     schema_registry.register("b-value", "{}")
     serializer().refuse_unregistrable(ROWS, ["a", "b"], registry)
     assert schema_registry.answer("GET", "/subjects", {}, None)[1] == ["b-value"]
-    schema_registry.ill = {
+    schema_registry.faults = {
         "/compatibility/subjects/b-value/versions": Fault(200, b'{"is_compatible": false}')
     }
     with pytest.raises(
@@ -132,7 +132,7 @@ def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
         told.refuse_unregistrable(ROWS, ["a"], registry)
     schema_registry.register("a-value", told.schema_of(ROWS))
     told.refuse_unregistrable(ROWS, ["a"], registry)
-    schema_registry.ill = {
+    schema_registry.faults = {
         "/compatibility/subjects/a-value/versions": Fault(200, b'{"is_compatible": "maybe"}')
     }
     with pytest.raises(UnreachableError, match="neither yes nor no"):
@@ -155,7 +155,7 @@ def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
     """A registry that has two ids for one schema can't be gone by where one message
     form goes to two topics.
     """
-    schema_registry.ill = {"/subjects/b-value/versions": Fault(200, b'{"id": 7}')}
+    schema_registry.faults = {"/subjects/b-value/versions": Fault(200, b'{"id": 7}')}
     with pytest.raises(
         SpecError, match="different ids for one schema under the subjects a-value, b-value"
     ):
@@ -237,7 +237,7 @@ def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
     )
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
     assert sink_check(stage, 0)["level"] == "ok"
-    schema_registry.ill = {
+    schema_registry.faults = {
         f"/compatibility/subjects/{topic}-key/versions": Fault(200, b'{"is_compatible": false}')
     }
     assert f"schema isn't compatible with subject {topic}-key" in sink_check(stage, 2)["what"]

@@ -177,5 +177,5 @@ def test_properties_that_cannot_be_used_here() -> None:
     properties = consumer_properties(
         "127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"}
     )
-    with pytest.raises(SpecError, match="can't be used where the task runs"):
+    with pytest.raises(SpecError, match="can't be used here"):
         batches_of(KafkaReader(properties, PLAN), Split("t", 0, 0, 1))
