@@ -61,7 +61,6 @@ class WindrowSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Returns the name for `format`."""
         return "windrow"
 
     def schema(self) -> StructType:
@@ -128,7 +127,6 @@ class WindrowKafka(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Returns the name for `format`."""
         return "windrow-kafka"
 
     def writer(self, schema: StructType, overwrite: bool) -> PackedWriter:

@@ -34,14 +34,12 @@ class AsMessages:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the DataFrame."""
         kinds = {"timestamp": TYPES["timestamp"], "timestamp_type": TYPES["timestamp-type"]}
         return pa.schema(
             [pa.field(f.name, kinds.get(f.name, f.type), f.nullable) for f in MESSAGES]
         )
 
     def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
-        """Returns the function from messages to arrays."""
         del split
         at = MESSAGES.get_field_index("timestamp")
         return lambda messages: [
@@ -69,7 +67,6 @@ class AsRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the DataFrame."""
         own = change_schema(self.rows, self.primary_key) if self.primary_key else self.rows
         return pa.schema([*own, *fields(self._metadata_columns)])
 

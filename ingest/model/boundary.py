@@ -78,7 +78,6 @@ class Mark(msgspec.Struct, frozen=True, order=True):
 
     @property
     def tp(self) -> TopicPartition:
-        """The topic-partition that is cut."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -136,11 +135,9 @@ class Boundary(msgspec.Struct, frozen=True):
         )
 
     def by_tp(self) -> dict[TopicPartition, Mark]:
-        """Its marks by topic-partition."""
         return {m.tp: m for m in self.marks}
 
     def by_topic(self) -> dict[str, TopicSeen]:
-        """Its topics by name."""
         return {t.topic: t for t in self.topics}
 
     def joined(self, start: Boundary) -> dict[TopicPartition, Mark]:

@@ -36,7 +36,6 @@ class Split(msgspec.Struct, frozen=True, order=True):
 
     @property
     def tp(self) -> TopicPartition:
-        """The topic-partition that is read."""
         return TopicPartition(self.topic, self.partition)
 
 

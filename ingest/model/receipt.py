@@ -167,7 +167,6 @@ class Counts(msgspec.Struct, frozen=True):
 
     @classmethod
     def total(cls, splits: Iterable[SplitCounts]) -> Counts:
-        """The sum over splits."""
         parts = list(splits)
         named = [name for name in cls.__struct_fields__ if name != "invisible"]
         return cls(
@@ -245,7 +244,6 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def window(self) -> Window:
-        """The window that was committed."""
         return self.plan.window
 
 

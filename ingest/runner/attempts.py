@@ -50,7 +50,6 @@ class Attempt:
 
     @property
     def offsets(self) -> int:
-        """The number of offsets that it reads."""
         return sum(s.stop - s.start for s in self.readable)
 
 

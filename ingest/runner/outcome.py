@@ -55,7 +55,6 @@ class ErrorData(msgspec.Struct, frozen=True):
         )
 
     def error(self) -> WindrowError:
-        """Makes the error again."""
         kind: type[WindrowError] = getattr(errors, self.kind)
         error = kind(self.what, self.stage, self.do, self.topic, self.partition, self.offset)
         for note in self.notes:

@@ -25,7 +25,7 @@ none. The table itself doesn't have it.
 
 
 def change_schema(rows: pa.Schema, primary_key: Collection[str]) -> pa.Schema:
-    """Schema of changes of rows with this schema."""
+    """Returns the schema of changes: that of the rows, nullable but for the key, and the mark."""
     return pa.schema(
         [
             *(f if f.name in primary_key else f.with_nullable(True) for f in rows),

@@ -55,7 +55,6 @@ class CodeReference:
     """The file's text, if it was pickled; None: it is read when needed."""
 
     def __str__(self) -> str:
-        """The reference as it is written."""
         return self.reference
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -68,7 +67,6 @@ class CodeReference:
 
     @property
     def file_or_module(self) -> str:
-        """The file or the module."""
         return self.reference.rpartition(":")[0]
 
     @property

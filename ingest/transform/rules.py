@@ -183,7 +183,7 @@ class Rules:
 
 
 def _together(found: Sequence[pl.LazyFrame | bool]) -> list[pl.Series]:
-    """Collects frames of one column each; empty if one isn't a frame."""
+    """Collects frames of one column each, in one query; empty if one isn't a frame."""
     frames = [
         frame.select(pl.all().alias(str(n)))
         for n, frame in enumerate(found)

@@ -378,7 +378,6 @@ def _boundaries(
     columns: _Columns,
     start_marks: Mapping[TopicPartition, Mark],
 ) -> list[Boundary]:
-    """One boundary per label."""
     boundaries = []
     for i, label in enumerate(labels):
         marks = [column[i] for column in columns.values()]

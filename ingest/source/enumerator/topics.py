@@ -48,7 +48,6 @@ class Discovered:
         return ReadPlan(self.cluster_id, ids, on_loss)
 
     def without(self, names: Collection[str]) -> Discovered:
-        """This result without some topics."""
         kept = {name: info for name, info in self.topics.items() if name not in names}
         return Discovered(self.cluster_id, kept, [tp for tp in self.tps if tp.topic in kept])
 
