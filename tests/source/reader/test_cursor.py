@@ -31,7 +31,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.settings.secrets import InEnvironment
 from windrow.ingest.source.reader import cursor as cursors
-from windrow.ingest.source.reader.cursor import Cursor
+from windrow.ingest.source.reader.cursor import Cursor, LogLimits, believed
 from windrow.ingest.source.reader.fetching import (
     WAIT_SECONDS,
     Fetched,
@@ -40,7 +40,6 @@ from windrow.ingest.source.reader.fetching import (
     OnError,
     Start,
 )
-from windrow.ingest.source.reader.loglimits import LogLimits, believed
 from windrow.ingest.source.reader.reader import KafkaReader
 
 SPLIT = Split("t", 0, 10, 20)
