@@ -32,38 +32,39 @@ _TASK = "0"
 """Number of the task: windrow has no lasting tasks, and Connect counts from 0."""
 
 
-def headers_of(letter: Mapping[str, Any], window: str) -> list[tuple[str, str | bytes | None]]:
+def headers_of(dead_letter: Mapping[str, Any], window: str) -> list[tuple[str, str | bytes | None]]:
     """All headers of a dead letter, which is a row of the table of dead letters."""
-    own = [(header["key"], header["value"]) for header in letter["headers"]]
+    own = [(header["key"], header["value"]) for header in dead_letter["headers"]]
     return own + [
-        (name, None if text is None else text.encode()) for name, text in _context(letter, window)
+        (name, None if text is None else text.encode())
+        for name, text in _context(dead_letter, window)
     ]
 
 
-def _context(letter: Mapping[str, Any], window: str) -> list[tuple[str, str | None]]:
-    stage, timestamp = letter["stage"], letter["_timestamp"]
+def _context(dead_letter: Mapping[str, Any], window: str) -> list[tuple[str, str | None]]:
+    stage, timestamp = dead_letter["stage"], dead_letter["_timestamp"]
     connect = {
-        "topic": letter["_topic"],
-        "partition": str(letter["_partition"]),
-        "offset": str(letter["_offset"]),
-        "connector.name": letter["pipeline"],
+        "topic": dead_letter["_topic"],
+        "partition": str(dead_letter["_partition"]),
+        "offset": str(dead_letter["_offset"]),
+        "connector.name": dead_letter["pipeline"],
         "task.id": _TASK,
         "stage": _STAGES[stage],
         "class.name": f"windrow.{stage}",
-        "exception.class.name": letter["reason"],
-        "exception.message": letter["detail"],
+        "exception.class.name": dead_letter["reason"],
+        "exception.message": dead_letter["detail"],
     }
     own = {
         "window": window,
-        "attempt": letter["attempt"],
-        "generation": str(letter["generation"]),
+        "attempt": dead_letter["attempt"],
+        "generation": str(dead_letter["generation"]),
         "stage": stage,
-        "reason": letter["reason"],
-        "schema.id": letter.get("schema_id"),
+        "reason": dead_letter["reason"],
+        "schema.id": dead_letter.get("schema_id"),
         "timestamp": (
             None if timestamp is None else str((timestamp - _EPOCH) // timedelta(milliseconds=1))
         ),
-        "timestamp.type": letter["timestamp_type"],
+        "timestamp.type": dead_letter["timestamp_type"],
     }
     return [(CONNECT + name, text) for name, text in connect.items()] + [
         (OWN + name, text) for name, text in own.items() if text is not None

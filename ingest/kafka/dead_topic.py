@@ -125,11 +125,11 @@ class _Publishing:
         self._sending = MessageProducer({**properties, **PRODUCER_SETTINGS}, PATIENCE_SECONDS)
         self._producer = self._sending.producer
 
-    def write(self, letters: Iterable[pa.RecordBatch]) -> None:
+    def write(self, dead_letters: Iterable[pa.RecordBatch]) -> None:
         """Writes all of them, and waits until each is confirmed."""
-        for batch in letters:
-            for letter in batch.to_pylist():
-                self._send(letter)
+        for batch in dead_letters:
+            for dead_letter in batch.to_pylist():
+                self._send(dead_letter)
         while self._producer.flush(1.0):  # each ends after `message.timeout.ms`
             self._raise_undelivered()
         self._raise_undelivered()
@@ -138,21 +138,21 @@ class _Publishing:
         """Drops what waits to be sent."""
         self._sending.leave()
 
-    def _send(self, letter: Mapping[str, Any]) -> None:
-        position = (letter["_topic"], letter["_partition"], letter["_offset"])
+    def _send(self, dead_letter: Mapping[str, Any]) -> None:
+        position = (dead_letter["_topic"], dead_letter["_partition"], dead_letter["_offset"])
 
         def delivered(error: KafkaError | None, _message: object) -> None:
             if error is not None and self._undelivered is None:
                 self._undelivered = (error, position)
 
-        headers = headers_of(letter, self._window.key)
+        headers = headers_of(dead_letter, self._window.key)
         while True:
             self._raise_undelivered()
             try:
                 self._producer.produce(
                     self._topic,
-                    letter["value"],
-                    letter["key"],
+                    dead_letter["value"],
+                    dead_letter["key"],
                     headers=headers,
                     on_delivery=delivered,
                 )
@@ -166,7 +166,7 @@ class _Publishing:
             return
 
     def _raise_undelivered(self) -> None:
-        """Raises the error of the first letter that was not delivered, if there is one."""
+        """Raises the error of the first dead letter that was not delivered, if there is one."""
         if self._undelivered is None:
             return
         error, position = self._undelivered

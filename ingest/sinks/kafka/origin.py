@@ -20,7 +20,7 @@ from windrow.ingest.sinks.joining import joined
 
 ORIGIN = "windrow.origin"
 
-SAYS = frozenset({"topic", "partition", "offset", "timestamp", "window"})
+IN_ORIGIN = frozenset({"topic", "partition", "offset", "timestamp", "window"})
 """The metadata columns that a message has by its origin: a window is a range of offsets."""
 
 
@@ -36,16 +36,22 @@ class Origin(NamedTuple):
 def origins(messages: pa.RecordBatch) -> pa.Array:
     """Makes the header's content for the messages that rows came from."""
     (stamps,) = columns(["timestamp"], messages, "")
-    millis = stamps.cast(pa.int64()).cast(pa.string())
     return joined(
-        messages["topic"],
+        _text(messages["topic"]),
         "/",
-        messages["partition"].cast(pa.string()),
+        _text(messages["partition"]),
         "/",
         messages["offset"].cast(pa.string()),
         "/",
-        pc.fill_null(millis, ""),
+        pc.fill_null(stamps.cast(pa.int64()).cast(pa.string()), ""),
     ).cast(pa.binary())
+
+
+def _text(column: pa.Array) -> pa.Array | str:
+    """Returns a column as text, or one text: nearly always a batch is of one topic-partition."""
+    if len(column) and pc.all(pc.equal(column, column[0])).as_py():
+        return str(column[0].as_py())
+    return column.cast(pa.string())
 
 
 def origin_of(headers: Mapping[str, bytes | None]) -> Origin | None:

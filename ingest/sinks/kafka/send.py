@@ -215,15 +215,15 @@ def send_splits(
         RefusedError: a staged file is gone, or a topic's settings refuse a message.
     """
     with _slots:
-        pump = MessagePump(ends, target, producer)
+        sender = MessageSender(ends, target, producer)
         for number in numbers:
             for file in work.files[number]:
-                pump.send(number, work.receipt.plan.splits[number], files.batches(file))
-        spans = pump.wait()
+                sender.send(number, work.receipt.plan.splits[number], files.batches(file))
+        spans = sender.wait()
     return [work.published(number, spans) for number in numbers]
 
 
-class MessagePump:
+class MessageSender:
     """Sends messages, in an open transaction or without one.
 
     Used by one thread.

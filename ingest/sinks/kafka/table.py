@@ -30,7 +30,7 @@ from windrow.ingest.sinks.kafka.encoder import (
     Serializer,
     with_columns,
 )
-from windrow.ingest.sinks.kafka.origin import ORIGIN, SAYS
+from windrow.ingest.sinks.kafka.origin import IN_ORIGIN, ORIGIN
 from windrow.ingest.sinks.kafka.partitioners import Partitioner
 from windrow.ingest.sinks.kafka.send import PublishTarget
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
@@ -217,7 +217,7 @@ def _addresses(servers: str) -> set[str]:
 
 def _further_headers(metadata: Mapping[str, str]) -> dict[str, str]:
     """Returns the headers, each with its column, of metadata that no origin says."""
-    return {column: column for name, column in metadata.items() if name not in SAYS}
+    return {column: column for name, column in metadata.items() if name not in IN_ORIGIN}
 
 
 def _refuse_two_headers(headers: Mapping[str, str], metadata: Mapping[str, str]) -> None:

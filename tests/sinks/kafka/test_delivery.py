@@ -36,7 +36,7 @@ from windrow.ingest.sinks.kafka.records import (
     receipt_records,
     split_record,
 )
-from windrow.ingest.sinks.kafka.send import MessagePump, PublishTarget
+from windrow.ingest.sinks.kafka.send import MessageSender, PublishTarget
 from windrow.ingest.sinks.kafka.store import KafkaState, TransactionContents, put_records
 from windrow.ingest.sinks.kafka.topics import Topic
 from windrow.ingest.sinks.window_table import committed_by_key
@@ -378,7 +378,7 @@ def test_the_twin_that_looks_at_no_report_loses_rows(
     """Without a transaction nothing but a report tells that a message was not written:
     who doesn't look writes a receipt over it.
     """
-    monkeypatch.setattr(MessagePump, "keep_failure", lambda _pump, _message: None)
+    monkeypatch.setattr(MessageSender, "keep_failure", lambda _sender, _message: None)
     sink, topic, made = noisy(kafka, tmp_path, "at-least-once")
     assert isinstance(sink.commit(*made), Done)
     assert len(list(committed(kafka, topic))) < 3
