@@ -80,7 +80,7 @@ def staged_files_removed(world: KafkaWorld) -> None:
     world.patches.setattr(StagedMessageFiles, "refuse_gone", refuse_gone)
 
 
-RUN = f"windrow run SPEC --window {hour(2)}"
+RUN = f"windrow run SPEC --window {hour(3)}"
 RESTORE = Step("windrow verify SPEC --restore-receipts")
 ROWS = [
     *(
@@ -93,33 +93,32 @@ ROWS = [
         )
         for command in (RUN, "windrow verify SPEC", "windrow doctor SPEC")
     ),
+    Advice(
+        "owner overwritten",
+        owner_overwritten,
+        "windrow verify SPEC",
+        "a record of owner in the control topic can't be read",
+        [RESTORE],
+    ),
     *(
         Advice(
-            f"{harm.__name__.replace('_', ' ')}, before {command.split()[1]}",
-            harm,
+            f"records deleted, before {command.split()[1]}",
+            records_deleted,
             command,
-            says,
-            steps,
+            "records before it were deleted",
+            [
+                Step(
+                    "Set the policy to compact",
+                    lambda w, _: w.sets("cleanup.policy", "compact", w.control),
+                ),
+                RESTORE,
+            ],
         )
-        for harm, says, steps in [
-            (owner_overwritten, "a record of owner in the control topic can't be read", [RESTORE]),
-            (
-                records_deleted,
-                "records before it were deleted",
-                [
-                    Step(
-                        "Set the policy to compact",
-                        lambda w, _: w.sets("cleanup.policy", "compact", w.control),
-                    ),
-                    RESTORE,
-                ],
-            ),
-        ]
         for command in (RUN, "windrow verify SPEC")
     ),
     Advice(
         "a message that the topic doesn't take",
-        lambda w: w.sets("max.message.bytes", "70"),
+        lambda w: w.sets("max.message.bytes", "100"),
         RUN,
         "doesn't take the message of a row",
         [
