@@ -238,6 +238,25 @@ class FormatSection(Section):
             )
 
 
+def columns_filled_twice(
+    written: Mapping[str, Any], setting: str
+) -> Iterator[tuple[SettingPath, str]]:
+    """Finds columns of a setting that come from the key or a header, too."""
+    elsewhere = {
+        *names_in(section_of(written, "key").get("fields")),
+        *section_of(written, "headers"),
+    }
+    twice = [name for name in section_of(written, setting) if name in elsewhere]
+    if twice:
+        yield (
+            (setting,),
+            (
+                f"{', '.join(twice)}: comes from the key or a header already: take it out of one of"
+                " them"
+            ),
+        )
+
+
 class RowSection(FormatSection):
     """Settings of formats whose messages are one row each."""
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
@@ -257,19 +256,8 @@ def _postgresql(url: URL) -> Database:
             "spec",
             how_to_install("postgres"),
         ) from error
-    event.listen(engine, "do_connect", _watched)
     name = f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
     return Database(engine, name, None, secrets=_secrets(url))
-
-
-def _watched(
-    _dialect: object, _record: object, given: Sequence[Any], options: Mapping[str, Any]
-) -> object:
-    """Connects by a connection that doesn't wait for answers for ever."""
-    # imports the driver, which may not be installed
-    from windrow.ingest.settings.watched import WatchedConnection
-
-    return WatchedConnection.connect(*given, **options)
 
 
 def _refuse_misread(url: URL) -> None:

@@ -77,12 +77,6 @@ TWINS: dict[str, dict[str, Twin]] = {
         ),
         "look-before-lock": Twin(transaction.LookBeforeLock, _ONE, "INV-2", "send_commit"),
         "trusts-staging": Twin(transaction.TrustsStaging, _ONE, "INV-1", "send_commit"),
-        "waits-for-the-lock": Twin(
-            transaction.WaitsForTheLock,
-            _ONE,
-            "a run of (0,) without faults ends with ('Unknown',)",
-            "lock",
-        ),
     },
     "kafka": {
         "look-before-fence": Twin(fenced.LookBeforeFence, _ONE, "INV-2", "end"),

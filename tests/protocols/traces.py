@@ -143,10 +143,8 @@ def _told(step: Step) -> Event | None:
             return Event(step.who, "look", None, None if held is None else held.attempt, said)
         case "put", (number, _), reply:
             return Event(step.who, "put", number, reply, said)
-        case "terminate", _, "waits":
-            return None
         case (
-            "keep_letters" | "lock" | "look" | "insert" | "terminate" | "end" | "send_commit",
+            "keep_letters" | "lock" | "look" | "insert" | "end" | "send_commit",
             _,
             reply,
         ):

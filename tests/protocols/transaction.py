@@ -3,8 +3,7 @@
 Rows wait in staged files, which a loss of power may cut short: nobody syncs them. A
 run's transaction first takes the table's lock, then looks, so that what it sees stays
 so until it commits; then it streams its files in, and notices one that isn't whole. Who
-is stopped holds the lock, until the server ends the session for idling, or somebody who
-waits for the lock does.
+is stopped holds the lock, until the server ends the session for idling.
 """
 
 from __future__ import annotations
@@ -80,24 +79,17 @@ class ServerWorld(World):
         return [(File(who, split, 1, 1), self._with(staging=whole))]
 
     def lock(self, who: str, number: int) -> list[tuple[str, Any]]:
-        """Begin, and take the table's lock: the ledger's row, or an advisory one.
+        """Begin, and take the table's lock.
 
-        It is waited for up to a limit.
+        It is waited for, until who holds it is done, or the server ends that session.
         """
         if any(s.locks for s in self.store.sessions):
-            return [("timeout", self)]
+            return []
         return self.begin(who, number, locks=True)
 
     def begin(self, who: str, number: int, *, locks: bool = False) -> list[tuple[str, Any]]:
         """Begin; without the lock only in twins."""
         return [("ok", self._with(sessions=(*self.store.sessions, Session(who, number, locks))))]
-
-    def terminate(self, who: str) -> list[tuple[str, Any]]:
-        """Whoever holds the lock is ended if nothing has come from it for long; else it
-        is left to go on.
-        """
-        rest = tuple(s for s in self.store.sessions if not s.locks or s.run == who)
-        return [("ended", self._with(sessions=rest)), ("waits", self)]
 
     def look(
         self, who: str, number: int, window: int
@@ -207,19 +199,13 @@ class Transaction(SinkProtocol):
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """See `SinkProtocol.commit`; each try has a session of its own."""
-        if (yield self.fence(tries)) == "timeout":
-            return (yield from self.wait(receipt, tries))
+        yield self.fence(tries)
         seen = yield Ask("look", (tries, receipt.window))
         return (yield from self.write(receipt, seen, tries))
 
     def fence(self, tries: int) -> Ask:
         """How a transaction begins."""
         return Ask("lock", (tries,))
-
-    def wait(self, receipt: Receipt, tries: int) -> Program:
-        """Somebody else has the lock."""
-        yield Ask("terminate")
-        return Again("commit", (receipt, tries))
 
     def write(self, receipt: Receipt, seen: tuple[Receipt, ...] | str, tries: int) -> Program:
         """Decide on what was seen, stream the files in, commit."""
@@ -267,8 +253,7 @@ class LookBeforeLock(Transaction):
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """The look first."""
         seen = yield Ask("look_unlocked", (receipt.window,))
-        if (yield self.fence(tries)) == "timeout":
-            return (yield from self.wait(receipt, tries))
+        yield self.fence(tries)
         return (yield from self.write(receipt, seen, tries))
 
 
@@ -278,12 +263,3 @@ class TrustsStaging(Transaction):
     """
 
     sums = False
-
-
-class WaitsForTheLock(Transaction):
-    """Terminates nobody: a run that was stopped holds the lock for ever."""
-
-    def wait(self, receipt: Receipt, tries: int) -> Program:
-        """Tries as often as it may."""
-        return self.again(receipt, tries)
-        yield

@@ -53,9 +53,9 @@ class Included:
         Raises:
             SpecError: one doesn't.
         """
-        for name, pattern in self.patterns.items():
+        for name, pattern in ((DATABASE, self.database), (TABLE, self.table)):
             try:
-                pc.match_substring_regex(pa.array([""]), pattern)
+                pc.match_substring_regex(pa.array([""]), pattern or "")
             except pa.ArrowInvalid as error:
                 what = f"decode.{name}_include is not a regular expression of RE2: {error}"
                 raise SpecError(

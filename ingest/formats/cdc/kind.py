@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +14,7 @@ from windrow.ingest.formats.avro.kind import WriterSchema
 from windrow.ingest.formats.cdc.envelope import CANAL, DEBEZIUM, MAXWELL, Envelope, FieldPath
 from windrow.ingest.formats.json import dialects
 from windrow.ingest.formats.json.dialects import DateForm, TimestampForm
-from windrow.ingest.formats.kind import VALUES, RowSection
+from windrow.ingest.formats.kind import VALUES, RowSection, columns_filled_twice
 from windrow.ingest.formats.options import (
     ConnectOptions,
     FinerOptions,
@@ -24,7 +23,7 @@ from windrow.ingest.formats.options import (
 )
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
+from windrow.ingest.settings.values import LeftOut, Section, Text, Values, section_of
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.avro.decoder import AvroEncoding
@@ -41,22 +40,7 @@ def _path(value: str) -> str:
     return value
 
 
-def _pattern(value: str) -> str:
-    try:
-        re.compile(value)
-    except (re.error, OverflowError, RecursionError) as error:
-        why = error.msg if isinstance(error, re.error) else "too large"
-        raise ValueError(
-            f"must be a regular expression, which the whole name has to match: {why}"
-        ) from None
-    return value
-
-
-Pattern = Annotated[
-    Text | None,
-    AfterValidator(lambda value: None if value is None else _pattern(value)),
-    Values("a regular expression"),
-]
+Pattern = Annotated[Text | None, Values("a regular expression")]
 
 
 class TableOptions(Section):
@@ -129,21 +113,9 @@ class ChangeSection(TableOptions, RowSection):
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Finds columns that come from two places, and fields that become two columns."""
         yield from super().conflicts(written)
-        envelope = section_of(written, "envelope")
-        elsewhere = {
-            *names_in(section_of(written, "key").get("fields")),
-            *section_of(written, "headers"),
-        }
-        twice = [name for name in envelope if name in elsewhere]
-        if twice:
-            yield (
-                ("envelope",),
-                (
-                    f"{', '.join(twice)}: comes from the key or a header already: take it out of"
-                    " one of them"
-                ),
-            )
-        paths = sorted(path.split(".") for path in envelope.values() if isinstance(path, str))
+        yield from columns_filled_twice(written, "envelope")
+        fields = section_of(written, "envelope").values()
+        paths = sorted(path.split(".") for path in fields if isinstance(path, str))
         for path, after in pairwise(paths):
             if after[: len(path)] == path:
                 yield (

@@ -6,9 +6,9 @@ decoder for its frame, and the rows are put back in order.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -64,17 +64,11 @@ class BatchDecoders:
         )
         self._payloads = payloads
         self._records = records
-        self.kept: OrderedDict[tuple[str | None, int, tuple[int, ...]], _OfFrame] = OrderedDict()
+        self._kept = lru_cache(KEPT_DECODERS)(self._made)
 
     def of(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         """Returns the decoder for messages with a frame, made when it is first needed."""
-        key = (None if schema is None else schema.digest, frame.skip, frame.path)
-        if key not in self.kept:
-            self.kept[key] = self._made(schema, frame)
-            if len(self.kept) > KEPT_DECODERS:
-                self.kept.popitem(last=False)
-        self.kept.move_to_end(key)
-        return self.kept[key]
+        return self._kept(schema, frame._replace(id=""))
 
     def _made(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         kind = self._payloads.kind

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from windrow.ingest.formats.json.kind import JsonOptions
-from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
+from windrow.ingest.formats.kind import (
+    KEYS,
+    VALUES,
+    KeySection,
+    RowSection,
+    columns_filled_twice,
+)
 from windrow.ingest.formats.options import FinerOptions
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
+from windrow.ingest.settings.values import LeftOut, Section, Text, Values
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Payloads
@@ -115,19 +121,7 @@ class RecordOptions(RegistryOptions):
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Refuses a column that comes from two places, and a filter without names of records."""
         yield from super().conflicts(written)
-        of_key_or_header = {
-            *names_in(section_of(written, "key").get("fields")),
-            *section_of(written, "headers"),
-        }
-        twice = [name for name in section_of(written, "written_with") if name in of_key_or_header]
-        if twice:
-            yield (
-                ("written_with",),
-                (
-                    f"{', '.join(twice)}: comes from the key or a header already: take it out of"
-                    " one of the two"
-                ),
-            )
+        yield from columns_filled_twice(written, "written_with")
         if written.get("other_records") == "filter" and not written.get("records"):
             yield (
                 ("records",),

@@ -6,12 +6,10 @@ columns    the types of columns, and how they evolve (pure)
 json_text  nested values as JSON, and back (pure)
 encode     Arrow batches as rows of a binary COPY (pure)
 server     connections, transactions, and errors of the driver
-lock       the table's lock, and stopped runs that hold it
 catalog    windrow's own tables: owners, receipts, ranges, notes
 stage      staged files, and the COPY of them
 read       rows as Arrow batches
 merge      the merge of staged changes into a table with a primary key
-unfit      servers, users and tables that can take no windows
 create     creates, binds and compares a table
 store      the table as the commit loop has it, of rows and of dead letters
 """

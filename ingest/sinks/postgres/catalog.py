@@ -11,11 +11,9 @@ They are in a schema of their own:
     tombstones_<id of the target>
                the keys that deletes have removed from a table with a primary key.
 
-The comment on a table's window column has the id of its row in `targets`: a table's name may be
-given to another table, and its oid changes when it is restored from a dump. A copy of the table
-(`CREATE TABLE ... (LIKE ... INCLUDING ALL)`) has the comment, too. So the comment also has the
-table's oid: of several tables with one comment it is the one with this oid. A single table with
-another oid was restored.
+A table is known by its oid, in `targets.relation`: a name may be given to another table. The
+column's type `regclass` is written into a dump as the table's name, and read as the oid that the
+table has then, so a table that was dumped and restored with this schema is known again.
 """
 
 from __future__ import annotations
@@ -39,8 +37,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.postgres.columns import CatalogColumn
-from windrow.ingest.sinks.postgres.lock import lock_row
-from windrow.ingest.sinks.postgres.names import COMMENT, TableName, bound_by
+from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import (
     Connection,
     TablePlace,
@@ -49,16 +46,16 @@ from windrow.ingest.sinks.postgres.server import (
     is_true,
     set_lock_timeout,
 )
-from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.sinks.stored_receipts import ReceiptRow, range_texts, row_digest
 from windrow.ingest.sinks.table_store import StoredReceipt
+from windrow.ingest.waiting import waiting_for
 
-FORM = 3
+FORM = 4
 """The version of these tables. A table that was made with another one is refused."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS {targets} (
-    id uuid PRIMARY KEY, place text NOT NULL,
+    id uuid PRIMARY KEY, place text NOT NULL, relation regclass UNIQUE,
     pipeline text NOT NULL, ledger text NOT NULL, grid text NOT NULL,
     window_column text NOT NULL, columns bytea NOT NULL,
     commits bigint NOT NULL DEFAULT 0, form integer NOT NULL
@@ -80,40 +77,30 @@ CREATE TABLE IF NOT EXISTS {notes} (
 );
 """
 
+_TABLE = """
+SELECT relkind IN ('r', 'p') AND NOT EXISTS (
+    SELECT FROM pg_class p WHERE p.relpersistence = 'u' AND p.oid IN (
+        SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)
+    )
+)
+FROM pg_class c WHERE c.oid = to_regclass(%s)
+"""
+
 _TARGET = """
-SELECT id, pipeline, ledger, grid, window_column, columns, commits, form
-FROM {targets} WHERE id = %s
+SELECT form, id, pipeline, ledger, grid, window_column, columns, commits
+FROM {targets} WHERE relation = to_regclass(%s)
 """
 
 _LOCK = """
-UPDATE {targets} SET commits = commits + 1 WHERE id = %s
-RETURNING id, pipeline, ledger, grid, window_column, columns, commits - 1
+UPDATE {targets} SET commits = commits + 1 WHERE relation = to_regclass(%s)
+RETURNING form, id, pipeline, ledger, grid, window_column, columns, commits - 1
 """
 
 _COLUMNS = """
-SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull,
-    a.atthasdef OR a.attgenerated <> '' OR a.attidentity <> '',
-    a.attgenerated <> '' OR a.attidentity = 'a',
-    col_description(a.attrelid, a.attnum)
+SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull
 FROM pg_attribute a
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
-"""
-
-_SAME_COMMENT = """
-SELECT n.nspname::text, c.relname::text
-FROM pg_description d
-    JOIN pg_class c ON c.oid = d.objoid
-    JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE d.classoid = 'pg_class'::regclass AND d.objsubid > 0
-    AND starts_with(d.description, %(comment)s) AND c.relkind IN ('r', 'p')
-    AND c.oid <> to_regclass(%(table)s)
-    AND c.oid NOT IN (SELECT relid FROM pg_partition_tree(to_regclass(%(table)s)))
-ORDER BY c.oid = %(oid)s DESC, 1, 2 LIMIT 1
-"""
-"""Another table with the same comment, first of all the one whose oid the comment has.
-
-The table's own partitions don't count: often they are made as copies of it.
 """
 
 _RECEIPTS = """
@@ -191,114 +178,65 @@ class ExistingTable(msgspec.Struct, frozen=True):
     """A table at a place.
 
     `columns`: by PostgreSQL's catalog. `target`: None if windrow hasn't bound the table.
-    `restored`: its comment has another oid than the table, because it was restored from a dump.
     """
 
     columns: tuple[CatalogColumn, ...]
     target: Target | None
-    restored: bool = False
 
 
 def table_at(connection: Connection, place: TablePlace) -> ExistingTable | None:
     """Looks up the table at a place; None if it doesn't exist.
 
     Raises:
-        SpecError: it isn't a table; it is a copy of a bound table; or it was bound with another
-            schema for windrow's own tables, or by another version of windrow.
+        SpecError: it isn't a table that survives a crash, or another version of windrow made it.
     """
-    asked = "SELECT oid::bigint, relkind::text FROM pg_class WHERE oid = to_regclass(%s)"
-    one = connection.execute(asked, [place.name.quoted]).fetchone()
-    if one is None:
-        return None
-    oid, kind = one
-    if kind not in {"r", "p"}:
-        raise SpecError(
-            f"{place} is no table",
-            "setup",
-            "Set sink.table to a table, or to a name that isn't taken.",
-        )
-    rows = connection.execute(_COLUMNS, [place.name.quoted]).fetchall()
-    columns = tuple(CatalogColumn(*row[:5]) for row in rows)
-    for name, *_, comment in rows:
-        bound = bound_by(comment or "")
-        if bound is not None:
-            table_id, bound_oid = bound
-            if bound_oid != oid:
-                _refuse_copy(connection, place, name, table_id, bound_oid)
-            return ExistingTable(columns, _target(connection, place, table_id), bound_oid != oid)
-    return ExistingTable(columns, None)
+    return _table_at(connection, place, _TARGET)
 
 
-def _refuse_copy(
-    connection: Connection, place: TablePlace, window: str, table_id: UUID, oid: int
-) -> None:
-    names = {"comment": f"{COMMENT}{table_id}", "table": place.name.quoted, "oid": oid}
-    row = connection.execute(_SAME_COMMENT, names).fetchone()
-    if row is not None:
-        other = TableName(*row)
-        what = (
-            f"the table {place.name} is a copy of {other}, or the other way round: the comments on"
-            " their columns name the same table"
-        )
-        take = "COMMENT ON COLUMN {}.{} IS NULL"
-        do = (
-            f"Take the comment off the copy: {take.format(place.name.quoted, quoted(window))}; then"
-            " windrow takes it if it is empty. If the copy is to take the other table's place, with"
-            f" its rows: {take.format(other.quoted, quoted(window))}."
-        )
-        raise SpecError(what, "setup", do)
-
-
-def _target(connection: Connection, place: TablePlace, table_id: UUID) -> Target:
-    row = None
-    if has_table(connection, TableName(place.own, "targets")):
-        row = connection.execute(place.query(_TARGET), [table_id]).fetchone()
-    if row is None:
-        what = (
-            f"the table {place} was bound by windrow, and the schema {place.own} knows nothing"
-            " of it"
-        )
-        do = (
-            "Set sink.windrow_schema to the schema that it was begun with; or restore that from a"
-            " backup, together with the table."
-        )
-        raise SpecError(what, "setup", do)
-    if row[-1] != FORM:
-        what = (
-            f"the table {place} was made by another version of windrow, in form {row[-1]}; this one"
-            f" knows form {FORM}"
-        )
-        do = "Use the windrow that made it, or begin a pipeline with another id and table."
-        raise SpecError(what, "setup", do)
-    return _as_target(row)
-
-
-def _as_target(row: tuple[Any, ...]) -> Target:
-    try:
-        columns = pa.ipc.read_schema(pa.py_buffer(row[5]))
-    except (OSError, ValueError) as error:
-        raise DamagedError(
-            f"the row {row[0]} of windrow's table targets is damaged: its columns can't be read",
-            "setup",
-            f"Restore {_BACKUP} from a backup.",
-        ) from error
-    return Target(row[0], TableOwner(*row[1:4]), row[4], columns, row[6])
-
-
-def locked(
-    connection: Connection, place: TablePlace
-) -> tuple[Target, tuple[CatalogColumn, ...]] | None:
-    """Locks a bound table until the end of the transaction; None if it doesn't exist.
+def locked(connection: Connection, place: TablePlace) -> ExistingTable | None:
+    """Looks up the table as `table_at`, and locks it until the end of the transaction.
 
     No other commit changes the table meanwhile, so all that is read from here on stays true.
     """
-    found = table_at(connection, place)
-    if found is None or found.target is None:
+    with waiting_for(f"the table {place}, which another session, usually a commit, has locked"):
+        return _table_at(connection, place, _LOCK)
+
+
+def _table_at(connection: Connection, place: TablePlace, target_query: str) -> ExistingTable | None:
+    target = None
+    if has_table(connection, TableName(place.own, "targets")):
+        target = _target(connection, place, target_query)
+    found = connection.execute(_TABLE, [place.name.quoted]).fetchone()
+    if found is None:
         return None
-    row = lock_row(connection, place, _LOCK, [found.target.id])
-    # the table may have changed until the lock was granted
-    now = None if row is None else table_at(connection, place)
-    return None if row is None or now is None else (_as_target(row), now.columns)
+    if not found[0]:
+        raise SpecError(
+            f"{place} is no table, or it or a partition of it is unlogged: a crash would take its"
+            " rows, and leave their receipts",
+            "setup",
+            "Set sink.table to a table, or to a name that isn't taken; or ALTER TABLE ... SET"
+            " LOGGED.",
+        )
+    rows = connection.execute(_COLUMNS, [place.name.quoted]).fetchall()
+    return ExistingTable(tuple(CatalogColumn(*row) for row in rows), target)
+
+
+def _target(connection: Connection, place: TablePlace, query: str) -> Target | None:
+    try:
+        row = connection.execute(place.query(query), [place.name.quoted]).fetchone()
+    except psycopg.errors.UndefinedColumn:
+        row = (f"{FORM - 1} or before",)
+    if row is None:
+        return None
+    if row[0] != FORM:
+        what = (
+            f"windrow's tables in the schema {place.own} were made by another version of windrow,"
+            f" in form {row[0]}; this one knows form {FORM}"
+        )
+        do = "Use the windrow that made them, or set sink.windrow_schema to another schema."
+        raise SpecError(what, "setup", do)
+    columns = pa.ipc.read_schema(pa.py_buffer(row[6]))
+    return Target(row[1], TableOwner(*row[2:5]), row[5], columns, row[7])
 
 
 def tombstones_name(place: TablePlace, target: Target) -> TableName:
@@ -396,31 +334,22 @@ class BoundTable:
     def restore_receipt(self, window: Window, text: str) -> None:
         """Puts back a window's receipt and its ranges.
 
-        The receipt may be damaged, missing, or under another window's key. The digest in its row
-        proves the text. If the row is missing, the window's ranges must be those of the text.
+        The digest in the receipt's row proves the text. If the row is missing, the window's ranges
+        must be those of the text.
 
         Raises:
             RefusedError: the commit wrote another text.
         """
         receipt = from_json(text, Receipt)
-        generation, ranges = receipt.generation, range_texts(receipt)
-        back = (
-            "UPDATE {receipts} SET window_key = %s, generation = %s, receipt = %s"
-            " WHERE target = %s AND sha256 = %s"
-        )
-        proof = row_digest(window.key, generation, ranges, text)
-        values = [window.key, generation, text, self.target.id, proof]
-        if not self.connection.execute(self.place.query(back), values).rowcount:
-            next(self._receipt_rows([window.key])).refuse_other(receipt, _BACKUP)
-            self._insert_receipt(receipt, text)
-        # the ranges may be under another window's key, too
-        forget = self.place.query(
-            "DELETE FROM {ranges} WHERE target = %s AND (window_key = %s OR (topic_id, partition,"
-            " start, stop) IN (SELECT * FROM unnest(%s::text[], %s::integer[], %s::bigint[],"
-            " %s::bigint[])))"
-        )
-        own = _range_arrays(covered(receipt.plan))
-        self.connection.execute(forget, [self.target.id, window.key, *own])
+        row = next(self._receipt_rows([window.key]))
+        if row.sha256 != row_digest(window.key, receipt.generation, range_texts(receipt), text):
+            row.refuse_other(receipt, _BACKUP)
+        forget = "DELETE FROM {receipts} WHERE target = %s AND window_key = %s AND generation >= %s"
+        own = [self.target.id, window.key]
+        self.connection.execute(self.place.query(forget), [*own, receipt.generation])
+        forget = "DELETE FROM {ranges} WHERE target = %s AND window_key = %s"
+        self.connection.execute(self.place.query(forget), own)
+        self._insert_receipt(receipt, text)
         self._insert_ranges(receipt)
 
     # ----------------------------------------------------------------------------------- notes
@@ -445,14 +374,13 @@ class BoundTable:
     # ------------------------------------------------------------------------------------ rows
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        if keys is not None:
-            return set(filter(self._has_rows, keys))
-        asked = self.place.query("SELECT DISTINCT {window} FROM {table}", window=self._window)
-        return {row[0] for row in self.connection.execute(asked, ())}
-
-    def _has_rows(self, key: str) -> bool:
-        asked = "SELECT EXISTS (SELECT FROM {table} WHERE {window} = %s)"
-        return is_true(self.connection, self.place.query(asked, window=self._window), key)
+        if keys is None:
+            asked = self.place.query("SELECT DISTINCT {window} FROM {table}", window=self._window)
+            return {key for (key,) in self.connection.execute(asked, ())}
+        asked = self.place.query(
+            "SELECT EXISTS (SELECT FROM {table} WHERE {window} = %s)", window=self._window
+        )
+        return {key for key in keys if is_true(self.connection, asked, key)}
 
     def delete_rows(self, key: str) -> None:
         """Deletes all rows of a window.
@@ -462,7 +390,7 @@ class BoundTable:
         """
         delete = "DELETE FROM {table} WHERE {window} = %s"
         self.connection.execute(self.place.query(delete, window=self._window), [key])
-        if self._has_rows(key):
+        if self.holding([key]):
             raise rows_stay(self.place)
 
     def summarize(self) -> None:
@@ -484,18 +412,13 @@ class BoundTable:
 
     # ------------------------------------------------------------------------------ tombstones
 
-    @property
-    def tombstones_name(self) -> TableName:
-        """The table with the tombstones."""
-        return tombstones_name(self.place, self.target)
-
     def refuse_lost_tombstones(self) -> None:
-        """Refuses a table without its tombstones.
+        """Refuses a table whose tombstones are missing.
 
         Raises:
-            DamagedError: the table with the tombstones is missing.
+            DamagedError: they are.
         """
-        name = self.tombstones_name
+        name = tombstones_name(self.place, self.target)
         if not has_table(self.connection, name):
             what = f"the table {name}, which says which keys {self.place} has lost by deletes,"
             raise DamagedError(f"{what} is missing", "commit", _RESTORE_TOMBSTONES)

@@ -13,11 +13,8 @@ from windrow.ingest.schema.checksum import Hashes, row_hashes
 from windrow.ingest.sinks.columns import refuse_unstorable
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.merging import MergeColumns
-from windrow.ingest.sinks.postgres.names import SYSTEM, name_problems
+from windrow.ingest.sinks.postgres.names import name_problems
 from windrow.ingest.sinks.schema_evolution import Evolution, evolution
-
-MOST = 1600
-"""The most columns of a table of PostgreSQL, dropped ones included."""
 
 HASH = pa.field("_hash", pa.int64(), nullable=False)
 """A column of tables with a primary key: the hash of the row's other columns
@@ -45,7 +42,8 @@ _SCALARS = {
 def column_type(kind: pa.DataType) -> str | None:
     """The PostgreSQL type of an Arrow type, by its name in `format_type`; else None.
 
-    Nested types are `jsonb`; a list of scalars is an array.
+    Nested types are `jsonb`; a list of scalars is an array. A list of timestamps is `jsonb`, too:
+    pgpq would write them without their zone.
     """
     scalar = _SCALARS.get(kind)
     if scalar is not None:
@@ -64,11 +62,12 @@ def column_type(kind: pa.DataType) -> str | None:
     element = column_type(kind.value_type)
     if element is None:
         return None
-    return JSON if pa.types.is_nested(kind.value_type) else f"{element}[]"
+    inside = kind.value_type
+    return JSON if pa.types.is_nested(inside) or pa.types.is_timestamp(inside) else f"{element}[]"
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
-    """Refuses columns whose values or names no table of PostgreSQL can hold.
+    """Refuses columns whose values no table of PostgreSQL can hold, and names that it would cut.
 
     Args:
         rows: the rows' columns.
@@ -78,10 +77,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
         SpecError: names every such column, and the types that can be used.
     """
     names = (*rows.names, *metadata.values())
-    wrong = [f"{n!r} is a column that every table of PostgreSQL has" for n in names if n in SYSTEM]
-    wrong += [problem for name in names for problem in name_problems(name)]
-    if len(names) > MOST:
-        wrong.append(f"{len(names)} columns, and a table of PostgreSQL has at most {MOST}")
+    wrong = [problem for name in names for problem in name_problems(name)]
     do = "Give fields of the schema an alias where PostgreSQL can't have their names;"
     refuse_unstorable(
         rows, metadata, lambda kind: column_type(kind) is not None, "in PostgreSQL", do, wrong
@@ -170,24 +166,17 @@ def _described(key_property: bytes | None) -> str:
 
 
 class CatalogColumn(msgspec.Struct, frozen=True):
-    """A column as PostgreSQL's catalog has it.
-
-    `filled`: the database can fill it, by a default or because it is generated. `generated`: rows
-    must leave it out.
-    """
+    """A column as PostgreSQL's catalog has it."""
 
     name: str
     type: str
     nullable: bool
-    filled: bool
-    generated: bool
 
 
 def column_problems(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list[str]:
     """The columns of a table that rows of a schema can't be written to, in words.
 
-    A table that somebody else made or changed has such. Further columns are none if they may be
-    null, or the database fills them.
+    A table that somebody else made or changed has such.
     """
     by_name = {c.name: c for c in columns}
     problems = []
@@ -197,18 +186,6 @@ def column_problems(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list
             problems.append(f"{field.name} ({shape(field)}): not in the table")
         elif column.type != held:
             problems.append(f"{field.name}: {column.type} in the table, not {held}")
-        elif column.generated:
-            problems.append(
-                f"{field.name}: GENERATED ALWAYS in the table, and rows bring its values"
-            )
         elif field.nullable and not column.nullable:
             problems.append(f"{field.name}: not null in the table, and rows may have nulls")
-    others = [c for c in columns if not (c.name in schema.names or c.filled or c.nullable)]
-    return [
-        *problems,
-        *(
-            f"{c.name} ({c.type}): only in the table, not null, and nothing fills it: give it a"
-            " default"
-            for c in others
-        ),
-    ]
+    return problems

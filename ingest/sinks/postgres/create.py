@@ -1,9 +1,9 @@
 """Creates and binds a table, and compares one that exists with the wanted columns.
 
-The table, the comment that binds it and windrow's own tables are made in one transaction, and one
-such transaction runs at a time: of runs that race one binds the table, and the others see its
-owner. A table that somebody else made is bound if it has the wanted columns and no row. So it can
-have partitions, constraints or a tablespace of its owner's choice.
+The table, its row in `targets` and windrow's own tables are made in one transaction, and one such
+transaction runs at a time: of runs that race one binds the table, and the others see its owner. A
+table that somebody else made is bound if it has the wanted columns and no row. So it can have
+partitions, constraints or a tablespace of its owner's choice.
 
 Missing columns are added by the commit of the first rows that have them (`evolve`).
 """
@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Sequence
 
 import msgspec
-import psycopg
 import pyarrow as pa
 from psycopg import sql
 
@@ -39,22 +38,18 @@ from windrow.ingest.sinks.postgres.columns import (
     evolution_of,
     key_difference,
 )
-from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName, bound_comment
+from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName
 from windrow.ingest.sinks.postgres.server import (
     Connection,
     TablePlace,
     commit,
-    has_schema,
     has_table,
     identifier,
     is_true,
     reading,
-    reason,
     writing,
 )
-from windrow.ingest.sinks.postgres.unfit import refuse_unfit
 from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes
-from windrow.ingest.sinks.sql_names import quoted
 
 _SETUP = 7_308_332_045_911_029_879
 """The number of the advisory lock under which tables are made; any number will do."""
@@ -73,8 +68,21 @@ SELECT EXISTS (
 """Question whether an index keeps exactly these columns unique."""
 
 
+_INEXACT = """
+SELECT a.attname::text, c.collname::text
+FROM pg_attribute a JOIN pg_collation c ON NOT c.collisdeterministic AND (
+    c.oid = a.attcollation OR c.oid IN (
+        SELECT k.collid FROM pg_index x
+        CROSS JOIN unnest(x.indkey::int2[], x.indcollation::oid[]) AS k (attnum, collid)
+        WHERE x.indrelid = a.attrelid AND x.indisunique AND k.attnum = a.attnum
+    )
+)
+WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) ORDER BY 1 LIMIT 1
+"""
+"""Columns, or unique indexes of them, by whose collation texts with other bytes are equal."""
+
 _BY_NAME = """
-SELECT t.id, t.window_column, to_regclass(%s)::oid::bigint FROM {targets} t WHERE t.place = %s
+SELECT t.id FROM {targets} t WHERE t.place = %s
 ORDER BY (SELECT max(committed_at) FROM {receipts} WHERE target = t.id) DESC NULLS LAST LIMIT 1
 """
 """The bound table of a name; the one with the newest receipt, if the name was used again."""
@@ -99,48 +107,67 @@ def ensure(place: TablePlace, wanted: WantedTable, owner: TableOwner) -> None:
     Idempotent; of calls that race one does it.
 
     Raises:
-        SchemaChangedError, SpecError: as `checked`; or the user lacks a right.
+        SchemaChangedError: a table of somebody else's has other columns than the wanted ones.
+        SpecError: the table can hold no windows, or has rows of somebody else's; or the user lacks
+            a right.
         LostConnectionError: nobody knows whether it was done; it may be done again.
     """
     with reading(place.url) as connection:
-        found = checked(connection, place, wanted)
-    if found is None or found.target is None or found.restored:
+        found = _checked(connection, place, wanted)
+    if found is None or found.target is None:
         with writing(place.url, "setup") as connection:
-            _ensure(connection, place, wanted, owner)
+            _make_own_tables(connection, place)
+            found = _checked(connection, place, wanted)
+            if found is None:
+                _create(connection, place, wanted)
+            if found is None or found.target is None:
+                _bind(connection, place, wanted, owner)
             commit(connection)
 
 
-def checked(connection: Connection, place: TablePlace, wanted: WantedTable) -> ExistingTable | None:
-    """Looks up the table, and refuses one that can't be bound; None if it doesn't exist.
+def try_to_create(place: TablePlace) -> None:
+    """Makes a table and windrow's own tables, unless they exist, and rolls that back.
 
-    The columns of a bound table aren't compared (`column_changes`).
+    So the server itself says which right is missing, or what else keeps it from making them.
 
     Raises:
-        SchemaChangedError: a table of somebody else's has other columns than the wanted ones.
-        SpecError: the table can hold no windows, or has rows of somebody else's.
+        SpecError, UnreachableError: it can't be done.
+    """
+    with writing(place.url, "setup") as connection:
+        _make_own_tables(connection, place)
+        if table_at(connection, place) is None:
+            connection.execute(place.query("CREATE TABLE {table} ()"), ())
+
+
+def _checked(
+    connection: Connection, place: TablePlace, wanted: WantedTable
+) -> ExistingTable | None:
+    """Looks up the table, and refuses one that can't hold windows; None if it doesn't exist.
+
+    The columns of a bound table aren't compared (`column_changes`).
     """
     found = table_at(connection, place)
     key = () if wanted.keyed is None else wanted.keyed.key.columns
-    refuse_unfit(connection, place, wanted.window, key)
+    _refuse_inexact(connection, place, [wanted.window, *key])
     if found is not None and found.target is None:
         refuse_others_rows(connection, place)
-        _refuse_misfit(place, found.columns, wanted.schema)
+        _refuse_other_columns(place, found.columns, wanted.schema)
     return found
 
 
-def _ensure(
-    connection: Connection, place: TablePlace, wanted: WantedTable, owner: TableOwner
-) -> None:
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SETUP])
-    if not has_table(connection, TableName(place.own, OWN_TABLES[-1])):  # which is made last
-        _make_own_tables(connection, place)
-    found = table_at(connection, place)
-    if found is None:
-        _create(connection, place, wanted)
-    if found is None or found.target is None:
-        _bind(connection, place, wanted, owner, found)
-    elif found.restored:
-        _put_comment(connection, place, found.target)
+def _refuse_inexact(connection: Connection, place: TablePlace, columns: Sequence[str]) -> None:
+    """Refuses columns by which rows are found, if they have a nondeterministic collation."""
+    row = connection.execute(_INEXACT, [place.name.quoted, list(columns)]).fetchone()
+    if row is not None:
+        what = (
+            f"the table {place} can't tell rows apart by {row[0]}: by the collation {row[1]}"
+            " different texts are equal"
+        )
+        do = (
+            'ALTER TABLE ... ALTER COLUMN ... TYPE text COLLATE "C" (or of the index: make it'
+            " anew); or name another table in sink.table."
+        )
+        raise SpecError(what, "setup", do)
 
 
 def column_changes(table: BoundTable, wanted: WantedTable) -> Sequence[str]:
@@ -163,7 +190,7 @@ def column_changes(table: BoundTable, wanted: WantedTable) -> Sequence[str]:
     changes = allowed_changes(
         str(place), wanted.evolve, lambda by: evolution_of(current, wanted.schema, by)
     )
-    _refuse_misfit(place, table.catalog_columns, _there(table, wanted))
+    _refuse_other_columns(place, table.catalog_columns, _there(table, wanted))
     return changes
 
 
@@ -174,16 +201,13 @@ def _there(table: BoundTable, wanted: WantedTable) -> pa.Schema:
     return pa.schema([*table.target.columns, *(f for f in new if f.name in there)])
 
 
-def _refuse_misfit(place: TablePlace, columns: Sequence[CatalogColumn], schema: pa.Schema) -> None:
+def _refuse_other_columns(
+    place: TablePlace, columns: Sequence[CatalogColumn], schema: pa.Schema
+) -> None:
     wrong = column_problems(columns, schema)
     if wrong:
         what = f"the table {place} has other columns than windrow brings: " + "; ".join(wrong)
         do = "Did somebody else make or change it? Give it these columns, or name another table."
-        if any(c.generated and c.name in schema.names for c in columns):
-            do += (
-                " Of a generated one: ALTER COLUMN ... DROP EXPRESSION, or of an identity SET"
-                " GENERATED BY DEFAULT."
-            )
         raise SchemaChangedError(what, "setup", do)
 
 
@@ -214,106 +238,93 @@ def evolution_at_commit(table: BoundTable, wanted: WantedTable) -> Evolution:
 
 def change_columns(table: BoundTable, become: Evolution, keyed: KeyedColumns | None) -> None:
     """Changes the columns of the table, and of its tombstones, within the transaction."""
-    connection, place = table.connection, table.place
+    if not (become.added or become.altered):
+        return
     add = sql.SQL("ADD COLUMN IF NOT EXISTS {} {}")  # another client may have added it before
-    parts = [add.format(identifier(f.name), _type(f)) for f in become.added]
-    for old, new in become.altered:
-        name = identifier(new.name)
-        if column_type(old.type) != column_type(new.type):
-            parts.append(sql.SQL("ALTER COLUMN {} TYPE {}").format(name, _type(new)))
-        if new.nullable and not old.nullable:
-            parts.append(sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(name))
-    if parts:
-        connection.execute(
-            place.query("ALTER TABLE {table} {parts}", parts=sql.SQL(", ").join(parts)), ()
-        )
+    added = [add.format(identifier(f.name), _type(f)) for f in become.added]
+    widened = {
+        new.name: sql.SQL("ALTER COLUMN {} TYPE {}").format(identifier(new.name), _type(new))
+        for old, new in become.altered
+        if column_type(old.type) != column_type(new.type)
+    }
+    nullable = [
+        sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(identifier(new.name))
+        for old, new in become.altered
+        if new.nullable and not old.nullable
+    ]
+    _alter(table, table.place.name, [*added, *widened.values(), *nullable])
     if keyed is not None and keyed.has_tombstones:
-        _widen_tombstones(table, become, keyed)
-    if become.added or become.altered:
-        put = place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
-        connection.execute(put, [become.columns.serialize().to_pybytes(), table.target.id])
+        of_keys = [part for name, part in widened.items() if name in keyed.tombstone]
+        _alter(table, tombstones_name(table.place, table.target), of_keys)
+    put = table.place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
+    table.connection.execute(put, [become.columns.serialize().to_pybytes(), table.target.id])
+
+
+def _alter(table: BoundTable, name: TableName, parts: Sequence[sql.Composable]) -> None:
+    if parts:
+        altered = identifier(name.schema, name.table)
+        alter = table.place.query(
+            "ALTER TABLE {altered} {parts}", altered=altered, parts=sql.SQL(", ").join(parts)
+        )
+        table.connection.execute(alter, ())
 
 
 # --------------------------------------------------------------------------------------------------
 
 
 def _make_own_tables(connection: Connection, place: TablePlace) -> None:
-    if not has_schema(connection, place.own):
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SETUP])
+    if has_table(connection, TableName(place.own, OWN_TABLES[-1])):  # which is made last
+        return
+    if not is_true(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", place.own):
         connection.execute(place.query("CREATE SCHEMA {own}"), ())
-    for statement in TABLES.split(";"):
-        if statement.strip():
-            connection.execute(place.query(statement), ())
+    for statement in TABLES.strip().split(";\n"):
+        connection.execute(place.query(statement), ())
 
 
 def _create(connection: Connection, place: TablePlace, wanted: WantedTable) -> None:
-    columns = [
+    columns: list[sql.Composable] = [
         sql.SQL("{} {} {}").format(
             identifier(f.name), _type(f), sql.SQL("" if f.nullable else "NOT NULL")
         )
         for f in wanted.schema
     ]
+    if wanted.keyed is not None:
+        columns.append(sql.SQL("PRIMARY KEY ({})").format(_listed(wanted.keyed.key.columns)))
     connection.execute(
         place.query("CREATE TABLE {table} ({columns})", columns=sql.SQL(", ").join(columns)), ()
     )
 
 
 def _bind(
-    connection: Connection,
-    place: TablePlace,
-    wanted: WantedTable,
-    owner: TableOwner,
-    found: ExistingTable | None,
+    connection: Connection, place: TablePlace, wanted: WantedTable, owner: TableOwner
 ) -> None:
     """Binds a table that is new, or somebody else's and empty."""
-    if found is not None:
-        refuse_others_rows(connection, place)
-        _refuse_misfit(place, found.columns, wanted.schema)
-    target = Target(uuid.uuid4(), owner, wanted.window, wanted.schema, 0)
     index = "CREATE INDEX ON {table} USING brin ({window}) WITH (autosummarize = on)"
     connection.execute(place.query(index, window=identifier(wanted.window)), ())
-    _put_comment(connection, place, target)
+    # a dump would have the number of a table that was dropped, and another table may get it
+    forget = "UPDATE {targets} SET relation = NULL WHERE relation NOT IN (SELECT oid FROM pg_class)"
+    connection.execute(place.query(forget), ())
+    target = Target(uuid.uuid4(), owner, wanted.window, wanted.schema, 0)
     put = (
-        "INSERT INTO {targets} (id, place, pipeline, ledger, grid, window_column, columns, form)"
-        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+        "INSERT INTO {targets} (id, place, relation, pipeline, ledger, grid, window_column,"
+        " columns, form) VALUES (%s, %s, to_regclass(%s), %s, %s, %s, %s, %s, %s)"
     )
     columns = wanted.schema.serialize().to_pybytes()
     bound_to = [owner.pipeline, owner.ledger, owner.grid]
-    values = [target.id, str(place.name), *bound_to, wanted.window, columns, FORM]
-    connection.execute(place.query(put), values)
+    values = [target.id, str(place.name), place.name.quoted, *bound_to, wanted.window, columns]
+    connection.execute(place.query(put), [*values, FORM])
     if wanted.keyed is not None:
-        _bind_key(connection, place, target, wanted.keyed, new=found is None)
-
-
-def _put_comment(connection: Connection, place: TablePlace, target: Target) -> None:
-    """Puts the comment by which the table is known (`catalog`)."""
-    row = connection.execute("SELECT to_regclass(%s)::oid::bigint", [place.name.quoted]).fetchone()
-    comment = sql.Literal(bound_comment(target.id, 0 if row is None else row[0]))
-    put = place.query(
-        "COMMENT ON COLUMN {table}.{window} IS {comment}",
-        window=identifier(target.window_column),
-        comment=comment,
-    )
-    connection.execute(put, ())
+        _bind_key(connection, place, target, wanted.keyed)
 
 
 def _bind_key(
-    connection: Connection, place: TablePlace, target: Target, keyed: KeyedColumns, *, new: bool
+    connection: Connection, place: TablePlace, target: Target, keyed: KeyedColumns
 ) -> None:
-    """Makes the primary key or a unique index, and the table of the tombstones."""
-    key = sql.SQL(", ").join(map(identifier, keyed.key.columns))
-    if new:
-        connection.execute(place.query("ALTER TABLE {table} ADD PRIMARY KEY ({key})", key=key), ())
-    elif not is_true(connection, _UNIQUE, place.name.quoted, sorted(keyed.key.columns)):
-        try:
-            connection.execute(place.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
-        except psycopg.errors.FeatureNotSupported as error:
-            what = (
-                f"the table {place} can't keep {', '.join(keyed.key.columns)} unique:"
-                f" {reason(place.url, error)}"
-            )
-            raise SpecError(
-                what, "setup", "Partition it by columns of sink.primary_key alone."
-            ) from error
+    """Makes a unique index unless the key has one, and the table of the tombstones."""
+    key = _listed(keyed.key.columns)
+    if not is_true(connection, _UNIQUE, place.name.quoted, sorted(keyed.key.columns)):
+        connection.execute(place.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
     if keyed.has_tombstones:
         fields = [target.columns.field(name) for name in (*keyed.tombstone, HASH.name)]
         columns = [sql.SQL("{} {} NOT NULL").format(identifier(f.name), _type(f)) for f in fields]
@@ -327,45 +338,37 @@ def _bind_key(
         connection.execute(make, ())
 
 
-def _widen_tombstones(table: BoundTable, become: Evolution, keyed: KeyedColumns) -> None:
-    tombstones = identifier(table.tombstones_name.schema, table.tombstones_name.table)
-    for old, new in become.altered:
-        if new.name in keyed.tombstone and column_type(old.type) != column_type(new.type):
-            widen = table.place.query(
-                "ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {type}",
-                tombstones=tombstones,
-                name=identifier(new.name),
-                type=_type(new),
-            )
-            table.connection.execute(widen, ())
-
-
 def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
     """Refuses a table that isn't bound and isn't empty.
 
     Raises:
         SpecError: the table has rows. If windrow's own tables know one of its name, the error has
-            the statement that puts back the comment by which it is known.
+            the statement that binds this one in its place.
     """
     if not is_true(connection, place.query("SELECT EXISTS (SELECT FROM {table})")):
         return
     do = "Set sink.table to a name that isn't taken, or to a table without rows."
     known = (
         has_table(connection, TableName(place.own, "targets"))
-        and connection.execute(
-            place.query(_BY_NAME), [place.name.quoted, str(place.name)]
-        ).fetchone()
+        and connection.execute(place.query(_BY_NAME), [str(place.name)]).fetchone()
     )
     if known:
-        column = f"{place.name.quoted}.{quoted(known[1])}"
+        targets, relation = TableName(place.own, "targets").quoted, place.name.quoted
+        bind = f"UPDATE {targets} SET relation = '{relation}' WHERE id = '{known[0]}';"  # noqa: S608
         do = (
-            f"If windrow wrote its rows, the comment on {column}, by which it is known, was"
-            f" changed: COMMENT ON COLUMN {column} IS '{bound_comment(known[0], known[2])}'; puts"
-            f" it back. If it was dropped, ALTER TABLE {place.name.quoted} ADD COLUMN IF NOT EXISTS"
-            f" {quoted(known[1])} text; goes before, and windrow verify SPEC --deep says what comes"
-            f" after. {do}"
+            f"If windrow wrote its rows, and the table was copied or restored since: {bind} makes"
+            f" it windrow's again, and windrow verify SPEC --deep says which windows it lacks. {do}"
         )
-    raise SpecError(f"the table {place} was not made by windrow, and holds rows", "setup", do)
+    raise SpecError(
+        f"the table {place} was not made by windrow, as far as the schema {place.own} knows, and"
+        " holds rows",
+        "setup",
+        do,
+    )
+
+
+def _listed(names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(identifier, names))
 
 
 def _type(field: pa.Field) -> sql.SQL:

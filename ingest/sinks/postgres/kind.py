@@ -128,10 +128,11 @@ class _Postgres:
         self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path
     ) -> Sink:
         place, staging = _place(section), _staging(section, folder)
-        from windrow.ingest.sinks.postgres.store import PostgresStore, PostgresTable
+        from windrow.ingest.sinks.postgres.store import PostgresStore
+        from windrow.ingest.sinks.window_table import WindowTable
 
         store = PostgresStore(place, staging, metadata, section.evolve, section.key)
-        return PostgresTable(store, rows)
+        return WindowTable(store, rows)
 
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
         place, staging = _place(section), _staging(section, folder)

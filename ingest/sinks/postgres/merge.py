@@ -30,15 +30,19 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.sinks.merging import Tally, kept_by, refuse_lost_values, refuse_missing_keys
-from windrow.ingest.sinks.postgres.catalog import BoundTable, rows_stay
+from windrow.ingest.sinks.postgres.catalog import BoundTable, rows_stay, tombstones_name
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import identifier
-from windrow.ingest.sinks.postgres.stage import CopyFile, CopyFiles, copy_in
+from windrow.ingest.sinks.postgres.stage import (
+    CopyFile,
+    CopyFiles,
+    copy_in,
+    refuse_fewer_rows,
+)
 from windrow.ingest.sinks.window_table import committed_by_key
 
 _CHANGES = sql.Identifier("pg_temp", "windrow_changes")
@@ -72,17 +76,17 @@ def merge(
     if keyed.has_tombstones:
         table.refuse_lost_tombstones()
     merging = Merge(table, keyed, columns, receipt)
-    merging.stage(staged, files)
+    merging.load(staged, files)
     merging.keep_the_last()
     merging.drop_late()
-    lost = merging.beaten_by_keeping()
+    lost = merging.late_for_kept_values()
     if receipt.generation > 0:
-        lost += merging.left_alone()
+        lost += merging.partial_changes()
         if receipt.dead_replay is None:
-            refuse_missing_keys(receipt.window.key, merging.missing())
+            refuse_missing_keys(receipt.window.key, merging.missing_keys())
             lost += merging.kept_later()
     refuse_lost_values(receipt.window.key, lost)
-    merging.fill_in()
+    merging.fill_in_kept_values()
     merging.write()
     key = receipt.window.key
     older = committed_by_key(table, [key]).get(key) if receipt.generation > 0 else None
@@ -105,21 +109,19 @@ class Merge:
         self._keyed, self._columns = keyed, columns
         self._key, self.dead_replay = receipt.window.key, receipt.dead_replay is not None
 
-    def stage(self, files: CopyFiles, chosen: Sequence[CopyFile]) -> None:
+    def load(self, files: CopyFiles, chosen: Sequence[CopyFile]) -> None:
         """Loads the staged changes into a temporary table, numbered in their order."""
-        # by this lock another run knows this session (`lock`)
-        self._run("LOCK TABLE {table} IN ROW EXCLUSIVE MODE")
         changes = self._changes.append(UNAVAILABLE)
         columns = [
             sql.SQL("{} {}").format(identifier(f.name), sql.SQL(str(column_type(f.type))))
             for f in changes
         ]
-        self._run(
+        self._execute(
             "CREATE TEMPORARY TABLE {changes} ({columns}, {nth} bigint GENERATED ALWAYS AS"
             " IDENTITY) ON COMMIT DROP",
             columns=sql.SQL(", ").join(columns),
         )
-        copy_in(self._connection, self.place, changes, files, chosen, _CHANGES)
+        copy_in(self._connection, self.place, files, chosen, _CHANGES)
 
     @property
     def _changes(self) -> pa.Schema:
@@ -149,13 +151,13 @@ class Merge:
 
     def keep_the_last(self) -> None:
         """Selects the last change of each key."""
-        self._run(
+        self._execute(
             "CREATE TEMPORARY TABLE {last} ON COMMIT DROP AS SELECT DISTINCT ON ({key}) * FROM"
             " {changes} ORDER BY {order}",
             order=self._last_first,
         )
-        self._run("CREATE UNIQUE INDEX ON {last} ({key})")
-        self._run("ANALYZE {last}")
+        self._execute("CREATE UNIQUE INDEX ON {last} ({key})")
+        self._execute("ANALYZE {last}")
 
     def drop_late(self) -> None:
         """Drops the changes of keys that have a later row or tombstone.
@@ -174,7 +176,7 @@ class Merge:
         ]
         self._late = dict(counts[0])
 
-    def beaten_by_keeping(self) -> int:
+    def late_for_kept_values(self) -> int:
         """Counts the keys with a later row of a window that kept values of earlier rows."""
         later = committed_by_key(self.table, self._late)
         return sum(
@@ -186,11 +188,11 @@ class Merge:
         later = [key for key in self.table.committed() if key > self._key]
         return sum(kept_by(one.receipt) for one in committed_by_key(self.table, later).values())
 
-    def left_alone(self) -> int:
+    def partial_changes(self) -> int:
         """Counts the changes that leave columns alone."""
-        return int(self._one("SELECT count(*) FROM {changes} w WHERE {leaves}")[0])
+        return int(self._first_row("SELECT count(*) FROM {changes} w WHERE {leaves}")[0])
 
-    def fill_in(self) -> None:
+    def fill_in_kept_values(self) -> None:
         """Fills in the values that changes left alone.
 
         They are those of the key's last change that has the column, else those of its row. A name
@@ -211,7 +213,7 @@ class Merge:
                 (self._query(earlier, order=self._last_first, name=_literal(name)), True),
                 (self.place.table, self._keyed.key.marks),
             ):
-                self._run(
+                self._execute(
                     "UPDATE {last} w SET {column} = t.{column}, {unavailable} = array_replace("
                     "w.{unavailable}, {name}, CASE WHEN {gone} THEN '' END) FROM {others} t WHERE"
                     " {same} AND {name} = ANY(w.{unavailable})",
@@ -220,7 +222,7 @@ class Merge:
                     column=identifier(name),
                     gone=sql.SQL("t.{}").format(identifier(DELETED)) if gone else sql.SQL("false"),
                 )
-        self.tally.kept, self.tally.unknown = self._one(
+        self.tally.kept, self.tally.unknown = self._first_row(
             "SELECT count(*) FILTER (WHERE known), count(*) FILTER (WHERE NOT known) FROM (SELECT"
             " cardinality(array_remove(w.{unavailable}, NULL)) = 0 AS known FROM {last} w WHERE"
             " {leaves}) counted"
@@ -244,13 +246,15 @@ class Merge:
             (numbers, hashes),
         )
 
-    def missing(self) -> int:
+    def missing_keys(self) -> int:
         """Counts the keys whose last change is the window's and which the attempt lacks."""
         asked = (
             "SELECT count(*) FROM {others} t WHERE t.{window} = %s AND NOT EXISTS (SELECT FROM"
             " {last} w WHERE {same})"
         )
-        return sum(int(self._one(asked, self._key, others=others)[0]) for others in self.others())
+        return sum(
+            int(self._first_row(asked, self._key, others=others)[0]) for others in self.others()
+        )
 
     def write(self) -> None:
         """Replaces rows and tombstones by the remaining changes.
@@ -264,8 +268,8 @@ class Merge:
         )
         tally.rows_added, tally.added = self.counted("{last} w WHERE {stays}", of="w")
         if self._keyed.has_tombstones:
-            self._run("DELETE FROM {table} t USING {last} w WHERE {same} AND w.{deleted}")
-            if self._one(
+            self._execute("DELETE FROM {table} t USING {last} w WHERE {same} AND w.{deleted}")
+            if self._first_row(
                 "SELECT count(*) FROM {table} t JOIN {last} w ON {same} WHERE w.{deleted}"
             )[0]:
                 raise rows_stay(self.place)
@@ -273,20 +277,13 @@ class Merge:
         others = [
             identifier(name) for name in self._columns.names if name not in self._keyed.key.columns
         ]
-        taken = self._run(
+        taken = self._execute(
             "INSERT INTO {table} AS t ({names}) SELECT {names} FROM {last} w WHERE {stays} ON"
             " CONFLICT ({key}) DO UPDATE SET {put}",
             names=sql.SQL(", ").join(names),
             put=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others),
         )
-        if taken != tally.rows_added:
-            what = (
-                f"{self.place} took {taken} of {tally.rows_added} merged rows: a trigger of the"
-                " table keeps rows out"
-            )
-            raise RefusedError(
-                what, "commit", "Nothing was committed. Take it off, then run the window again."
-            )
+        refuse_fewer_rows(self.place, taken, tally.rows_added)
 
     def _change_tombstones(self) -> None:
         """Writes a tombstone for each deleted key, and deletes those of keys with a row."""
@@ -295,8 +292,8 @@ class Merge:
             "{tombstones} t JOIN {last} w ON {same}", of="t"
         )
         changed.rows_added, changed.added = self.counted("{last} w WHERE w.{deleted}", of="w")
-        self._run("DELETE FROM {tombstones} t USING {last} w WHERE {same}")
-        self._run(
+        self._execute("DELETE FROM {tombstones} t USING {last} w WHERE {same}")
+        self._execute(
             "INSERT INTO {tombstones} ({tombstone})"
             " SELECT {tombstone} FROM {last} w WHERE w.{deleted}",
             tombstone=sql.SQL(", ").join(map(identifier, [*self._keyed.tombstone, HASH.name])),
@@ -311,7 +308,7 @@ class Merge:
 
     @property
     def _tombstones(self) -> sql.Composable:
-        name = self.table.tombstones_name
+        name = tombstones_name(self.place, self.table.target)
         return identifier(name.schema, name.table)
 
     def _wins(self) -> sql.Composable:
@@ -378,10 +375,10 @@ class Merge:
             **names,
         )
 
-    def _run(self, text: str, **names: sql.Composable) -> int:
+    def _execute(self, text: str, **names: sql.Composable) -> int:
         return self._connection.execute(self._query(text, **names), ()).rowcount
 
-    def _one(self, text: str, *values: object, **names: sql.Composable) -> tuple[Any, ...]:
+    def _first_row(self, text: str, *values: object, **names: sql.Composable) -> tuple[Any, ...]:
         row = self._connection.execute(self._query(text, **names), values).fetchone()
         return row or (0, 0)
 
@@ -389,7 +386,7 @@ class Merge:
         """Counts rows, and sums up their hashes."""
         # no value is in this text
         counts = f"SELECT count(*), coalesce(sum({of}.{{hash}}), 0) FROM {rows_of}"  # noqa: S608
-        rows, hashes = self._one(counts)
+        rows, hashes = self._first_row(counts)
         return int(rows), int(hashes)
 
 

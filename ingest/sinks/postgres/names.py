@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from uuid import UUID
 
 import msgspec
 
@@ -13,17 +11,10 @@ from windrow.ingest.sinks.sql_names import quoted
 LONGEST = 63
 """The most bytes of a name. PostgreSQL cuts a longer one, and says so only in a notice."""
 
-SYSTEM = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
-"""The columns that every table of PostgreSQL has."""
-
 OWN_TABLES = ("targets", "receipts", "ranges", "notes")
 """Windrow's own tables, in a schema of their own (`catalog`)."""
 
 DEAD = "_dead"
-COMMENT = "windrow "
-"""The beginning of the comment on a bound table's window column."""
-
-_COMMENT = re.compile(rf"{COMMENT}([0-9a-f-]{{36}}) (\d+):")
 
 
 class TableName(msgspec.Struct, frozen=True):
@@ -73,22 +64,3 @@ def name_problems(name: str, longest: int = LONGEST) -> Iterator[str]:
         yield f"the name {name!r} holds control characters"
     if len(name.encode()) > longest:
         yield f"the name {name} is longer than {longest} bytes"
-
-
-def bound_comment(table_id: UUID, oid: int) -> str:
-    """The comment on the window column of a bound table.
-
-    Args:
-        table_id: the table's id in `targets`.
-        oid: the table's oid, which a copy of the table doesn't have.
-    """
-    return (
-        f"{COMMENT}{table_id} {oid}: the window that a row is of. By this comment windrow knows the"
-        " table; leave it as it is."
-    )
-
-
-def bound_by(comment: str) -> tuple[UUID, int] | None:
-    """The id and the oid in the comment of a bound table; None of any other comment."""
-    found = _COMMENT.match(comment)
-    return None if found is None else (UUID(found[1]), int(found[2]))

@@ -7,15 +7,17 @@ answered it is simply run again, and finds its own receipt:
     2 A connects again and waits for the lock, until the server has ended its old session.
     3 A looks: if its receipt is missing, the COMMIT didn't arrive, and A writes again.
 
-A client that was stopped in its transaction would hold the lock for ever. The server ends a
-session that is idle in a transaction for `IDLE`, so other runs go on. When the client wakes, its
-COMMIT fails; it looks again, and finds the other run's receipt.
+A client that is stopped in its transaction would hold the lock for ever, and one whose machine is
+lost for hours. So the server ends a session that is idle in a transaction for `IDLE`, and one whose
+machine answers no keepalive. When a stopped client wakes, its COMMIT fails; it looks again, and
+finds the other run's receipt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
 
 import msgspec
 import psycopg
@@ -31,12 +33,11 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.secrets import masked
-from windrow.ingest.settings.watched import WatchedConnection
 from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
 from windrow.ingest.waiting import waiting_for
 
-Connection = WatchedConnection
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 IDLE = "10s"
 """Longest time that a session may be idle in a transaction: none works between two statements."""
@@ -47,11 +48,10 @@ WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 A server that crashed is usually back by the last one.
 """
 
-_WITH_TRANSACTION_TIMEOUT = 170_000
-"""The first version of PostgreSQL with the setting `transaction_timeout`."""
-
 LOCK_WAIT = "10min"
-"""Longest wait of a statement for a lock, as a reader waits while a commit changes columns."""
+"""Longest wait of a statement for a lock: a commit waits for those of other windows, and a reader
+while a commit changes columns.
+"""
 
 _DEFAULTS = {**TCP, "application_name": "windrow"}
 _PLANNING = {"enable_seqscan": "off", "jit": "off"}
@@ -66,6 +66,13 @@ _WHOLE = {"row_security": "off", "statement_timeout": "0", "quote_all_identifier
 All rows or an error, never only those that a policy shows; no time limit; and names of types as
 `columns.column_type` writes them.
 """
+
+_KEEPALIVES = {
+    "tcp_keepalives_idle": "15",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+"""Settings by which the server notices within half a minute that a client's machine is lost."""
 
 _RETRIED = {"40001", "40P01"}
 """SQLSTATE of a serialization failure and of a deadlock."""
@@ -84,6 +91,13 @@ A limit, as the size of an index entry; or a state, as a publication without a r
 """
 
 _MAKE_ROOM = "Nothing was committed. Make room there, or raise its limit, then run this again."
+_OTHER_TYPES = (
+    RefusedError,
+    "a staged row is of other types than the table's columns ({})",
+    "Nothing was committed. The table was changed meanwhile: run the window again.",
+)
+"""What COPY finds by too many or too few bytes."""
+
 _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
     "53100": (UnreachableError, "its disk is full ({})", _MAKE_ROOM),
     "53200": (UnreachableError, "it is out of memory, or of room for locks ({})", _MAKE_ROOM),
@@ -91,7 +105,21 @@ _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
     "55P03": (
         UnreachableError,
         f"another session held a lock for more than {LOCK_WAIT}",
-        "Nothing was committed. See pg_stat_activity for who holds it, then run this again.",
+        (
+            "Nothing was committed. SELECT pid, state, query FROM pg_stat_activity says who may"
+            " hold it, and SELECT pg_terminate_backend(pid) ends that; then run this again."
+        ),
+    ),
+    "08P01": _OTHER_TYPES,
+    "22P03": _OTHER_TYPES,
+    "0A000": (
+        SpecError,
+        "{}",
+        (
+            "Of several servers in sink.url target_session_attrs=read-write takes the one that"
+            " isn't a standby. A table of your own is partitioned by columns of sink.primary_key"
+            " alone."
+        ),
     ),
     "3F000": (SpecError, "{}", "Create that schema, or name another one in sink.table."),
     "42501": (
@@ -194,7 +222,7 @@ def _connect(url: ServerUrl) -> Connection:
     given = conninfo.conninfo_to_dict(url.text)
     options = {**{k: v for k, v in _DEFAULTS.items() if k not in given}, "client_encoding": "UTF8"}
     with waiting_for(f"a connection to the server {url.place}"):
-        return WatchedConnection.connect(
+        return Connection.connect(
             url.text,
             autocommit=True,
             prepare_threshold=None,
@@ -229,7 +257,7 @@ def begin(connection: Connection) -> None:
     """
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
     waits = {"lock_timeout": LOCK_WAIT, "idle_in_transaction_session_timeout": IDLE}
-    _set(connection, {**_PLANNING, **_WHOLE, **waits, "synchronous_commit": "on"})
+    _set(connection, {**_PLANNING, **_WHOLE, **_KEEPALIVES, **waits, "synchronous_commit": "on"})
 
 
 def set_lock_timeout(connection: Connection, wait: str = LOCK_WAIT) -> None:
@@ -238,16 +266,10 @@ def set_lock_timeout(connection: Connection, wait: str = LOCK_WAIT) -> None:
 
 
 def _set(connection: Connection, settings: Mapping[str, str]) -> None:
-    if (
-        connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT
-        and "statement_timeout" in settings
-    ):
-        settings = {**settings, "transaction_timeout": "0"}
     asked = sql.SQL(", ").join(
         sql.SQL("set_config({}, {}, true)").format(*pair) for pair in settings.items()
     )
-    row = connection.execute(sql.SQL("SELECT pg_backend_pid(), {}").format(asked)).fetchone()
-    connection.session = None if row is None else row[0]
+    connection.execute(sql.SQL("SELECT {}").format(asked))
 
 
 def is_true(
@@ -261,11 +283,6 @@ def is_true(
 def has_table(connection: Connection, name: TableName) -> bool:
     """Returns whether a table of this name exists."""
     return is_true(connection, "SELECT to_regclass(%s) IS NOT NULL", name.quoted)
-
-
-def has_schema(connection: Connection, name: str) -> bool:
-    """Returns whether a schema of this name exists."""
-    return is_true(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", name)
 
 
 @contextmanager
@@ -313,7 +330,7 @@ def is_lost(error: psycopg.Error) -> bool:
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError) and tls_advice(str(error)) is None
-    return state.startswith("08") or state in _ENDED
+    return state not in _KNOWN and (state.startswith("08") or state in _ENDED)
 
 
 def explained(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowError:

@@ -29,8 +29,8 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staging
 from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
-from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, copy_rows
+from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns
+from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, UnstorableValueError, copy_rows
 from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, explained
 from windrow.ingest.sinks.stage import DeadLetterLayout, Layout, writable
 from windrow.ingest.sinks.staged_files import StagedFiles
@@ -45,7 +45,7 @@ _NUL_SHOWN = "\N{SYMBOL FOR NULL}"
 class CopyFile(msgspec.Struct, frozen=True):
     """A staged file as its stager describes it: small, JSON, safe to lose.
 
-    `crc`: the CRC-32 of all of its bytes. `types`: of its columns, in PostgreSQL.
+    `crc`: the CRC-32 of all of its bytes.
     """
 
     path: str
@@ -53,7 +53,6 @@ class CopyFile(msgspec.Struct, frozen=True):
     crc: int
     rows: int
     columns: tuple[str, ...]
-    types: tuple[str, ...]
 
 
 class ShownNul(DeadLetterLayout, frozen=True):
@@ -119,20 +118,20 @@ class PostgresStager:
             )
         try:
             octets = copy_rows(whole)
-        except UnfitValueError as unfit:
+        except UnstorableValueError as unstorable:
             do = (
                 "Nothing was committed. Refuse such values by a rule of the schema, so that their"
                 " messages become dead letters; or give the column another type: bytes hold NUL."
             )
-            offset = messages["offset"][int(unfit.rows[0])].as_py()
+            offset = messages["offset"][int(unstorable.rows[0])].as_py()
             raise UnstorableRowsError(
-                unfit.what,
+                unstorable.what,
                 "stage",
                 do,
                 self._split.topic,
                 self._split.partition,
                 offset,
-                unfit.rows.tolist(),
+                unstorable.rows.tolist(),
             ) from None
 
         def take() -> None:
@@ -153,19 +152,10 @@ class PostgresStager:
             self._write(self._out, TAIL)
             self._out.close()
             self._place.finish(self._path, durable=False)
-        schema = self._made_by.layout.schema.append(
-            pa.field(self._made_by.window_column, pa.string())
-        )
+        names = [*self._made_by.layout.schema.names, self._made_by.window_column]
         if self._made_by.keyed is not None:
-            schema = schema.append(HASH)
-        file = CopyFile(
-            self._path,
-            self._size,
-            self._crc,
-            self._rows,
-            tuple(schema.names),
-            tuple(str(column_type(f.type)) for f in schema),
-        )
+            names.append(HASH.name)
+        file = CopyFile(self._path, self._size, self._crc, self._rows, tuple(names))
         return Staging(self._rows, text(self._checksum), (msgspec.json.encode(file).decode(),))
 
     def discard(self) -> None:
@@ -218,10 +208,10 @@ class CopyFiles(StagedFiles[CopyFile]):
                 f" {error.strerror or type(error).__name__}"
             )
             raise UnreachableError(what, "commit", _AGAIN) from error
-        if size != file.size:
-            raise self._lost(file, f"has {size} bytes, not the {file.size} that were staged")
-        if crc != file.crc:
-            raise self._lost(file, "is damaged: its bytes are not those that were staged")
+        if (size, crc) != (file.size, file.crc):
+            raise self._lost(
+                file, f"is damaged: its {size} bytes are not the {file.size} that were staged"
+            )
 
     def position(self, file: CopyFile, number: int) -> tuple[str, int, int]:
         """Reads topic, partition and offset of a file's row, which are counted from 1."""
@@ -244,7 +234,6 @@ class CopyFiles(StagedFiles[CopyFile]):
 def copy_in(
     connection: Connection,
     place: TablePlace,
-    columns: pa.Schema,
     staged: CopyFiles,
     files: Sequence[CopyFile],
     into: sql.Identifier | None = None,
@@ -254,28 +243,31 @@ def copy_in(
     Args:
         connection: in a transaction, which must be rolled back if this raises.
         place: the table's.
-        columns: the table's own, as they are in this transaction.
         staged: the folder of the files.
         files: the files to copy.
         into: another table with these columns, to copy into.
 
     Raises:
-        RefusedError: a file isn't as it was staged, or the table has other types or takes fewer
-            rows.
+        RefusedError: a file isn't as it was staged, or the table takes fewer rows.
         UnreachableError: a file can't be read.
     """
     for file in files:
-        _refuse_other_types(place, columns, file)
         table = into or sql.Identifier(place.name.schema, place.name.table)
-        taken = _copied(connection, place, table, staged, file)
-        if taken != file.rows:
-            what = (
-                f"{place} took {taken} of {file.rows} staged rows: a trigger of the table keeps"
-                " rows out"
-            )
-            raise RefusedError(
-                what, "commit", "Nothing was committed. Take it off, then run the window again."
-            )
+        refuse_fewer_rows(place, _copied(connection, place, table, staged, file), file.rows)
+
+
+def refuse_fewer_rows(place: TablePlace, taken: int, rows: int) -> None:
+    """Refuses a table that took fewer rows than it was given.
+
+    Raises:
+        RefusedError: a trigger or a rule of the table kept some out.
+    """
+    if taken != rows:
+        raise RefusedError(
+            f"{place} took {taken} of {rows} rows: a trigger or a rule of the table keeps rows out",
+            "commit",
+            "Nothing was committed. Take it off, then run the window again.",
+        )
 
 
 def _copied(
@@ -317,16 +309,3 @@ def _copied(
         with suppress(OSError, ValueError):  # the file may be gone or damaged by now
             refused.topic, refused.partition, refused.offset = staged.position(file, int(line[1]))
         raise refused from error
-
-
-def _refuse_other_types(place: TablePlace, columns: pa.Schema, file: CopyFile) -> None:
-    """Refuses a file with another type than the table's: a binary COPY converts none."""
-    types = {f.name: str(column_type(f.type)) for f in columns}
-    other = [
-        f"{n}: {t}, {types.get(n)} in the table"
-        for n, t in zip(file.columns, file.types, strict=True)
-        if types.get(n) != t
-    ]
-    if other:
-        what = f"the staged rows don't fit the table {place} any more: " + "; ".join(other)
-        raise RefusedError(what, "commit", f"The table was changed meanwhile. {_AGAIN}")

@@ -32,7 +32,12 @@ from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.place import ListedFile, millis
 from windrow.ingest.sinks.postgres import catalog, server
-from windrow.ingest.sinks.postgres.catalog import BoundTable, Target
+from windrow.ingest.sinks.postgres.catalog import (
+    BoundTable,
+    ExistingTable,
+    Target,
+    tombstones_name,
+)
 from windrow.ingest.sinks.postgres.columns import (
     HASH,
     CatalogColumn,
@@ -42,17 +47,16 @@ from windrow.ingest.sinks.postgres.columns import (
 from windrow.ingest.sinks.postgres.create import (
     WantedTable,
     change_columns,
-    checked,
     column_changes,
     ensure,
     evolution_at_commit,
     refuse_others_rows,
+    try_to_create,
 )
 from windrow.ingest.sinks.postgres.merge import merge
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory, ShownNul, copy_in
-from windrow.ingest.sinks.postgres.unfit import refuse_unwritable
 from windrow.ingest.sinks.stage import DeadLetterLayout, Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
@@ -60,8 +64,7 @@ from windrow.ingest.sinks.table_store import (
     Unanswered,
     Written,
 )
-from windrow.ingest.sinks.window_table import WindowTable
-from windrow.ingest.sinks.write_check import refuse_unwritable as refuse_unwritable_folder
+from windrow.ingest.sinks.write_check import refuse_unwritable
 
 
 class PostgresStore:
@@ -110,8 +113,8 @@ class PostgresStore:
         return whole.with_metadata(self.keyed.key_properties)
 
     def check_write(self) -> None:
-        refuse_unwritable_folder(self.staged.uri, "sink.staging")
-        refuse_unwritable(self.table, merged=self.keyed is not None)
+        refuse_unwritable(self.staged.uri, "sink.staging")
+        try_to_create(self.table)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         ensure(self.table, self.wanted(columns), owner)
@@ -124,18 +127,19 @@ class PostgresStore:
     def reading(self) -> Iterator[PostgresState | None]:
         with server.reading(self.table.url) as connection:
             found = catalog.table_at(connection, self.table)
-            if found is not None and found.target is not None:
-                yield PostgresState(self, connection, found.target, found.columns)
-                return
-            if found is not None:
+            if found is not None and found.target is None:
                 refuse_others_rows(connection, self.table)
-            yield None
+            yield self._state(connection, found)
 
     @contextmanager
     def writing(self) -> Iterator[PostgresState | None]:
         with server.writing(self.table.url) as connection:
-            found = catalog.locked(connection, self.table)
-            yield None if found is None else PostgresState(self, connection, *found)
+            yield self._state(connection, catalog.locked(connection, self.table))
+
+    def _state(self, connection: Connection, found: ExistingTable | None) -> PostgresState | None:
+        if found is None or found.target is None:
+            return None
+        return PostgresState(self, connection, found.target, found.columns)
 
     def stager(self, layout: Layout, window: Window) -> PostgresStagerFactory:
         if isinstance(layout, DeadLetterLayout):
@@ -210,7 +214,7 @@ class PostgresState(BoundTable):
         else:
             if change.replaces:
                 self.delete_rows(change.window.key)
-            copy_in(self.connection, self.place, columns, staged, files)
+            copy_in(self.connection, self.place, staged, files)
         if files:
             self.summarize()
         if receipt is not None:
@@ -238,7 +242,8 @@ class PostgresState(BoundTable):
         keyed = self._store.keyed
         if keyed is not None and keyed.has_tombstones:
             self.refuse_lost_tombstones()
-            place = TablePlace(self.place.url, self.tombstones_name, self.place.own)
+            name = tombstones_name(self.place, self.target)
+            place = TablePlace(self.place.url, name, self.place.own)
             columns = pa.schema([self.target.columns.field(name) for name in keyed.tombstone])
             yield from rows(self.connection, place, columns, sql.SQL(""), ())
 
@@ -253,15 +258,3 @@ class PostgresState(BoundTable):
                 self.refuse_lost_tombstones()
             except (RefusedError, UnreachableError) as error:
                 yield from ((receipt, error) for receipt in deleting)
-
-
-class PostgresTable(WindowTable):
-    """A table in PostgreSQL that takes windows exactly once."""
-
-    store: PostgresStore
-
-    def columns_to_come(self) -> Sequence[str]:
-        """Also checks an empty table of somebody else's, which windrow is to bind."""
-        with server.reading(self.store.table.url) as connection:
-            checked(connection, self.store.table, self.store.wanted(self.columns))
-        return super().columns_to_come()

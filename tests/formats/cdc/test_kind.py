@@ -44,16 +44,6 @@ from windrow.ingest.settings.kinds import section_at
         ),
         ("debezium-json", {"unknown": "dead"}, "unknown key"),
         ("canal-json", {"schema_include": True}, "unknown key"),
-        (
-            "canal-json",
-            {"database_include": "("},
-            "must be a regular expression, which the whole name has to match",
-        ),
-        (
-            "maxwell-json",
-            {"table_include": "a{99999999999999999999}"},
-            "must be a regular expression",
-        ),
     ],
 )
 def test_what_does_not_go_together(name: str, decode: dict[str, Any], says: str) -> None:
@@ -74,6 +64,20 @@ def test_what_does_not_go_together(name: str, decode: dict[str, Any], says: str)
             "Part",
             (),
             {"table_include": "(?=a)"},
+            "decode.table_include is not a regular expression of RE2",
+        ),
+        (
+            "canal-json",
+            "Part",
+            (),
+            {"database_include": "("},
+            "decode.database_include is not a regular expression of RE2",
+        ),
+        (
+            "maxwell-json",
+            "Part",
+            (),
+            {"table_include": "a)|(b"},
             "decode.table_include is not a regular expression of RE2",
         ),
         (

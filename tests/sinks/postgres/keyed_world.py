@@ -22,6 +22,8 @@ from windrow.ingest.sinks.postgres.columns import HASH
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import TablePlace, reading
 
+LOCKS_BETWEEN = True
+
 
 class PostgresKeyedBoth(PostgresBoth):
     """With a primary key."""

@@ -3,7 +3,7 @@ statement by statement; see `tests.protocols.traces`.
 
 A run's statements tell its steps, whatever code sends them:
 
-    UPDATE of the targets     lock: each time that it is waited for
+    UPDATE of the targets     lock, once nobody else has it
     newest receipts           look
     COPY, INSERT of receipts  insert: they are one step, which nobody sees before the commit; a COPY
                             is told only if it fails
@@ -12,6 +12,7 @@ A run's statements tell its steps, whatever code sends them:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,7 +32,6 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Outcome
-from windrow.ingest.settings.watched import WatchedConnection
 from windrow.ingest.sinks.postgres import server
 
 
@@ -43,12 +43,14 @@ class Run:
         self.looked = False
 
 
+HELD_UP = threading.Event()
+"""Set when a run of this process finds the lock taken."""
+
 _RUN: ContextVar[Run | None] = ContextVar("run")
 
 _STEPS = {
     "SET commits = commits + 1": "lock",
     "SELECT coalesce(k.window_key": "look",
-    "pg_terminate_backend": "terminate",
     '."receipts" (target, window_key, generation': "insert",
 }
 
@@ -74,24 +76,18 @@ class RecordedCursor(psycopg.Cursor[Any]):
             run.looked = name == "look"
         if run is None or name is None:
             return super().execute(query, *args, **more)
+        if name == "lock":
+            # as the others go on meanwhile, it is tried until nobody else has the lock
+            with run.recorder.step(run.who, name, once=lambda: self._locks(query, *args)) as reply:
+                reply("ok")
+            return self
         with run.recorder.step(run.who, name) as reply:
             try:
                 done = super().execute(query, *args, **more)
-            except psycopg.errors.LockNotAvailable:
-                reply("timeout")
-                raise
             except psycopg.OperationalError:
                 reply("unknown" if name == "send_commit" else "gone")
                 raise
-            reply(
-                {
-                    "lock": "ok",
-                    "look": self._held(run.window),
-                    "terminate": "ended",
-                    "insert": "all",
-                    "send_commit": "ok",
-                }[name]
-            )
+            reply({"look": self._held(run.window), "insert": "all", "send_commit": "ok"}[name])
         return done
 
     @contextmanager
@@ -105,6 +101,16 @@ class RecordedCursor(psycopg.Cursor[Any]):
                 with run.recorder.step(run.who, "insert") as reply:
                     reply("cut" if isinstance(error, WindrowError) else "gone")
             raise
+
+    def _locks(self, query: Any, *args: Any) -> bool:
+        try:
+            with self.connection.transaction():
+                super().execute("SET LOCAL lock_timeout = '20ms'")
+                super().execute(query, *args)
+        except psycopg.errors.LockNotAvailable:
+            HELD_UP.set()
+            return False
+        return True
 
     def _held(self, window: str) -> str | None:
         """The attempt of the window's newest receipt, which has just been asked for."""
@@ -122,7 +128,7 @@ class RecordedCursor(psycopg.Cursor[Any]):
         )
 
 
-class RecordedConnection(WatchedConnection):
+class RecordedConnection(psycopg.Connection[tuple[Any, ...]]):
     """Tells of its end, if that takes something back."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -144,7 +150,7 @@ class RecordedConnection(WatchedConnection):
 
 def record_the_wire(patch: pytest.MonkeyPatch) -> None:
     """From now on, in this process."""
-    patch.setattr(server, "WatchedConnection", RecordedConnection)
+    patch.setattr(server, "Connection", RecordedConnection)
 
 
 class _Recorded:

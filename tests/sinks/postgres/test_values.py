@@ -361,7 +361,6 @@ def test_names_of_any_kind(sink_of: Any) -> None:
     [
         (pa.field("x" * 64, pa.int64()), "longer than 63 bytes"),
         (pa.field("é" * 32, pa.int64()), "longer than 63 bytes"),
-        (pa.field("ctid", pa.int64()), "every table of PostgreSQL has"),
         (pa.field("n", pa.uint64()), "uint64"),
         (pa.field("t", pa.timestamp("ns")), "timestamp"),
         (pa.field("t", pa.time64("us")), "time64"),

@@ -20,11 +20,14 @@ from windrow.ingest.sinks.postgres.catalog import table_at
 from windrow.ingest.sinks.postgres.names import table_name
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import TablePlace, reading
-from windrow.ingest.sinks.postgres.store import PostgresStore, PostgresTable
+from windrow.ingest.sinks.postgres.store import PostgresStore
 from windrow.ingest.sinks.postgres.url import server_url
+from windrow.ingest.sinks.window_table import WindowTable
+
+LOCKS_BETWEEN = True
 
 
-class PostgresBoth(WithDeadLetters, PostgresTable):
+class PostgresBoth(WithDeadLetters, WindowTable):
     """With its dead letters at hand. `STORE`: of the rows."""
 
     STORE: type[PostgresStore] = PostgresStore
