@@ -103,7 +103,7 @@ def run_commit_loop(
         try:
             with store.writing() as state:
                 if state is None:
-                    raise gone(store)
+                    raise table_is_gone(store)
                 version = state.version
                 found = check(state)
                 if found is not None:
@@ -234,7 +234,7 @@ def _put(state: Puttable, change: Any) -> Answer:
     return answer
 
 
-def gone(store: Writable[Any]) -> RefusedError:
+def table_is_gone(store: Writable[Any]) -> RefusedError:
     """The error for a table that doesn't exist any more."""
     what = f"the table {store.place} isn't there any more"
     return RefusedError(what, "commit", "Was it removed meanwhile? Run the window again.")

@@ -29,7 +29,7 @@ class MergeColumns(msgspec.Struct, frozen=True):
         return [self.metadata[name] for name in ("topic", "partition", "offset")]
 
 
-class Tally(msgspec.Struct):
+class MergeCounts(msgspec.Struct):
     """Counts the rows that one commit adds and removes, and sums up their hashes.
 
     `kept`, `unknown`: as in `Merged`.
@@ -46,7 +46,7 @@ class Tally(msgspec.Struct):
         self,
         older: Receipt | None,
         tombstones: Tombstones | None = None,
-        tombstones_changed: Tally | None = None,
+        tombstones_changed: MergeCounts | None = None,
     ) -> Merged:
         """Adds what earlier generations of the window did.
 

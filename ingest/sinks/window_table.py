@@ -21,6 +21,7 @@ from windrow.ingest.errors import (
     OutcomeUnknownError,
     RefusedError,
     UnreachableError,
+    WindrowError,
 )
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
@@ -39,10 +40,11 @@ from windrow.ingest.ports.sink import (
 )
 from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
 from windrow.ingest.schema.metadata_fields import refuse_wrong
-from windrow.ingest.sinks.commit_loop import gone, outcome_for, run_commit_loop
+from windrow.ingest.sinks.commit_loop import outcome_for, run_commit_loop, table_is_gone
 from windrow.ingest.sinks.conflicts import TableView, adjacent, decide
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.pages import PagedState, PageLine, Pages, page_of
+from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.sinks.stage import RowLayout
 from windrow.ingest.sinks.stored_receipts import digest, every
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep, youngest
@@ -194,7 +196,7 @@ def prepare(store: TableStore, columns: pa.Schema, owner: TableOwner) -> None:
     exists = _is_fit(store, columns, owner)
     store.ensure(columns, owner)
     if not exists and not _is_fit(store, columns, owner):
-        raise gone(store)
+        raise table_is_gone(store)
 
 
 def _is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
@@ -401,6 +403,23 @@ def receipts_of(state: ReceiptState) -> Iterator[Committed | Unreadable]:
 
 # ----------------------------------------------------------------------------------- verification
 
+_MEMORY = "400MB"
+"""The memory limit. Beyond it DuckDB spills to a temporary folder: any window can be counted."""
+
+_COUNT = """
+    SELECT topic, part, sum(rows)::BIGINT, count(*), min(position), max(position)
+    FROM (
+        SELECT coalesce({topic}, '') AS topic, coalesce({partition}, -1) AS part,
+            coalesce({offset}, -1) AS position, count(*) AS rows
+        FROM coordinates WHERE {window} = ? GROUP BY ALL
+    )
+    GROUP BY ALL ORDER BY ALL
+"""
+"""It groups by offset first: unlike a count of distinct values, a grouping can spill.
+
+A null, which only a damaged table has, counts as -1.
+"""
+
 _COORDINATES = ("topic", "partition", "offset", "window")
 _TYPES = (pa.string(), pa.int32(), pa.int64(), pa.string())
 
@@ -444,13 +463,10 @@ class TableAudit:
         return self._scan(window)
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        # imports DuckDB
-        from windrow.ingest.sinks.counting import rows_held
-
         names = [self.metadata[name] for name in _COORDINATES]
         kinds = pa.schema(list(zip(names, _TYPES, strict=True)))
         try:
-            return rows_held(self._scan(window, names), kinds, self.metadata, window)
+            return _counted(self._scan(window, names), kinds, self.metadata, window)
         except RefusedError as lost:
             again = f"windrow replay SPEC --window {window.key} reads the window again"
             do = f"{lost.do} Or {again}, as long as the topic holds its messages."
@@ -500,3 +516,49 @@ class KeyedTableAudit:
         with self._store.reading() as state:
             if state is not None:
                 yield from ask(cast("KeyedAudit", state))
+
+
+def _counted(
+    batches: Iterator[pa.RecordBatch],
+    columns: pa.Schema,
+    metadata: Mapping[str, str],
+    window: Window,
+) -> list[RowsHeld]:
+    """Counts a window's rows per topic-partition.
+
+    Args:
+        batches: the table's rows, as they are read.
+        columns: the metadata columns that each batch has, in these types or narrower ones.
+        metadata: their names in the table.
+        window: the window of the rows.
+
+    Raises:
+        RefusedError, UnreachableError: as reading the batches does; or they have other columns.
+    """
+    import duckdb  # for verification alone
+
+    failed: list[Exception] = []
+
+    def picked() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                yield batch.select(columns.names).cast(columns)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    count = _COUNT.format(**{name: quoted(column) for name, column in metadata.items()})
+    try:
+        with duckdb.connect(config={"memory_limit": _MEMORY, "threads": "2"}) as connection:
+            # the bar would be written to stdout
+            connection.execute("SET enable_progress_bar = false")
+            rows = pa.RecordBatchReader.from_batches(columns, picked())
+            connection.register("coordinates", rows)
+            return [RowsHeld(*row) for row in connection.execute(count, [window.key]).fetchall()]
+    except Exception as error:
+        if failed and isinstance(failed[0], WindrowError):  # DuckDB wraps it
+            raise failed[0] from None
+        if isinstance(failed[0] if failed else error, KeyError | pa.ArrowException):
+            what = f"a file of window {window.key} has other columns than windrow wrote"
+            raise RefusedError(what, "check", "Restore the file from a backup.") from error
+        raise

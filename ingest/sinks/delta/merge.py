@@ -57,7 +57,7 @@ from windrow.ingest.sinks.delta.table import (
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
 from windrow.ingest.sinks.merging import (
     MergeColumns,
-    Tally,
+    MergeCounts,
     kept_by,
     refuse_lost_values,
     refuse_missing_keys,
@@ -166,7 +166,7 @@ class Merging:
         self._older_tombstones = None if older is None else TombstonesOf(place, older)
         self._older = older
         self._tombstones = TombstonesWriter(place, receipt.attempt)
-        self._tally, self._missing_keys = Tally(), 0
+        self._counts, self._missing_keys = MergeCounts(), 0
         self._lost_values = sum(kept_by(r) for r in later) if self.replaces else 0
 
     @property
@@ -197,7 +197,7 @@ class Merging:
         """
         refuse_missing_keys(self._key, self._missing_keys)
         refuse_lost_values(self._key, self._lost_values)
-        return self._tally.after(self._older, self._tombstones.close())
+        return self._counts.after(self._older, self._tombstones.close())
 
     def _changes(self, bucket: int) -> tuple[pa.Table, _KeptColumns]:
         """The last change of each key, and the columns that it takes from an older row."""
@@ -261,8 +261,8 @@ class Merging:
             unknown |= kept.nowhere
         if keeps:
             left = _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0)) & ~too_late
-            self._tally.kept += int(np.count_nonzero(left & ~unknown))
-            self._tally.unknown += int(np.count_nonzero(left & unknown))
+            self._counts.kept += int(np.count_nonzero(left & ~unknown))
+            self._counts.unknown += int(np.count_nonzero(left & unknown))
         return changes
 
     def _staged_rows(self, file: StagedFile, bucket: int) -> pa.Table:
@@ -463,8 +463,8 @@ class Merging:
             fitted(batch, self._layout.in_file)
             for batch in new.to_batches(max_chunksize=BATCH_ROWS)
         ):
-            self._tally.rows_added += rows.num_rows
-            self._tally.added += checksum(rows)
+            self._counts.rows_added += rows.num_rows
+            self._counts.added += checksum(rows)
             out.add(rows)
         written = out.close()
         if written is not None:
@@ -479,8 +479,8 @@ class Merging:
             at += batch.num_rows
             if mask.any():
                 lost = batch.filter(pa.array(mask))
-                self._tally.rows_removed += lost.num_rows
-                self._tally.removed += checksum(lost)
+                self._counts.rows_removed += lost.num_rows
+                self._counts.removed += checksum(lost)
             kept = batch.filter(pa.array(~mask)) if mask.any() else batch
             if kept.num_rows:
                 out.add(kept)

@@ -186,7 +186,7 @@ def newest_entry_error(uri: str, place: Place) -> UnreachableError | None:
         for line in content.splitlines():
             msgspec.json.decode(line)
     except msgspec.DecodeError:
-        return _torn(f"{uri}/{LOG}/{newest}", "setup")
+        return _cut_off(f"{uri}/{LOG}/{newest}", "setup")
     return None
 
 
@@ -207,10 +207,10 @@ def refuse_unfinished(uri: str, place: Place, version: int) -> None:
     except (WindrowError, OSError, msgspec.DecodeError, AttributeError, TypeError):
         return  # the entry can't be judged
     if ours and not ended:
-        raise _torn(f"{uri}/{name}", "commit")
+        raise _cut_off(f"{uri}/{name}", "commit")
 
 
-def _torn(path: str, stage: Stage) -> UnreachableError:
+def _cut_off(path: str, stage: Stage) -> UnreachableError:
     what = (
         "the newest entry of the table's log is damaged, as by a loss of power in the middle"
         f" of a commit: {path}"

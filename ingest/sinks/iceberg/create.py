@@ -40,7 +40,7 @@ _PARTITION_FIELD = 1000
 # ---------------------------------------------------------------------------------- whose it is
 
 
-def refuse_strange(where: str, table: Table, column: str) -> None:
+def refuse_foreign(where: str, table: Table, column: str) -> None:
     """Refuses a table that windrow didn't make, or that isn't partitioned by window.
 
     Raises:

@@ -29,7 +29,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import stored_receipts
 from windrow.ingest.sinks.columns import file_schema
-from windrow.ingest.sinks.commit_loop import gone
+from windrow.ingest.sinks.commit_loop import table_is_gone
 from windrow.ingest.sinks.dead_letter_table import window_of
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, catalog_is_missing, load, reason
@@ -43,7 +43,7 @@ from windrow.ingest.sinks.iceberg.create import (
     file_columns,
     make,
     new_schema,
-    refuse_strange,
+    refuse_foreign,
 )
 from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergFile, IcebergStagerFactory
 from windrow.ingest.sinks.iceberg.storage import (
@@ -142,7 +142,7 @@ class IcebergStore:
             if catalog_is_missing(self.at) and left.exists():
                 raise log_is_gone(self.place, DATABASE, "of the warehouse", folder)
             return None
-        refuse_strange(self.place, table, self.column)
+        refuse_foreign(self.place, table, self.column)
         self._newest = IcebergState(self, table)
         return self._newest
 
@@ -160,7 +160,7 @@ class IcebergStore:
         """
         state = self._look()
         if state is None:
-            raise gone(self)
+            raise table_is_gone(self)
         table = state.table
         become = evolution_for(table, self._with_window(layout.schema), self.evolve)
         columns = file_columns(table, become)
@@ -214,7 +214,9 @@ class IcebergState(PagedState):
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else self.table.metadata.snapshot_by_id(parent)
         newest = self._store.pages.read(self.files, self.table.properties.get(NEWEST_PAGE, ""))
-        return newest.without(self._windows_taken_back(newest), self._letters_taken_back(newest))
+        return newest.without(
+            self._windows_taken_back(newest), self._dead_letters_taken_back(newest)
+        )
 
     def _windows_taken_back(self, pages: Pages) -> list[str]:
         """Newest windows whose rows are missing, down to the first one whose rows exist."""
@@ -228,7 +230,7 @@ class IcebergState(PagedState):
                 found.append(key)
         return found
 
-    def _letters_taken_back(self, pages: Pages) -> list[str]:
+    def _dead_letters_taken_back(self, pages: Pages) -> list[str]:
         """Newest attempts whose dead letters are missing, by the same rule."""
         found: list[str] = []
         for name, _ in sorted(pages.notes.items(), key=lambda note: note[1], reverse=True):

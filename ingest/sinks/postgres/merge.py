@@ -32,7 +32,7 @@ from psycopg import sql
 
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
-from windrow.ingest.sinks.merging import Tally, kept_by, refuse_lost_values, refuse_missing_keys
+from windrow.ingest.sinks.merging import MergeCounts, kept_by, refuse_lost_values, refuse_missing_keys
 from windrow.ingest.sinks.postgres.catalog import BoundTable, rows_stay, tombstones_name
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
 from windrow.ingest.sinks.postgres.read import rows
@@ -103,7 +103,7 @@ class Merge:
     def __init__(
         self, table: BoundTable, keyed: KeyedColumns, columns: pa.Schema, receipt: Receipt
     ) -> None:
-        self.tally, self.tombstones_changed = Tally(), Tally()
+        self.tally, self.tombstones_changed = MergeCounts(), MergeCounts()
         self._late: dict[str, int] = {}
         self.table, self.place, self._connection = table, table.place, table.connection
         self._keyed, self._columns = keyed, columns
