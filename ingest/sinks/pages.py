@@ -111,7 +111,7 @@ class Pages:
     """All pages of one state of a table, the newest first.
 
     Args:
-        names: of their files; "" for one that the next commit writes.
+        names: the names of their files; "" for a page that the next commit writes.
         pages: their contents.
     """
 
@@ -130,7 +130,7 @@ class Pages:
 
     @cached_property
     def notes(self) -> dict[str, int]:
-        """All notes."""
+        """All notes, by their names."""
         return _notes(self.pages)
 
     def note(self, name: str) -> int | None:
@@ -142,7 +142,7 @@ class Pages:
         return _held(self.pages)
 
     def overlapping(self, asked: Sequence[Covered]) -> set[str]:
-        """The windows that may hold any of these offsets: nearly always none, else all of them."""
+        """The windows that may hold any of these offsets: all windows, or none if none has them."""
         return set(self.windows) if self._ranges.meets(asked) else set()
 
     def named(self, keys: Collection[str] | None) -> dict[str, tuple[NamedReceipt, int | None]]:
@@ -151,7 +151,10 @@ class Pages:
         return {key: (line, line.version) for key, line in lines.items()}
 
     def without(self, windows: Collection[str], notes: Collection[str]) -> Pages:
-        """The pages without some windows and notes: one, which the next commit writes."""
+        """Returns the list without these windows and notes, as one page.
+
+        The next commit writes it.
+        """
         if not windows and not notes:
             return self
         kept = {key: line for key, line in self.windows.items() if key not in windows}
@@ -159,7 +162,7 @@ class Pages:
         return Pages([""], [Page(kept, noted, _edges(self._ranges))])
 
     def with_page(self, new: Page) -> tuple[Page, Sequence[str]]:
-        """The page to write for a new one, and the names of the older pages behind it."""
+        """Merges a new page with smaller older ones; returns it, and the names of the others."""
         stays = 0
         for name, older in zip(self.names, self.pages, strict=True):
             if name and older.size > new.size:
@@ -170,7 +173,7 @@ class Pages:
 
 
 class PageFiles:
-    """The pages of one table, of which the newest state is remembered.
+    """Reads and writes the pages of one table, and remembers those of its newest state.
 
     Args:
         where: the table's name for people.

@@ -199,8 +199,8 @@ class TableStore(Protocol):
 
     `identity`: goes into plans' digests. `place`: the table's name for people. `metadata`: the
     names of the metadata columns. `primary_key`: the columns by which rows replace each other, and
-    then each state is a `ports.sink.KeyedAudit`, too; None if rows are only appended.
-    `staged`: None if rows are in the tasks' results.
+    then each state is a `ports.sink.KeyedAudit`, too; None if rows are only appended. `staged`: the
+    files of its stagers; None if rows are in the tasks' results.
     """
 
     @property

@@ -57,7 +57,7 @@ class DeltaSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Settings of keys go with a mode that has keys."""
+        """Yields settings of keys that contradict the mode."""
         yield from key_conflicts(written, "buckets")
 
     @property

@@ -271,7 +271,7 @@ class DeltaState(PagedState):
         return self.scan(None)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """None: each window has a file of its own, which `lost_tombstones` checks."""
+        """Returns none: each window has a file of its own, which `lost_tombstones` checks."""
         return iter(())
 
     def lost_tombstones(
@@ -389,7 +389,7 @@ class DeltaState(PagedState):
 
 
 def _renewing(actions: list[Action], become: Evolution, table: Schema) -> Writing:
-    """A merge's actions; where columns change, a bucket that loses a file loses all files."""
+    """Makes a merge's actions a commit; buckets lose all files where columns change."""
     if not become.changes:
         return Writing(actions)
     lose = {

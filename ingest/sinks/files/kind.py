@@ -56,7 +56,7 @@ class FilesSection(SinkSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Not every compression goes with every format."""
+        """Yields a compression that doesn't go with the format."""
         if written.get("compression") == "snappy" and written.get("format", "parquet") != "parquet":
             yield (
                 ("compression",),
@@ -64,7 +64,7 @@ class FilesSection(SinkSection):
             )
 
     def place(self, folder: Path) -> str:
-        """Where the files are: an absolute path, or the URL as it was given."""
+        """The folder's absolute path, or the URL as it was given."""
         return absolute(self.path, folder)
 
 

@@ -176,7 +176,7 @@ class RoutedSink:
         self._other.wait_until_decided()
 
     def size(self) -> None:
-        """None: one table's size isn't that of all."""
+        """Returns None: one table's size isn't that of all."""
 
     def receipt_text(self, receipt: Receipt) -> str:
         return self._other.receipt_text(receipt)

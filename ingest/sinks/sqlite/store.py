@@ -404,7 +404,7 @@ class SqliteState:
         return {key for (key,) in self._database.execute(asked, values)}
 
     def size(self) -> None:
-        """None: SQLite would have to count the rows."""
+        """Returns None: SQLite would have to count the rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         return new_columns(self._columns, columns, self._store.place).changes
