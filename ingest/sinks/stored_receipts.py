@@ -66,9 +66,6 @@ def read(
         folder: the table's.
         named: by the window's key its receipt, and the table's version that brought it.
     """
-    if len(named) < _READERS:
-        yield from (_read(folder, key, *named[key]) for key in sorted(named))
-        return
     with ThreadPoolExecutor(_READERS) as pool:
         yield from pool.map(lambda key: _read(folder, key, *named[key]), sorted(named))
 

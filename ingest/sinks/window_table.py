@@ -459,14 +459,11 @@ class TableAudit:
         with self._store.reading() as state:
             return set() if state is None else state.holding()
 
-    def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
-        return self._scan(window)
-
     def rows_held(self, window: Window) -> list[RowsHeld]:
         names = [self.metadata[name] for name in _COORDINATES]
         kinds = pa.schema(list(zip(names, _TYPES, strict=True)))
         try:
-            return _counted(self._scan(window, names), kinds, self.metadata, window)
+            return _counted(self.contents(window, names), kinds, self.metadata, window)
         except RefusedError as lost:
             again = f"windrow replay SPEC --window {window.key} reads the window again"
             do = f"{lost.do} Or {again}, as long as the topic holds its messages."
@@ -483,8 +480,8 @@ class TableAudit:
         what = f"window {window.key} is not committed in {self._store.place}"
         raise RefusedError(what, "check", "There is no receipt to restore: run the window.")
 
-    def _scan(
-        self, window: Window | None, names: Sequence[str] | None = None
+    def contents(
+        self, window: Window, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         with self._store.reading() as state:
             if state is not None:

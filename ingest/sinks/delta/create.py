@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema, TableFeatures
 from deltalake.transaction import CommitProperties
 
-from windrow.ingest.errors import SchemaChangedError, UnreachableError
+from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import evolution_of, has_local_times
@@ -58,16 +58,7 @@ def column_changes(
     def by(setting: Evolve) -> Evolution:
         return evolution_of(table.schema(), columns, setting)
 
-    changes = allowed_changes(uri, evolve, by)
-    if by(evolve).widens_table and not tables.may_lose_files(table) and tables.data_files(table):
-        what = (
-            f"the table {uri} is append-only (delta.appendOnly), and is to be written anew in wider"
-            f" columns: {', '.join(changes)}"
-        )
-        raise SchemaChangedError(
-            what, "setup", "Unset delta.appendOnly in the table, or set the schema back."
-        )
-    return changes
+    return allowed_changes(uri, evolve, by)
 
 
 def ensure(

@@ -233,12 +233,11 @@ class DeltaState(PagedState):
         return rows, size
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        store, rewrites = self._store, self._store.primary_key is not None
-        refuse_unsupported(store.place, self._table, rewrites=rewrites)
-        changes = create.column_changes(store.place, self._table, columns, store.evolve)
+        store = self._store
         become = evolution_of(self._table.schema(), columns, store.evolve)
-        refuse_unsupported(store.place, self._table, rewrites=rewrites or become.widens_table)
-        return changes
+        rewrites = store.primary_key is not None or become.widens_table
+        refuse_unsupported(store.place, self._table, rewrites=rewrites)
+        return create.column_changes(store.place, self._table, columns, store.evolve)
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
@@ -289,7 +288,6 @@ class DeltaState(PagedState):
         store, receipt, writing = self._store, change.receipt, Writing([])
         if change.window is not None:
             keyed = store.primary_key is not None
-            refuse_unsupported(store.place, self._table, rewrites=keyed)
             columns = change.columns if change.staged else None
             become = create.evolved(store.place, self._table, columns, store.evolve)
             refuse_unsupported(store.place, self._table, rewrites=keyed or become.widens_table)

@@ -103,17 +103,14 @@ class _Csv(FilesWriter):
     def begin(self, out: pa.NativeFile) -> None:
         super().begin(out)
         self._lines = ValueTexts(self._schema, "csv")
-        self._writer: pacsv.CSVWriter | None = None
+        header = self._lines.text(self._schema.empty_table())
+        self._writer = pacsv.CSVWriter(self._out, header.schema)
 
     def _write(self, rows: pa.Table) -> None:
-        texts = self._lines.text(rows)
-        if self._writer is None:
-            self._writer = pacsv.CSVWriter(self._out, texts.schema)
-        self._writer.write_table(texts)
+        self._writer.write_table(self._lines.text(rows))
 
     def end(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
         super().end()
 
 

@@ -360,11 +360,7 @@ class SqliteState:
             )
 
     def note(self, name: str) -> int | None:
-        asked = (
-            "SELECT value FROM windrow_notes WHERE id = ? AND name = ?"
-            " AND typeof(value) = 'integer'"
-        )
-        return next((value for (value,) in self._asked(asked, name)), None)
+        return self.notes().get(name)
 
     def notes(self) -> Mapping[str, int]:
         # one that somebody damaged was never put
