@@ -315,7 +315,7 @@ def test_a_damaged_note_was_never_put(sink: Any, user: sqlite3.Connection, harm:
 
 def test_another_form_is_refused(sink: Any, user: sqlite3.Connection) -> None:
     """Of a version of windrow whose tables mean something else."""
-    user.execute("UPDATE windrow_tables SET form = 2")
+    user.execute("UPDATE windrow_tables SET form = 1")
     with pytest.raises(SpecError, match="was made by another version of windrow"):
         sink.look(window(0))
 
