@@ -63,7 +63,7 @@ def test_the_real_sink_passes(tmp_path: Path, numbers: tuple[int, int]) -> None:
     ("twin", "numbers"),
     [
         (RetriesBlindly, (0, 0)),
-        (NextFreeNumber, (0, 0)),
+        (NextFreeNumber, (0, 1)),
         (Overwrites, (0, 1)),
         (TakenMeansDone, (0, 1)),
     ],
