@@ -302,11 +302,11 @@ def test_altered_offsets_tell_what_did_not_work() -> None:
     """Each reason once, with how many and where."""
     broker = filled(5, 5)
     committed = cut(broker, 4, 5)
-    broker.refuse_publish("watchers", "its members are at work")
+    broker.refuse_offsets("watchers", "its members are at work")
     assert alter_offsets(broker, "watchers", committed) == AlteredOffsets(
         "watchers", 0, 2, ("its members are at work (orders[0] and 1 more)",)
     )
-    broker.refuse_publish("watchers", None)
+    broker.refuse_offsets("watchers", None)
     broker.recreate_topic("orders")
     assert alter_offsets(broker, "watchers", committed) == AlteredOffsets("watchers", 0, 0, ()), (
         "offsets of the old topic mean nothing in the new one"
