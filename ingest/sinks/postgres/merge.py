@@ -32,7 +32,12 @@ from psycopg import sql
 
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
-from windrow.ingest.sinks.merging import MergeCounts, kept_by, refuse_lost_values, refuse_missing_keys
+from windrow.ingest.sinks.merging import (
+    MergeCounts,
+    kept_by,
+    refuse_lost_values,
+    refuse_missing_keys,
+)
 from windrow.ingest.sinks.postgres.catalog import BoundTable, rows_stay, tombstones_name
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
 from windrow.ingest.sinks.postgres.read import rows
