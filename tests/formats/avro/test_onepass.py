@@ -7,11 +7,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,58 +14,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contracts.values import verdicts
+from tests.formats import onepass
 from tests.formats.avro.schemas import Made, Reference, Writer, made, mutated
 from tests.profiles import examples
 from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.refusal import RefusedValueError
 
-ROOT = Path(__file__).parents[3]
 HOLDS_NOT = {"out_of_range", "missing", "invalid_utf8", "too_large"}
 """Why a whole message may be refused: its values are not the columns'."""
 
 
-class Both:
-    """The pass and the truth, for a schema and columns."""
+class Both(onepass.Both):
+    """For a schema and columns."""
+
+    exact = True
 
     def __init__(self, schema: Made) -> None:
-        self.columns = schema.columns
         parsed = parse_schema(text(schema), "a test")
-        self.fast = AvroPass(parsed, schema.columns)
-        self.strict = StrictAvro(parsed, schema.columns)
-
-    def compare(self, messages: Sequence[bytes]) -> tuple[int, int]:
-        """Prove the promise for each message; how many the pass took, and how many are rows."""
-        taken = self.fast.decode(pa.array(messages, pa.binary()))
-        truth = [strictly(self.strict, message) for message in messages]
-        mask = taken.mask.tolist()
-        assert [
-            m for m, t, row in zip(messages, mask, truth, strict=True) if t == isinstance(row, str)
-        ] == []
-        expected = [
-            row for t, row in zip(mask, truth, strict=True) if t and not isinstance(row, str)
-        ]
-        for i, (column, array) in enumerate(zip(self.columns.columns, taken.columns, strict=True)):
-            array.validate(full=True)
-            assert array.type == column.type
-            wanted = pa.array([row[i] for row in expected], column.type)
-            # repr: 0.0 is not -0.0
-            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name
-        return sum(mask), sum(not isinstance(row, str) for row in truth)
+        fast, strict = AvroPass(parsed, schema.columns), StrictAvro(parsed, schema.columns)
+        super().__init__(schema.columns, fast, strict)
 
 
 def text(schema: Made) -> str:
     return json.dumps(schema.avro)
-
-
-def strictly(strict: StrictAvro, message: bytes) -> list[Any] | str:
-    """The truth: values, or a reason."""
-    try:
-        return strict.decode(message)
-    except RefusedValueError as refused:
-        return refused.reason
 
 
 @settings(max_examples=examples(150))
@@ -87,7 +55,7 @@ def test_whole_messages_are_read_as_fastavro_reads_them(seed: int) -> None:
         Writer(r, schema, odd=r.choice((0.0, 0.1))),
     )
     messages = [writer.message() for _ in range(20)]
-    reasons = [strictly(both.strict, message) for message in messages]
+    reasons = [both.strictly(message) for message in messages]
     assert {reason for reason in reasons if isinstance(reason, str)} <= HOLDS_NOT
     rows = [
         message
@@ -151,19 +119,6 @@ def test_any_schema_with_any_messages(part: int, dice: random.Random) -> None:
         both.compare([mutated(dice, message) for message in whole])
     assert fast == rows
     assert rows > 400
-
-
-@pytest.mark.long
-def test_no_byte_outside_its_memory_is_looked_at() -> None:
-    """The same code with checks of all bounds, in a process of its own, on schemas and
-    messages as above: no index is ever wrong.
-    """
-    command = [sys.executable, "-m", "tests.formats.avro.test_onepass"]
-    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, "checked"), done.stderr
 
 
 def test_parts_of_arrays_and_nulls() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 
@@ -333,8 +332,3 @@ class _Style:
             + ("0" if fraction and r.random() < 0.2 else "")
         )
         return r.choice((text, f'"{text}"'))
-
-
-def rows(columns: Columns, values: list[list[Any]]) -> list[pa.Array]:
-    """The strict way's rows as arrays."""
-    return [pa.array([row[i] for row in values], c.type) for i, c in enumerate(columns.columns)]

@@ -4,59 +4,25 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.formats import onepass
 from tests.formats.protobuf.schemas import Made, made, message, mutated
 from tests.profiles import examples
 from windrow.ingest.formats.protobuf.decoder import ProtobufPass
 from windrow.ingest.formats.protobuf.strict import StrictProtobuf
-from windrow.ingest.formats.shared.refusal import RefusedValueError
-
-ROOT = Path(__file__).parents[3]
 
 
-class Both:
-    """The pass and the truth, for a type and columns."""
+class Both(onepass.Both):
+    """For a type and columns."""
 
     def __init__(self, schema: Made) -> None:
-        self.columns = schema.columns
-        self.fast = ProtobufPass(schema.kind, schema.columns)
-        self.strict = StrictProtobuf(schema.kind, schema.columns)
-
-    def compare(self, messages: Sequence[bytes]) -> tuple[int, int]:
-        """Prove the promise for each message; how many the pass took, and how many are rows."""
-        taken = self.fast.decode(pa.array(messages, pa.binary()))
-        truth = [self._strictly(message) for message in messages]
-        mask = taken.mask.tolist()
-        assert [
-            m for m, t, row in zip(messages, mask, truth, strict=True) if t and isinstance(row, str)
-        ] == []
-        expected = [
-            row for t, row in zip(mask, truth, strict=True) if t and not isinstance(row, str)
-        ]
-        for i, (column, array) in enumerate(zip(self.columns.columns, taken.columns, strict=True)):
-            array.validate(full=True)
-            assert array.type == column.type
-            wanted = pa.array([row[i] for row in expected], column.type)
-            # repr: 0.0 is not -0.0
-            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name
-        return sum(mask), sum(not isinstance(row, str) for row in truth)
-
-    def _strictly(self, message: bytes) -> list[Any] | str:
-        """The truth: values, or a reason."""
-        try:
-            return self.strict.decode(message)
-        except RefusedValueError as refused:
-            return refused.reason
+        kind, columns = schema.kind, schema.columns
+        super().__init__(columns, ProtobufPass(kind, columns), StrictProtobuf(kind, columns))
 
 
 @settings(max_examples=examples(150))
@@ -94,19 +60,6 @@ def test_any_type_with_any_messages(part: int, dice: random.Random) -> None:
         both.compare([mutated(dice, one) for one in whole])
     assert rows > 100
     assert fast > 0.4 * rows
-
-
-@pytest.mark.long
-def test_no_byte_outside_its_memory_is_looked_at() -> None:
-    """The same code with checks of all bounds, in a process of its own, on types and
-    messages as above: no index is ever wrong.
-    """
-    command = [sys.executable, "-m", "tests.formats.protobuf.test_onepass"]
-    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, "checked"), done.stderr
 
 
 def test_parts_of_arrays_and_nulls() -> None:

@@ -1,0 +1,49 @@
+"""A compiled pass beside the truth, which is the strict way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.ingest.formats.shared.refusal import RefusedValueError
+from windrow.ingest.schema.columns import Columns
+
+
+class Both:
+    """The pass and the truth, for some columns.
+
+    `exact`: the pass takes all that the strict way takes; else it may leave some to that.
+    `taken`: what it took of the messages that were compared last.
+    """
+
+    taken: Any
+
+    exact = False
+
+    def __init__(self, columns: Columns, fast: Any, strict: Any) -> None:
+        self.columns, self.fast, self.strict = columns, fast, strict
+
+    def compare(self, messages: Sequence[bytes]) -> tuple[int, int]:
+        """Prove the promise for each message; how many the pass took, and how many are rows."""
+        taken = self.taken = self.fast.decode(pa.array(messages, pa.binary()))
+        truth = [self.strictly(message) for message in messages]
+        rows, mask = [not isinstance(row, str) for row in truth], taken.mask.tolist()
+        for message, fast, row in zip(messages, mask, rows, strict=True):
+            assert row == fast if self.exact else row >= fast, message
+        expected = [row for row, fast in zip(truth, mask, strict=True) if fast]
+        for i, (column, array) in enumerate(zip(self.columns.columns, taken.columns, strict=True)):
+            array.validate(full=True)
+            assert array.type == column.type
+            wanted = pa.array([row[i] for row in expected], column.type)
+            # repr: 0.0 is not -0.0
+            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name
+        return sum(mask), sum(rows)
+
+    def strictly(self, message: bytes) -> list[Any] | str:
+        """The truth: values, or a reason."""
+        try:
+            return self.strict.decode(message)  # type: ignore[no-any-return]
+        except RefusedValueError as refused:
+            return refused.reason
