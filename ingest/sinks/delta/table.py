@@ -226,7 +226,15 @@ def _cut_off(path: str, stage: Stage) -> UnreachableError:
 
 # ---------------------------------------------------------------------------------------- its files
 
-_HARMLESS = frozenset({"timestampNtz", "v2Checkpoint", "variantType", "vacuumProtocolCheck"})
+_HARMLESS = frozenset(
+    {
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
+    }
+)
 """Features of the protocol that don't change which rows of its files a table has."""
 
 

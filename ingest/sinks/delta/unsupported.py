@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from windrow.ingest.errors import SchemaChangedError
 
-_WRITTEN = frozenset(
+WRITTEN = frozenset(
     {
         "appendOnly",
         "changeDataFeed",
@@ -90,6 +90,6 @@ def _unsupported(table: DeltaTable, *, rewrites: bool) -> Iterator[str]:
     yield from (
         f"the feature {name}"
         for name in sorted(
-            set(table.protocol().writer_features or ()) - _WRITTEN - {"columnMapping"}
+            set(table.protocol().writer_features or ()) - WRITTEN - {"columnMapping"}
         )
     )
