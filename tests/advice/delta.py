@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from tests.advice.world import NEXT, Advice, Step, World
+from tests.advice.world import NEXT, Advice, Step, World, of_lakes
 from tests.cli.conftest import Stage
 
 TABLE = "lake/things"
@@ -33,24 +32,12 @@ class DeltaWorld(World):
         shutil.copytree("kept", self.table)
 
 
-def knows(world: World, found: re.Match[str]) -> None:
-    """The model gets a column that may be null."""
-    schema = world.stage.folder / "schema.py"
-    line = f"    {found[1]}: pl.String = pa.Field(nullable=True)\n"
-    schema.write_text(f"{schema.read_text().rstrip()}\n{line}")
-
-
 def world(stage: Stage, request: pytest.FixtureRequest) -> DeltaWorld:
     """The pipeline, its table, and a backup of it."""
     del request
     made: DeltaWorld = DeltaWorld.on(stage, f"{{path: {TABLE}}}")
     shutil.copytree(made.table, "kept")
     return made
-
-
-def loses(folder: str) -> Callable[[DeltaWorld], None]:
-    """All files of a folder of windrow's own are gone."""
-    return lambda world: shutil.rmtree(world.table / "_windrow" / folder)
 
 
 def more_columns(world: DeltaWorld) -> None:
@@ -73,30 +60,8 @@ def gap(world: DeltaWorld) -> None:
     (world.table / "_delta_log" / f"{1:020d}.json").unlink()
 
 
-RESTORE = Step(r"windrow verify SPEC --restore-receipts")
-
 ROWS = [
-    Advice(
-        "a page is gone",
-        loses("pages"),
-        f"windrow run SPEC --window {NEXT}",
-        "nobody knows which ones are in the table",
-        [Step(r"windrow verify \S+ --restore-receipts")],
-    ),
-    Advice(
-        "a receipt is gone",
-        loses("receipts"),
-        "windrow verify SPEC",
-        "is missing",
-        [RESTORE],
-    ),
-    Advice(
-        "another client has added a column",
-        more_columns,
-        f"windrow run SPEC --window {NEXT}",
-        "extra: in the table",
-        [Step(r"add it to the schema, nullable: (\w+)", knows)],
-    ),
+    *of_lakes(more_columns),
     Advice(
         "another client has added a rule",
         constrained,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from tests.advice.delta import knows
-from tests.advice.world import NEXT, Advice, Step, World, again
+from tests.advice.world import NEXT, Advice, Step, World, again, of_lakes
 from tests.cli.conftest import Stage
 
 
@@ -29,11 +27,6 @@ class IcebergWorld(World):
         uri, warehouse = f"sqlite:///{folder}/catalog.db", f"file://{folder}"
         catalog = load_catalog("default", type="sql", uri=uri, warehouse=warehouse)
         return catalog.load_table("shop.things")
-
-    def loses(self, folder: str) -> None:
-        """All files of a folder of windrow's own are gone."""
-        (place,) = self.stage.folder.glob(f"lake/**/things/_windrow/{folder}")
-        shutil.rmtree(place)
 
 
 def world(stage: Stage, request: pytest.FixtureRequest) -> IcebergWorld:
@@ -106,20 +99,7 @@ ROWS = [
             )
         ],
     ),
-    Advice(
-        "a page is gone",
-        lambda world: world.loses("pages"),
-        f"windrow run SPEC --window {NEXT}",
-        "nobody knows which ones are in the table",
-        [Step(r"windrow verify \S+ --restore-receipts")],
-    ),
-    Advice(
-        "another client has added a column",
-        more_columns,
-        f"windrow run SPEC --window {NEXT}",
-        "extra: in the table",
-        [Step(r"add it to the schema, nullable: (\w+)", knows)],
-    ),
+    *of_lakes(more_columns),
     Advice(
         "another client has dropped a column",
         dropped,

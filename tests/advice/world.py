@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,13 @@ def again(command: str) -> Step:
         assert world.types(command) == 0, world.said
 
     return Step(r"[Rr]un (the window|it|this) again", do)
+
+
+def knows(world: World, found: re.Match[str]) -> None:
+    """The model gets a column that may be null."""
+    schema = world.stage.folder / "schema.py"
+    line = f"    {found[1]}: pl.String = pa.Field(nullable=True)\n"
+    schema.write_text(f"{schema.read_text().rstrip()}\n{line}")
 
 
 @dataclass(frozen=True)
@@ -140,3 +148,43 @@ class World:
         counts = [c["receipt"]["counts"] for c in self.stage.json("show", spec)["windows"]]
         ends = self.stage.broker.at("read_committed").stable_ends(TPS)
         assert sum(c["read"] for c in counts) == sum(end.offset for end in ends.values())
+
+
+def of_lakes(more_columns: Callable[[Any], object]) -> list[Advice]:
+    """What can become of a table whose receipts and pages are files below `_windrow`, and whose
+    columns other clients change. `more_columns`: another client adds the column extra.
+    """
+
+    def loses(folder: str) -> Callable[[World], None]:
+        """All files of a folder of windrow's own are gone."""
+
+        def do(world: World) -> None:
+            (place,) = world.stage.folder.glob(f"lake/**/things/_windrow/{folder}")
+            shutil.rmtree(place)
+
+        return do
+
+    run = f"windrow run SPEC --window {NEXT}"
+    return [
+        Advice(
+            "a page is gone",
+            loses("pages"),
+            run,
+            "nobody knows which ones are in the table",
+            [Step(r"windrow verify \S+ --restore-receipts")],
+        ),
+        Advice(
+            "a receipt is gone",
+            loses("receipts"),
+            "windrow verify SPEC",
+            "is missing",
+            [Step(r"windrow verify SPEC --restore-receipts")],
+        ),
+        Advice(
+            "another client has added a column",
+            more_columns,
+            run,
+            "extra: in the table",
+            [Step(r"add it to the schema, nullable: (\w+)", knows)],
+        ),
+    ]
