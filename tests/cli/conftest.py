@@ -67,6 +67,12 @@ class Stage:
         """The spec, with these settings of its source and its windows."""
         Path(self.spec).write_text(SPEC.replace("SOURCE", source).replace("WINDOW", window))
 
+    def sink(self, section: str) -> None:
+        """The spec with another sink: of a table of any kind."""
+        spec = Path(self.spec)
+        lines = [line for line in spec.read_text().splitlines() if not line.startswith("sink:")]
+        spec.write_text("\n".join([*lines, f"sink: {section}", ""]))
+
     def produce(self, hour: int, *values: bytes | None) -> None:
         """One message after the other, a second apart, alternating between two topic-partitions."""
         for i, value in enumerate(values):

@@ -50,33 +50,16 @@ def ids(stage: Stage, table: str) -> list[int]:
     return sorted(found)
 
 
-def test_a_pipeline_runs_on_it(routed: Stage) -> None:
-    """Run, replay, show, dead letters, verify with everything read back, doctor and
-    sweep: as on one table.
-    """
-    assert (
-        routed.json("run", routed.spec, "--window", hour(0))["windows"][0]["committed"]["receipt"][
-            "counts"
-        ]["rows"]
-        == 4
-    )
-    assert routed.json("run", routed.spec, "--window", hour(0))["windows"][0]["recovered"] is True
+def test_rows_lie_where_their_values_lead(routed: Stage) -> None:
+    """A replay leaves each row in its table, and the receipt names the tables."""
+    routed.json("run", routed.spec, "--window", hour(0))
     before = [ids(routed, table) for table in ("first", "second", "things")]
     assert sum(map(len, before)) == 4
     assert all(before)
     routed.json("replay", routed.spec, "--window", hour(0))
     assert [ids(routed, table) for table in ("first", "second", "things")] == before
     (shown,) = routed.json("show", routed.spec)["windows"]
-    assert shown["receipt"]["generation"] == 1
     assert [Path(r["table"]).name for r in shown["receipt"]["routed"]] == ["first", "second"]
-    assert routed.json("verify", routed.spec, "--deep")["findings"] == []
-    assert routed.json("sweep", routed.spec)["files"] == []
-    assert (
-        next(
-            c for c in routed.json("doctor", routed.spec, code=0)["checks"] if c["name"] == "sink"
-        )["level"]
-        == "ok"
-    )
 
 
 @pytest.mark.parametrize(

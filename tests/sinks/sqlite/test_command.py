@@ -22,13 +22,7 @@ PAGE = "docs/sinks/sqlite.md"
 @pytest.fixture
 def pipeline(stage: Stage) -> Stage:
     """The pipeline with a table in a file."""
-    return on(stage, "{kind: sqlite, path: orders.sqlite, table: orders}")
-
-
-def on(stage: Stage, sink: str) -> Stage:
-    """The pipeline with another sink."""
-    spec = Path(stage.spec)
-    spec.write_text(spec.read_text().replace("sink: {path: lake/things}", f"sink: {sink}"))
+    stage.sink("{kind: sqlite, path: orders.sqlite, table: orders}")
     return stage
 
 
@@ -36,38 +30,6 @@ def asked(question: str, file: str = "orders.sqlite") -> list[Any]:
     """What a user's own connection is told."""
     with closing(sqlite3.connect(file)) as database:
         return database.execute(question).fetchall()
-
-
-def test_a_pipeline_runs_on_it(pipeline: Stage) -> None:
-    """From its spec: run, replay, show, dead letters, verify with everything read back,
-    doctor and sweep; nothing staged is left.
-    """
-    assert (
-        pipeline.json("run", pipeline.spec, "--window", hour(0))["windows"][0]["committed"][
-            "receipt"
-        ]["counts"]["valid"]
-        == 4
-    )
-    assert (
-        pipeline.json("run", pipeline.spec, "--window", hour(0))["windows"][0]["recovered"] is True
-    )
-    pipeline.json("replay", pipeline.spec, "--window", hour(0))
-    (shown,) = pipeline.json("show", pipeline.spec)["windows"]
-    assert shown["receipt"]["generation"] == 1
-    assert [
-        letter["reason"] for letter in pipeline.json("dead", "show", pipeline.spec)["dead"]
-    ] == ["not_json"]
-    assert pipeline.json("verify", pipeline.spec, "--deep")["findings"] == []
-    assert pipeline.json("sweep", pipeline.spec)["files"] == []
-    assert (
-        next(
-            c
-            for c in pipeline.json("doctor", pipeline.spec, code=0)["checks"]
-            if c["name"] == "sink"
-        )["level"]
-        == "ok"
-    )
-    assert not [path for path in Path("orders.sqlite.staged").rglob("*") if path.is_file()]
 
 
 def test_what_the_page_says(pipeline: Stage) -> None:
@@ -111,32 +73,6 @@ def test_a_value_that_somebody_changed_is_found(pipeline: Stage) -> None:
         found, *_ = pipeline.json("verify", pipeline.spec, "--deep", code=1)["findings"]
         assert says in found["what"]
         assert "secret" not in str(found)
-
-
-@pytest.mark.parametrize(
-    ("sink", "says"),
-    [
-        ("{kind: sqlite, path: orders.sqlite}", "sink.table: is missing"),
-        ("{kind: sqlite, path: 's3://bucket/x', table: orders}", "sink.path: must be a path"),
-        (
-            "{kind: sqlite, path: x, table: shop.orders}",
-            "sink.table: must be letters, digits and underscores",
-        ),
-        (
-            "{kind: sqlite, path: x, table: SQLite_orders}",
-            "sink.table: must not begin with sqlite_ or windrow_",
-        ),
-        (
-            "{kind: sqlite, path: x, table: orders, primary_key: [id]}",
-            "sink.primary_key: unknown key",
-        ),
-    ],
-)
-def test_mistakes_are_told_with_their_lines(stage: Stage, sink: str, says: str) -> None:
-    """What the kind doesn't have, and what can't be."""
-    said = on(stage, sink).json("show", stage.spec, code=2)["error"]["message"]
-    assert "line 6: " in said
-    assert says in said
 
 
 def test_a_ledger_and_a_table_in_one_file(pipeline: Stage) -> None:
