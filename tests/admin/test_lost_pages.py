@@ -17,44 +17,40 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.admin.things import Scene
-from tests.sinks.iceberg.world import TABLE, IcebergBoth
-from tests.sinks.routes.things import of_two_kinds
+from tests.sinks.delta.world import DeltaKeyedWorld, DeltaWorld
+from tests.sinks.iceberg.world import IcebergBoth, IcebergWorld
+from tests.sinks.routes.world import RoutesWorld
 from tests.sinks.things import ROWS, plan_of, stage, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.errors import DamagedError, RefusedError
-from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Checksums, Merged
-from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.pages import PAGES
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.stored_receipts import RECEIPTS, write
 from windrow.ingest.sinks.table_store import TableStore
 from windrow.ingest.sinks.window_table import TableAudit, relist
 
-KINDS: dict[str, Callable[[str], Any]] = {
-    "delta": lambda place: DeltaBoth(place, ROWS),
-    "keyed": lambda place: DeltaKeyedBoth(place, ROWS, PrimaryKey(("id",), buckets=3)),
-    "iceberg": lambda place: IcebergBoth(CatalogTable.in_folder(place, TABLE), ROWS),
-}
+WORLDS = {"delta": DeltaWorld(), "keyed": DeltaKeyedWorld(), "iceberg": IcebergWorld()}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=WORLDS)
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
     """Three hours, the second of them replaced; to be opened anew by `again`."""
-    made = Scene.of(tmp_path, [0, 1, 2], sink=KINDS[request.param](str(tmp_path / "orders")))
+    world = WORLDS[request.param]
+    made = Scene.of(tmp_path, [0, 1, 2], sink=world.sink_at(str(tmp_path / "orders")))
     made.commit(1, generation=1)
     return made
 
 
 def again(scene: Scene) -> Any:
     """The same table, as another process opens it."""
-    scene.sink = next(
-        KINDS[kind](str(scene.folder / "orders"))
+    world = next(
+        WORLDS[kind]
         for kind, of in (("iceberg", IcebergBoth), ("keyed", DeltaKeyedBoth), ("delta", DeltaBoth))
         if isinstance(scene.sink, of)
     )
+    scene.sink = world.reopen(scene.sink)
     return scene.sink
 
 
@@ -262,24 +258,24 @@ def test_a_list_without_windows_comes_back(tmp_path: Path) -> None:
 
 def test_of_several_tables_all_lists_come_back_or_none(tmp_path: Path) -> None:
     """The table whose rows no receipt explains is named, and nothing was written."""
-    sink = of_two_kinds(tmp_path / "lake", ROWS, DEFAULT)
+    sink = RoutesWorld().sink_at(str(tmp_path / "lake"))
     scene = Scene.of(tmp_path, [0, 1, 2], sink=sink)
     for folder in ("first/" + PAGES, "orders/" + PAGES, "orders/" + RECEIPTS):
         shutil.rmtree(tmp_path / "lake" / folder)
     scene.lose_ledger()
     with pytest.raises(DamagedError, match=r"the table .*/orders has lost .* Nothing was written"):
-        restore("orders", sink.again(), scene.ledger, dry_run=False)
+        restore("orders", RoutesWorld().reopen(sink), scene.ledger, dry_run=False)
     assert not (tmp_path / "lake" / "first" / PAGES).exists()
 
 
 def test_each_table_of_routes_gets_its_own_back(tmp_path: Path) -> None:
     """Tables whose receipts the ledger has no copies of, too."""
-    sink = of_two_kinds(tmp_path / "lake", ROWS, DEFAULT)
+    sink = RoutesWorld().sink_at(str(tmp_path / "lake"))
     scene = Scene.of(tmp_path, [0, 1, 2], sink=sink)
     for name in ("first", "orders"):
         shutil.rmtree(tmp_path / "lake" / name / PAGES)
-    scene.sink = sink.again()
+    scene.sink = RoutesWorld().reopen(sink)
     listed = restore("orders", scene.sink, scene.ledger, dry_run=False).listed.values()
     assert [len(keys) for keys in listed] == [3, 3]
-    scene.sink = sink.again()
+    scene.sink = RoutesWorld().reopen(sink)
     assert scene.verify(deep=True).findings == ()

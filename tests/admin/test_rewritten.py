@@ -14,16 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.things import messages, plan, receipt
+from tests.sinks.things import commit_rows
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.admin.verify_contents import compare_contents
-from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, SplitCounts
-from windrow.ingest.model.staged import Staged
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.sinks.parquet_files import batches_in
-from windrow.ingest.sinks.stage import FileStager
 
 PLACE = pa.struct(
     [
@@ -84,34 +80,8 @@ def columns(rows: int) -> pa.RecordBatch:
 def sink(tmp_path: Path) -> DeltaBoth:
     """A window of ten rows in each of two splits."""
     made = DeltaBoth(str(tmp_path / "all"), ROWS)
-    made.prepare()
-    planned = plan(made, 0)
-    staged = [_staged(made.stager(planned, 0, "a1")(split), split) for split in planned.splits]
-    made.commit(receipt(planned, staged, 0, "a1"), staged)
+    commit_rows(made, columns(10))
     return made
-
-
-def _staged(stager: FileStager[Any], split: Split) -> Staged:
-    stager.add(columns(10), messages(split))
-    staging = stager.finish()
-    counts = SplitCounts(
-        split.topic,
-        split.partition,
-        split.start,
-        split.stop,
-        split.stop,
-        10,
-        0,
-        10,
-        0,
-        0,
-        staging.rows,
-        0,
-        0,
-        checksums=Checksums(staging.checksum),
-        rows=10,
-    )
-    return Staged(split, counts, staging.committables, ())
 
 
 def _merged(table: DeltaTable) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.delta.keyed_world import DeltaKeyed
+from tests.sinks.delta.world import DeltaKeyed
 from tests.sinks.keyed_logs import KEY, Change, Keyed, Log
 from tests.sinks.things import PARTITIONS, PER_WINDOW
 from windrow.ingest.admin.verify_keyed import ReadBack, compare_merged, differences

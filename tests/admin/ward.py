@@ -12,8 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.sqlite.world import SqliteBoth
-from tests.sinks.sqlite.world import pieces as sqlite_pieces
+from tests.sinks.sqlite.world import SqliteBoth, SqliteWorld
 from tests.sinks.with_dead_letters import DeltaBoth, MemoryBoth, read_dead
 from windrow.ingest.admin.chosen_dead_letters import Chosen
 from windrow.ingest.admin.dead_replay import (
@@ -214,7 +213,9 @@ class Ward:
         """The table's rows as the checker wants them."""
         if self.kind == "delta":
             return delta_pieces(self.sink.uri)
-        return sqlite_pieces(self.sink) if self.kind == "sqlite" else list(self.sink.pieces())
+        if self.kind == "sqlite":
+            return SqliteWorld().pieces(self.sink)
+        return list(self.sink.pieces())
 
     def expect(self, edit: bool = True) -> None:
         """From now on what is no JSON is to be the row that `repaired` makes of it."""

@@ -24,16 +24,11 @@ from unittest.mock import patch
 
 from tests.bench.harness.servers import postgres
 from tests.bench.iceberg import expire
-from tests.sinks.delta.world import sink_at as delta_at
-from tests.sinks.files.world import sink_at as files_at
-from tests.sinks.iceberg.world import sink_at as iceberg_at
 from tests.sinks.kafka.world import new_place as new_topic
-from tests.sinks.kafka.world import sink_at as kafka_at
-from tests.sinks.postgres.world import sink_at as postgres_at
-from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth
-from tests.sinks.sqlite.world import sink_at as sqlite_at
+from tests.sinks.routes.world import FIRST, SECOND, RoutedBoth
 from tests.sinks.things import ROWS, staged_receipt, window
 from tests.sinks.with_dead_letters import OWNER, DeltaSink
+from tests.sinks.worlds import world_of
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Done
@@ -98,15 +93,15 @@ class Kind:
 
 
 KINDS = {
-    "delta": Kind(partial(_folder, "table"), delta_at),
-    "delta-keyed": Kind(partial(_folder, "table-keyed"), delta_at),
+    "delta": Kind(partial(_folder, "table"), world_of("delta").sink_at),
+    "delta-keyed": Kind(partial(_folder, "table-keyed"), world_of("delta-keyed").sink_at),
     # Iceberg writes every snapshot anew with each commit, so an owner lets them expire;
     # what is measured has those since the last time.
-    "iceberg": Kind(partial(_folder, "warehouse"), iceberg_at, expire),
-    "parquet": Kind(partial(_folder, "files-parquet"), files_at),
-    "postgres": Kind(_database, postgres_at),
-    "sqlite": Kind(partial(_folder, "orders.sqlite"), sqlite_at),
-    "kafka": Kind(_topic, kafka_at),
+    "iceberg": Kind(partial(_folder, "warehouse"), world_of("iceberg").sink_at, expire),
+    "parquet": Kind(partial(_folder, "files-parquet"), world_of("files").sink_at),
+    "postgres": Kind(_database, world_of("postgres").sink_at),
+    "sqlite": Kind(partial(_folder, "orders.sqlite"), world_of("sqlite").sink_at),
+    "kafka": Kind(_topic, world_of("kafka").sink_at),
     "routes": Kind(partial(_folder, "tables"), _routed_at),
 }
 
@@ -160,7 +155,7 @@ def _measure(kind: Kind, place: str, windows: int, scratch: Path) -> Cost:
     """In this process, which has looked at nothing yet but for a Delta table: what is
     loaded, and begun, once is not a table's cost.
     """
-    warm = delta_at(f"{scratch}/warm {windows}")
+    warm = world_of("delta").sink_at(f"{scratch}/warm {windows}")
     warm.prepare(OWNER)
     _committed(warm, *staged_receipt(warm, 0, dead=False))
     sink = kind.open(place)

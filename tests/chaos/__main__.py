@@ -24,7 +24,7 @@ import msgspec
 
 from tests.chaos.harness import Asked, Found, chaos
 from tests.chaos.record import record
-from tests.chaos.sinks import KINDS
+from tests.sinks.worlds import KINDS, world_of
 from tests.soak import seeds
 
 
@@ -95,9 +95,9 @@ def main() -> int:
     parser.add_argument("--twin")
     parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
-    if asked.twin is not None and asked.twin not in KINDS[asked.sink].twins:
+    if asked.twin is not None and asked.twin not in world_of(asked.sink).by_name:
         parser.error(
-            f"--twin of {asked.sink} is one of: {', '.join(KINDS[asked.sink].twins) or 'none'}"
+            f"--twin of {asked.sink} is one of: {', '.join(world_of(asked.sink).by_name) or 'none'}"
         )
     if asked.rows % 2 or asked.rows < 8 or asked.windows < 1:
         parser.error("--rows is an even number from 8 on, and --windows is one from 1 on")

@@ -32,8 +32,9 @@ import msgspec
 
 from tests.chaos import reader, worker
 from tests.chaos.judge import judged, unmerged
-from tests.chaos.sinks import KINDS
 from tests.chaos.worker import COMMITTED, FAILED, UNKNOWN, WAKE, WHERE, Job, signalled
+from tests.sinks.world import SinkWorld
+from tests.sinks.worlds import world_of
 from tests.warm import stops
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.errors import WindrowError
@@ -101,9 +102,9 @@ class Found(msgspec.Struct):
 
 def chaos(asked: Asked, folder: Path) -> Found:
     """One round, in an empty folder."""
-    began, kind = time.monotonic(), KINDS[asked.kind]
+    began, kind = time.monotonic(), world_of(asked.kind)
     with kind.placed(folder) as place:
-        sink = kind.world.sink_at(place)
+        sink = kind.sink_at(place)
         sink.prepare()
         watching = reader.start(asked.kind, place, asked.rows, folder)
         lanes = _Round(asked, place, folder, sink.capabilities)
@@ -111,7 +112,7 @@ def chaos(asked: Asked, folder: Path) -> Found:
         looks = reader.told(watching, folder)
         found = _found(lanes, looks)
         try:
-            _judge(found, kind.world, kind.world.sink_at(place), lanes.begun)
+            _judge(found, kind, kind.sink_at(place), lanes.begun)
         except WindrowError as error:
             found.wrong.append(f"the table can't be judged: {error}")
     found.seconds = round(time.monotonic() - began, 1)
@@ -132,7 +133,7 @@ def _found(done: _Round, looks: reader.Looks) -> Found:
     )
 
 
-def _judge(found: Found, world: Any, sink: Any, windows: int) -> None:
+def _judge(found: Found, world: SinkWorld, sink: Any, windows: int) -> None:
     """Over all that is there of the windows that were begun, to its very end."""
     report = judged(world, sink, range(windows), found.asked.rows)
     found.lost, found.doubled, found.foreign = (
@@ -230,7 +231,7 @@ class Ordeal:
     def __init__(self, among: _Round, number: int) -> None:
         self.round, self.number = among, number
         self.chance = random.Random(f"{among.asked.seed} {number}")
-        self.kind = KINDS[among.asked.kind]
+        self.kind = world_of(among.asked.kind)
         self.attempts = 0
 
     def run(self) -> None:
@@ -379,13 +380,9 @@ class Ordeal:
         if not self.kind.strikes or self.chance.random() > 0.15:
             yield
             return
-        name, delay = (
-            self.chance.choice(sorted(self.kind.strikes)),
-            self.chance.uniform(0, self.round.took),
-        )
-        thread = threading.Thread(
-            target=self.round.strike, args=(self.kind.strikes[name], delay), daemon=True
-        )
+        strike = self.chance.choice(self.kind.strikes)
+        delay, name = self.chance.uniform(0, self.round.took), strike.__name__.replace("_", " ")
+        thread = threading.Thread(target=self.round.strike, args=(strike, delay), daemon=True)
         thread.start()
         self.round.hit(name)
         try:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from tests.chaos.worker import offsets_of
 from tests.sinks.things import PARTITIONS, TOPIC, identity, window
+from tests.sinks.world import SinkWorld
 from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.sink import Capabilities
@@ -91,7 +92,7 @@ def unwhole(
     return wrong
 
 
-def judged(world: Any, sink: Any, numbers: Sequence[int], rows: int) -> Report:
+def judged(world: SinkWorld, sink: Any, numbers: Sequence[int], rows: int) -> Report:
     """The checker's verdict over all that readers see, to the very end of it."""
     receipts = [c.receipt for c in sink.receipts()]
     dead, pieces, known = (
@@ -142,7 +143,7 @@ def excused(report: Report, capabilities: Capabilities) -> Report:
     return msgspec.structs.replace(report, out_of_order=(), receipts=receipts)
 
 
-def judged_alone(world: Any, sink: Any, number: int, rows: int) -> Report:
+def judged_alone(world: SinkWorld, sink: Any, number: int, rows: int) -> Report:
     """The same over one window, and over nothing else of the table."""
     committed, column = sink.look(window(number)), sink.metadata["window"]
     receipts = [] if committed is None else [committed.receipt]

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tests.chaos.judge import seen, unwhole
-from tests.chaos.sinks import KINDS
+from tests.sinks.worlds import world_of
 from tests.warm import SERVER
 
 
@@ -44,19 +44,19 @@ def told(process: BaseProcess, folder: Path) -> Looks:
 
 
 def _look_on(name: str, place: str, rows: int, folder: str) -> None:
-    kind, said, before = KINDS[name], Looks(), set[tuple[str, int]]()
+    kind, said, before = world_of(name), Looks(), set[tuple[str, int]]()
     ends = False
     while not ends:
         ends = (Path(folder) / "quiet").exists()
         began = time.monotonic()
         try:
-            sink = kind.world.sink_at(place)
+            sink = kind.sink_at(place)
             received = (
                 None
                 if sink.capabilities.atomic == "window"
                 else {c.receipt.window.key for c in sink.receipts()}
             )
-            found = seen(kind.world.pieces(sink), sink.metadata)
+            found = seen(kind.pieces(sink), sink.metadata)
         except Exception as error:  # a server may be down  # noqa: BLE001
             said.missed += 1
             (Path(folder) / "missed").write_text(repr(error))

@@ -24,8 +24,8 @@ import msgspec
 
 from tests.chaos import worker
 from tests.chaos.record import PAGE, SUMS
-from tests.chaos.sinks import SINKS
 from tests.chaos.worker import COMMITTED, Job
+from tests.sinks.worlds import SINKS, world_of
 
 TITLE = "## Recovery"
 LIMIT = 180
@@ -66,9 +66,9 @@ def recovery(name: str, rows: int, folder: Path) -> Recovery:
     Raises:
         AssertionError: a rerun did not commit, or what it committed isn't seen.
     """
-    kind, reruns, looks = SINKS[name], list[float](), list[float]()
+    kind, reruns, looks = world_of(name), list[float](), list[float]()
     with kind.placed(folder) as place:
-        kind.world.sink_at(place).prepare()
+        kind.sink_at(place).prepare()
         # what processes are forked from has to be begun, too
         _ended(Job(name, place, str(folder), len(kind.points), "loads", rows))
         for number, point in enumerate(kind.points):

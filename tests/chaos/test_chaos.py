@@ -20,11 +20,11 @@ from tests.chaos.judge import unwhole
 from tests.chaos.record import SUMS, record
 from tests.chaos.recovery import TITLE, Recovery
 from tests.chaos.recovery import record as record_recovery
-from tests.chaos.sinks import KINDS, SINKS, WEAKER
 from tests.chaos.worker import Job
+from tests.sinks.worlds import KINDS, SINKS, WEAKER, world_of
 from windrow.ingest.ports.sink import Capabilities
 
-TWINS = [(kind, twin) for kind, what in KINDS.items() for twin in what.twins]
+TWINS = [(kind, twin) for kind in KINDS for twin in world_of(kind).by_name]
 WINDOWS = 25
 
 

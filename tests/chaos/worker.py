@@ -19,10 +19,10 @@ from typing import Any, Literal
 import msgspec
 import psutil
 
-from tests.chaos.sinks import KINDS
 from tests.clock import clock_ahead
 from tests.full_disk import files_end_at
 from tests.sinks.things import PARTITIONS, plan, receipt, stage, staged_dead_replay, window
+from tests.sinks.worlds import world_of
 from tests.warm import SERVER
 from windrow.ingest.crashpoints import CrashError, crash_point
 from windrow.ingest.errors import WindrowError
@@ -105,8 +105,8 @@ def _failed(job: Job, code: int, why: str) -> int:
 
 def attempt(job: Job) -> int:
     """Do it, here; the exit code."""
-    kind = KINDS[job.kind]
-    sink = kind.sink_at(job.place, job.twin)
+    kind = world_of(job.kind)
+    sink = kind.sink_at(job.place) if job.twin is None else kind.twin_at(job.place, job.twin)
     if job.what == "sweep":
         with clock_ahead(timedelta(hours=2)):
             sink.sweep_both(timedelta(hours=1))

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread, current_thread
 from typing import Any
@@ -340,6 +341,20 @@ class CommitContract(SinkUnderTest):
         fresh = self.make(tmp_path / "raced", ROWS)
         outcomes = together([_preparing(self.reopen(fresh), f"ledger-{i}") for i in range(8)])
         assert sorted(outcomes) == ["bound", *["refused"] * 7]
+
+    def test_runs_that_make_one_table_at_the_same_time_share_it(self, tmp_path: Path) -> None:
+        """Of eight runs of one pipeline, which find no table, each commits its window: there is
+        one table, and all windows are in it.
+        """
+
+        def begun(sink: Any, number: int) -> Any:
+            sink.prepare()
+            return self.commit(sink, number)
+
+        fresh = self.make(tmp_path / "raced", ROWS)
+        outcomes = together([partial(begun, self.reopen(fresh), n) for n in range(8)])
+        assert all(isinstance(outcome, Done) for outcome in outcomes)
+        assert self.report(fresh, list(range(8))).ok, str(self.report(fresh, list(range(8))))
 
     def test_the_stager_travels(self, sink: Any) -> None:
         """The factory survives pickling, and an attempt that was given up leaves

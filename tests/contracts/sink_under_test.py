@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.sinks.things import ROWS, produced, receipt, stage, staged_receipt
+from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.ports.sink import Capabilities
@@ -59,14 +60,8 @@ class SinkUnderTest(ABC):
         """The checker's word on windows that should be there."""
         receipts = [c.receipt for c in sink.receipts()]
         dead = [sink.read_dead(r.window) for r in receipts]
-        default = {
-            sink.metadata[name]: column for name, column in DEFAULT.items() if name in sink.metadata
-        }
-        pieces = [
-            piece.rename_columns([default.get(c, c) for c in piece.column_names])
-            for piece in self.pieces(sink)
-        ]
-        return check(produced(numbers), pieces, dead, receipts, content="id")
+        pieces, metadata = self.pieces(sink), sink.metadata
+        return check(produced(numbers), pieces, dead, receipts, content="id", metadata=metadata)
 
     def commit(self, sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
         """Stage and commit a window with its dead letters."""
@@ -83,3 +78,26 @@ class SinkUnderTest(ABC):
         return sink.commit(
             receipt(planned, staged, generation, f"a{generation}", grid=grid), staged
         )
+
+
+class OfAWorld(SinkUnderTest):
+    """A kind whose `SinkWorld` says all of it."""
+
+    world: SinkWorld
+
+    @pytest.fixture(autouse=True)
+    def _server(self, request: pytest.FixtureRequest) -> None:
+        name = self.world.server
+        self.server = request.getfixturevalue(name) if name else None
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> Any:
+        return self.world.sink_at(self.world.place(tmp_path, self.server), schema, metadata)
+
+    def reopen(self, sink: Any) -> Any:
+        return self.world.reopen(sink)
+
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        return self.world.pieces(sink)
+
+    def no_answer(self, sink: Any) -> AbstractContextManager[None]:
+        return self.world.no_answer(sink)

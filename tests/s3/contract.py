@@ -22,6 +22,7 @@ _CASES = (
     SinkContract.test_two_stale_replacements_both_arrive,
     SinkContract.test_a_lost_answer_is_settled_by_looking,
     SinkContract.test_racing_preparations_agree,
+    SinkContract.test_runs_that_make_one_table_at_the_same_time_share_it,
     SinkAuditContract.test_rows_are_held_against_their_windows,
     SinkAuditContract.test_what_is_committed_is_never_swept,
 )

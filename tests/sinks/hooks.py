@@ -1,5 +1,5 @@
 """Hooks into the commit loop, at the one seam that all kinds share: the states that a
-store opens for writing.
+store opens for writing. A later hook lies around those before it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,18 @@ class HookedState:
 
     def put(self, change: TableChange) -> Answer:
         return self._put(self._state, change)
+
+    def moved_to(self, state: Any) -> Any:
+        """Another state with the same hooks."""
+        inside = self._state
+        return HookedState(
+            inside.moved_to(state) if isinstance(inside, HookedState) else state, self._put
+        )
+
+
+def moved_to(hooked: Any, state: Any) -> Any:
+    """Another state with the hooks that this one has, if any."""
+    return hooked.moved_to(state) if isinstance(hooked, HookedState) else state
 
 
 def on_put(sink: Any, put: Put) -> None:

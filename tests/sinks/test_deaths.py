@@ -15,9 +15,10 @@ import pytest
 
 from tests.chaos import worker
 from tests.chaos.judge import judged, judged_alone, unmerged
-from tests.chaos.sinks import POINTS, SINKS, Kind
 from tests.chaos.worker import ALREADY, COMMITTED, CRASHED, DONE, Job
 from tests.sinks.things import window
+from tests.sinks.world import POINTS, SinkWorld
+from tests.sinks.worlds import SINKS, world_of
 from tests.warm import stops
 from windrow.ingest.crashpoints import CrashPoint
 
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.slow
 class Stage(NamedTuple):
     """A prepared sink of a kind, and windows for one test after the other."""
 
-    kind: Kind
+    kind: SinkWorld
     job: Job
     numbers: Iterator[int]
 
@@ -38,14 +39,14 @@ def stage(
 ) -> Iterator[Stage]:
     """One place for all tests of a kind: it may need a server of its own."""
     folder: Path = tmp_path_factory.mktemp("deaths")
-    kind = SINKS[request.param]
+    kind = world_of(request.param)
     with kind.placed(folder) as place:
         kind.sink_at(place).prepare()
         numbers = count()
         job = Job(request.param, place, str(folder), 0, "none")
         yield Stage(kind, job, numbers)
         fresh = kind.sink_at(place)
-        report = judged(kind.world, fresh, range(next(numbers)), job.rows)
+        report = judged(kind, fresh, range(next(numbers)), job.rows)
         assert report.ok, f"over all tests: {report}"
         assert unmerged(fresh) == []
 
@@ -67,7 +68,7 @@ def ends(job: Job) -> int | None:
 def holds(stage: Stage, number: int, first: str | None = None) -> None:
     """All of this window is there exactly once; `first`: by this attempt."""
     fresh = stage.kind.sink_at(stage.job.place)
-    report = judged_alone(stage.kind.world, fresh, number, stage.job.rows)
+    report = judged_alone(stage.kind, fresh, number, stage.job.rows)
     assert report.ok, str(report)
     if first is not None:
         assert fresh.look(window(number)).receipt.attempt == first
@@ -85,6 +86,17 @@ def test_dead_at_a_point(stage: Stage, point: CrashPoint, how: str) -> None:
     )
     assert ends(job.but(attempt="retry")) == (ALREADY if point in stage.kind.arrived else DONE)
     holds(stage, job.window, "first" if point in stage.kind.arrived else "retry")
+
+
+def test_dead_at_a_point_of_its_own(stage: Stage) -> None:
+    """Killed where only this kind comes by, between two of its commits: another attempt goes on
+    from there.
+    """
+    for point in stage.kind.points[len(POINTS) :]:
+        job = stage.job.but(window=next(stage.numbers))
+        assert ends(job.but(attempt="first", crash=f"{point}:kill")) == -9
+        assert ends(job.but(attempt="retry")) == DONE
+        holds(stage, job.window, "retry")
 
 
 @pytest.mark.parametrize("point", in_short(POINTS, "commit.before"))

@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 
 from tests.full_disk import files_end_at
-from tests.sinks.files.world import sink_at as files_at
-from tests.sinks.iceberg.world import sink_at as iceberg_at
-from tests.sinks.things import ROWS, plan, stage_split, staged_receipt, window
-from tests.sinks.with_dead_letters import DeltaBoth
+from tests.sinks.delta.world import DeltaWorld
+from tests.sinks.files.world import FilesWorld
+from tests.sinks.iceberg.world import IcebergWorld
+from tests.sinks.things import plan, stage_split, staged_receipt, window
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
 from windrow.ingest.model.metadata_columns import DEFAULT
 
 pytestmark = pytest.mark.slow
 
-KINDS: dict[str, Callable[[str], Any]] = {
-    "delta": lambda place: DeltaBoth(place, ROWS),
-    "files": files_at,
-    "files-jsonl": files_at,
-    "files-csv": files_at,
-    "iceberg": iceberg_at,
+KINDS = {
+    "delta": DeltaWorld(),
+    "files": FilesWorld(),
+    "files-jsonl": FilesWorld("jsonl"),
+    "files-csv": FilesWorld("csv"),
+    "iceberg": IcebergWorld(),
 }
 
 
@@ -57,7 +57,7 @@ ASKS: dict[bool, list[Callable[[Any], None]]] = {False: [held, deep], True: [cou
 
 
 def made(tmp_path: Path, kind: str) -> Any:
-    sink = KINDS[kind](str(tmp_path / f"table-{kind.rpartition('-')[2]}"))
+    sink = KINDS[kind].sink_at(KINDS[kind].place(tmp_path, None))
     sink.prepare()
     receipt, staged = staged_receipt(sink, 0)
     sink.commit_dead(receipt.plan, "a1", staged)

@@ -1,22 +1,264 @@
-"""Staged files: those that a commit has copied out, and those that a sweep would take."""
+"""A sweep removes what no commit can name any more, and nothing else: whoever is late
+is refused, whoever is first keeps its files.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.clock import clock_ahead
+from tests.sinks.hooks import answered, in_between
 from tests.sinks.sqlite.world import SqliteBoth
-from tests.sinks.things import ROWS, staged_receipt, window
-from windrow.ingest.errors import UnreachableError
-from windrow.ingest.ports.sink import Done
+from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
+from tests.sinks.world import SinkWorld
+from tests.sinks.worlds import world_of
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.sinks import sweep
 from windrow.ingest.sinks.place import ListedFile, Place
 from windrow.ingest.sinks.sweep import orphans
+from windrow.ingest.sinks.table_store import Unanswered
+
+GRACE = timedelta(hours=2)
+
+files_stay = pytest.mark.parametrize("kind", ["delta", "files", "iceberg"])
+"""Kinds whose commits name what was staged; the others copy it out."""
+
+
+@pytest.fixture
+def world(kind: str) -> SinkWorld:
+    return world_of(kind)
+
+
+@pytest.fixture
+def sink(world: SinkWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A table with one window, that doesn't wait between tries."""
+    made = world.sink_at(world.place(tmp_path, None))
+    monkeypatch.setattr(type(made.store), "waits", (0.0, 0.0))
+    made.prepare()
+    commit(made, 0)
+    return made
+
+
+def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
+    made, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(made.plan, attempt, staged)
+    return sink.commit(made, staged)
+
+
+def staged_paths(sink: Any) -> list[Path]:
+    """All staged files, committed or not, of rows and of dead letters."""
+    found = []
+    for store in (sink.store, sink.dead_letters.store):
+        root = Path(store.staged.uri.removeprefix("file://"))
+        found += [p for f in store.staged.folders for p in (root / f).rglob("*") if p.is_file()]
+    return found
+
+
+def aged(sink: Any, hours: float = 100_000) -> None:
+    """All that is staged was last written long ago."""
+    for path in staged_paths(sink):
+        os.utime(path, (path.stat().st_mtime - hours * 3600,) * 2)
+
+
+@contextmanager
+def dying(store: Any) -> Iterator[None]:
+    """A sweep that dies between its note and its removals."""
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(store.staged.place), "remove", die)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+def version(sink: Any) -> int:
+    with sink.store.reading() as state:
+        return int(state.version)
+
+
+@files_stay
+def test_what_came_to_nothing_goes(world: SinkWorld, sink: Any) -> None:
+    """Files of an attempt that was never committed go, once they are old enough, rows and dead
+    letters; what is committed stays, replayed windows too, and a swept table goes on.
+    """
+    sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m1"))
+    kept = len(staged_paths(sink))
+    staged_receipt(sink, 1, attempt="died")
+    assert sink.sweep_both(GRACE) == []
+    aged(sink)
+    before, at = list(sink.receipts()), version(sink)
+    told = sink.sweep(GRACE, dry_run=True)
+    assert (len(told), len(staged_paths(sink)), version(sink)) == (2, kept + 4, at)
+    assert set(told) < {*sink.sweep_both(GRACE)}
+    assert len(staged_paths(sink)) == kept
+    fresh = world.reopen(sink)
+    assert list(fresh.receipts()) == before
+    for number, generation in ((0, 2), (1, 0)):
+        assert isinstance(commit(fresh, number, generation, "b1"), Done)
+    assert world.report(fresh, [0, 1]).ok, str(world.report(fresh, [0, 1]))
+
+
+@files_stay
+def test_haste_is_refused(sink: Any) -> None:
+    """A grace period that would take the files of running tasks."""
+    with pytest.raises(ValueError, match="still staging"):
+        sink.sweep_both(timedelta(minutes=5))
+
+
+@files_stay
+def test_nothing_to_remove_is_no_commit(sink: Any) -> None:
+    """A table without orphans is left as it is."""
+    aged(sink)
+    before = version(sink)
+    assert sink.sweep(GRACE) == []
+    assert version(sink) == before
+
+
+def overtaken(world: SinkWorld, sink: Any) -> tuple[Any, Any, Any]:
+    """1 A run has staged long ago, looks, and sees its files.  2 A sweep comes.  3 The
+    run goes on.
+    """
+    late = world.reopen(sink)
+    made, staged = staged_receipt(late, 1, attempt="late", dead=False)
+    aged(sink)
+    in_between(late, lambda: sink.sweep(GRACE))
+    return late, made, staged
+
+
+@files_stay
+def test_a_run_that_is_swept_meanwhile_is_refused(world: SinkWorld, sink: Any) -> None:
+    """Its look was before the sweep, its write would be after: it commits no file that
+    is gone, and can be run again.
+    """
+    late, made, staged = overtaken(world, sink)
+    with pytest.raises(RefusedError, match="gone"):
+        late.commit(made, staged)
+    assert world.report(sink, [0]).ok
+    assert isinstance(commit(sink, 1, attempt="again"), Done)
+    assert world.report(sink, [0, 1]).ok
+
+
+@files_stay
+def test_giving_up_carries_the_promise(
+    world: SinkWorld, sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep that only looks before it removes loses the rows of the same run: the
+    table names files that are gone.
+    """
+    monkeypatch.setattr(sweep, "given_up", sweep.orphans)
+    late, made, staged = overtaken(world, sink)
+    assert isinstance(late.commit(made, staged), Done)
+    with pytest.raises((RefusedError, FileNotFoundError)):
+        world.report(sink, [0, 1])
+
+
+@files_stay
+def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any) -> None:
+    """1 A sweep gives files up and dies.  2 A run commits them: refused, though they
+    are there.  3 The next sweep removes them.
+    """
+    made, staged = staged_receipt(sink, 1, attempt="late")
+    aged(sink)
+    with dying(sink.store):
+        sink.sweep(GRACE)
+    with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow sweep"):
+        sink.commit(made, staged)
+    assert len(sink.sweep(GRACE)) == 2
+
+
+@files_stay
+def test_dead_letters_that_were_given_up_are_refused(sink: Any) -> None:
+    """Their store holds its own sweep to the same rule."""
+    made, staged = staged_receipt(sink, 1, attempt="late")
+    aged(sink)
+    with dying(sink.dead_letters.store):
+        sink.dead_letters.sweep(GRACE)
+    with pytest.raises(RefusedError, match="given up by windrow sweep"):
+        sink.commit_dead(made.plan, "late", staged)
+    assert sink.dead_letters.attempts(lambda _: True) == {window(0).key: "a1"}
+
+
+@files_stay
+def test_a_run_that_is_first_keeps_its_files(world: SinkWorld, sink: Any) -> None:
+    """1 A sweep sees files that no commit names.  2 Their run commits.  3 The sweep
+    looks again, and leaves them.
+    """
+    made, staged = staged_receipt(sink, 1, attempt="first", dead=False)
+    aged(sink)
+    in_between(sink, lambda: world.reopen(sink).commit(made, staged))
+    assert sink.sweep(GRACE) == []
+    assert world.report(sink, [0, 1]).ok
+    assert isinstance(sink.commit(made, staged), AlreadyDone)
+
+
+@files_stay
+def test_younger_files_are_not_given_up(world: SinkWorld, sink: Any) -> None:
+    """A run that staged after the cutoff commits as if no sweep had been."""
+    staged_receipt(sink, 2, attempt="died")
+    aged(sink)
+    young = staged_receipt(sink, 1, attempt="young", dead=False)
+    assert len(sink.sweep(GRACE)) == 2
+    assert isinstance(sink.commit(*young), Done)
+    assert world.report(sink, [0, 1]).ok
+
+
+@files_stay
+def test_a_clock_that_is_ahead_gives_up_nothing_that_is_yet_to_come(
+    world: SinkWorld, sink: Any
+) -> None:
+    """Such a sweep takes the files of attempts that are at work, which are refused;
+    whoever stages after it commits.
+    """
+    at_work = staged_receipt(sink, 1, attempt="at work")
+    with clock_ahead(timedelta(days=3650)):
+        assert len(sink.sweep(GRACE)) == 2
+    with pytest.raises(RefusedError, match="gone"):
+        sink.commit(*at_work)
+    again = staged_receipt(sink, 1, attempt="again", dead=False)
+    aged(sink, hours=-1)  # in seconds that are later than the note's, however fast the machine
+    assert isinstance(sink.commit(*again), Done)
+    assert world.report(sink, [0, 1]).ok
+
+
+@files_stay
+def test_a_cutoff_never_goes_back(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later sweep with a longer grace period takes nothing back of what an earlier
+    one gave up.
+    """
+    older = staged_receipt(sink, 1, attempt="older")
+    aged(sink, hours=20)
+    old = staged_receipt(sink, 1, attempt="old")
+    aged(sink, hours=10)
+    monkeypatch.setattr(type(sink.store.staged.place), "remove", lambda *_: None)
+    assert len(sink.sweep(timedelta(hours=5))) == 4
+    assert len(sink.sweep(timedelta(hours=20))) == 2
+    for made, staged in (older, old):
+        with pytest.raises(RefusedError, match="given up"):
+            sink.commit(made, staged)
+
+
+@files_stay
+def test_what_cannot_be_given_up_stays(sink: Any) -> None:
+    """If the table takes no commit, nothing is removed, and the error says so."""
+    staged_receipt(sink, 1, attempt="died")
+    aged(sink)
+    before = staged_paths(sink)
+    answered(sink, *[(Unanswered("no route"), False)] * 10)
+    with pytest.raises(UnreachableError, match="nothing was removed"):
+        sink.sweep(GRACE)
+    assert staged_paths(sink) == before
+
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -23,7 +23,7 @@ from windrow.ingest.model.receipt import (
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
-from windrow.ingest.ports.sink import Sink, Stager
+from windrow.ingest.ports.sink import Done, Sink, Stager
 from windrow.ingest.schema.changes import only_rows
 from windrow.ingest.schema.messages import MESSAGES
 
@@ -201,6 +201,42 @@ def receipt(
         FIRST,
         0.1,
     )
+
+
+def staged_rows(
+    sink: Any,
+    planned: Plan,
+    rows_of: Callable[[Split], Sequence[pa.RecordBatch]],
+    generation: int = 0,
+    attempt: str = "a1",
+) -> tuple[Receipt, list[Staged]]:
+    """A plan, staged with other rows: one for each message of a split, batch by batch."""
+    factory, staged = sink.stager(planned, generation, attempt), []
+    for split in planned.splits:
+        stager, sent, n = factory(split), messages(split), 0
+        for batch in rows_of(split):
+            made = only_rows(batch) if sink.capabilities.mode == "upsert" else batch
+            stager.add(made, sent.slice(n, batch.num_rows))
+            n += batch.num_rows
+        done, at = stager.finish(), (split.topic, split.partition, split.start, split.stop)
+        counts = SplitCounts(
+            *at,
+            *(split.stop, n, n * 2, n, 0, 0, done.rows, 0, 0),
+            checksums=Checksums(done.checksum),
+            rows=n,
+        )
+        staged.append(Staged(split, counts, done.committables, ()))
+    return receipt(planned, staged, generation, attempt), staged
+
+
+def commit_rows(sink: Any, rows: pa.RecordBatch) -> Receipt:
+    """Makes a table and commits a window with these rows in each split, in two batches."""
+    sink.prepare()
+    planned = plan(sink, 0, (0, rows.num_rows))
+    cuts = [batch for batch in (rows.slice(0, 1), rows.slice(1)) if batch.num_rows]
+    made, staged = staged_rows(sink, planned, lambda _: cuts)
+    assert isinstance(sink.commit(made, staged), Done)
+    return made
 
 
 def staged_receipt(

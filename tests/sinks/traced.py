@@ -15,7 +15,7 @@ import pytest
 
 from tests.protocols.explore import Protocol, Scenario
 from tests.protocols.traces import Event, Recorder, refused
-from tests.sinks.things import staged_receipt
+from tests.sinks.things import staged_receipt, together
 from tests.warm import SERVER
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
@@ -43,6 +43,37 @@ class Recorded:
         outcome: Outcome = super().commit(receipt, staged)  # type: ignore[misc]
         self.recorder.says(self.who, type(outcome).__name__)
         return outcome
+
+
+def recorded(sink: Any, recorder: Recorder, who: str, kind: type[Any] = Recorded) -> Any:
+    """Has the steps of an opened sink recorded."""
+    sink.__class__ = type("Recorded", (kind, type(sink)), {})
+    return sink.listened_to(recorder, who)
+
+
+Make = Callable[[str], Any]
+"""Opens the sink of a run of this name, recorded."""
+
+
+class SharedTraces:
+    """What every kind's runs do; its module has the fixture `make`."""
+
+    model: type[Protocol]
+
+    def test_two_windows_at_once_are_followed(self, make: Make, recorder: Recorder) -> None:
+        """Both commit; whoever is second looks again."""
+        together([partial(commits, make("A")), partial(commits, make("B"), window=1)])
+        trace = follows(self.model(), recorder, "two windows")
+        assert [e.said for e in trace if e.said] == ["Done", "Done"]
+
+    def test_replays_are_followed(self, make: Make, recorder: Recorder) -> None:
+        """One replay stands on the other."""
+        commits(make("Z"))
+        recorder.file.write_text("")
+        commits(make("B"), 1)
+        commits(make("A"), 2)
+        trace = follows(self.model(), recorder, "two replays")
+        assert [(e.who, e.said) for e in trace if e.said] == [("B", "Done"), ("A", "Done")]
 
 
 @pytest.fixture
@@ -101,11 +132,3 @@ def in_turn(owner: Any, name: str, turn: Callable[[], object]) -> None:
         return real(*args, **more)
 
     setattr(owner, name, once)
-
-
-Make = Callable[[str], Any]
-
-
-def maker(opened: Callable[..., Any], place: str, recorder: Recorder) -> Make:
-    """Runs' sinks at one place."""
-    return partial(opened, place, recorder)

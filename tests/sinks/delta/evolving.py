@@ -20,15 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.sinks.things import messages, plan, receipt
+from tests.sinks.things import plan, staged_rows
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.admin.verify_keyed import compare_merged
-from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.schema.changes import only_rows
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.kind import Evolve
 
@@ -106,36 +106,16 @@ class Evolving:
         self, sink: AnySink, number: int, generation: int = 0
     ) -> tuple[Receipt, list[Staged]]:
         """What the tasks bring of a window."""
-        planned, attempt = plan(sink, number), f"a{number}.{generation}"
-        factory, staged = sink.stager(planned, generation, attempt), []
-        for split in planned.splits:
-            stager, whole = factory(split), messages(split)
+
+        def rows_of(split: Split) -> list[pa.RecordBatch]:
             rows = [
                 row_of(sink.schema, split.partition, offset)
                 for offset in range(split.start, split.stop)
             ]
-            batch = pa.RecordBatch.from_pylist(rows, sink.schema)
-            stager.add(only_rows(batch) if self.keyed else batch, whole)
-            staging, n = stager.finish(), whole.num_rows
-            counts = SplitCounts(
-                split.topic,
-                split.partition,
-                split.start,
-                split.stop,
-                split.stop,
-                n,
-                n * 2,
-                n,
-                0,
-                0,
-                n,
-                0,
-                0,
-                checksums=Checksums(rows=staging.checksum),
-                rows=n,
-            )
-            staged.append(Staged(split, counts, staging.committables, ()))
-        return receipt(planned, staged, generation, attempt), staged
+            return [pa.RecordBatch.from_pylist(rows, sink.schema)]
+
+        attempt = f"a{number}.{generation}"
+        return staged_rows(sink, plan(sink, number), rows_of, generation, attempt)
 
     def commit(
         self,

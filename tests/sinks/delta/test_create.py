@@ -1,9 +1,6 @@
 """A table is made once, bound for good, and only extended; what it can't take is told
-before anything is written.
-
-What was found in deltalake 1.6, and a change of which would be noticed here:
-`DeltaTable.create(mode="error")` is not put-if-absent. Of two racing creators the
-second replaces the first one's properties. With `max_commit_retries=0` it is.
+before anything is written. That all who make it at the same time go on with it, the contract
+suite sees (`CommitContract`).
 """
 
 from __future__ import annotations
@@ -11,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from functools import partial
 from pathlib import Path
 from pwd import getpwuid
 
@@ -20,7 +18,7 @@ from deltalake import DeltaTable, Schema
 
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, staged_receipt, together, window
-from tests.sinks.with_dead_letters import DeltaBoth
+from tests.sinks.with_dead_letters import OWNER, DeltaBoth
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
@@ -62,6 +60,15 @@ def test_the_table_as_it_is_made(uri: str) -> None:
     assert table.metadata().partition_columns == ["_window"]
     assert sink.owner() == TableOwner("orders", "ledger-1", "hourly")
     assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_table_is_made_once_by_those_who_make_it_at_the_same_time(uri: str, part: int) -> None:
+    """Nobody's creation takes the place of another's, as deltalake's own does where it tries
+    again: of two racing creators the second replaces the first one's properties.
+    """
+    together([partial(DeltaBoth(uri, ROWS).prepare, OWNER) for _ in range(8)])
+    assert [DeltaTable(place).version() for place in (uri, f"{uri}_dead")] == [0, 0]
 
 
 def test_what_is_written_is_what_is_read(uri: str) -> None:

@@ -12,12 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.things import TOPIC, plan, receipt
+from tests.sinks.things import TOPIC, commit_rows, plan
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import SplitCounts
-from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.schema.messages import MESSAGES
 
@@ -38,24 +36,7 @@ def test_a_filter_finds_its_rows_beside_any_year(tmp_path: Path, first: datetime
     """
     now = datetime(2026, 1, 5, tzinfo=UTC)
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("when", WHEN)]))
-    sink.prepare()
-    planned, staged = plan(sink, 0, (0, 2)), []
-    for split in planned.splits:
-        stager = sink.stager(planned, 0, "a1")(split)
-        stager.add(
-            pa.RecordBatch.from_arrays([pa.array([first, now], WHEN)], ["when"]),
-            _messages(split, [0, 0]),
-        )
-        files = stager.finish().committables
-        staged.append(
-            Staged(
-                split,
-                SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0, rows=2),
-                files,
-                (),
-            )
-        )
-    sink.commit(receipt(planned, staged, 0, "a1"), staged)
+    commit_rows(sink, pa.RecordBatch.from_arrays([pa.array([first, now], WHEN)], ["when"]))
     found = DeltaTable(sink.uri).to_pyarrow_dataset()
     for value in (first, now):
         assert found.to_table(filter=ds.field("when") == pa.scalar(value, WHEN)).num_rows == 2
@@ -67,23 +48,7 @@ def test_a_filter_finds_numbers_beside_one_without_end(tmp_path: Path, edge: flo
     from a reader that filters.
     """
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("f", pa.float64())]))
-    sink.prepare()
-    planned, staged = plan(sink, 0, (0, 2)), []
-    for split in planned.splits:
-        stager = sink.stager(planned, 0, "a1")(split)
-        stager.add(
-            pa.RecordBatch.from_arrays([pa.array([edge, 1.0])], ["f"]), _messages(split, [0, 0])
-        )
-        files = stager.finish().committables
-        staged.append(
-            Staged(
-                split,
-                SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0, rows=2),
-                files,
-                (),
-            )
-        )
-    sink.commit(receipt(planned, staged, 0, "a1"), staged)
+    commit_rows(sink, pa.RecordBatch.from_arrays([pa.array([edge, 1.0])], ["f"]))
     found = DeltaTable(sink.uri).to_pyarrow_dataset()
     for condition in (ds.field("f") == 1, ds.field("f") < 5, ds.field("f") > 0):
         assert found.to_table(filter=condition & (ds.field("f") == 1)).num_rows == 2

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.delta.keyed_world import DeltaKeyed
+from tests.sinks.delta.world import DeltaKeyed
 from tests.sinks.hooks import on_put
 from tests.sinks.keyed_contract import (
     KEYS,

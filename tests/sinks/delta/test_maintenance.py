@@ -10,8 +10,6 @@ clean-up and compaction.
 
 from __future__ import annotations
 
-import os
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -130,70 +128,6 @@ def test_a_vacuum_full_takes_only_what_no_commit_names(sink: DeltaBoth) -> None:
     with pytest.raises(RefusedError, match="2 of 2 staged files"):
         sink.commit(receipt, staged)
     assert sink.look(window(8)) is None
-
-
-def test_a_sweep_takes_only_old_orphans(sink: DeltaBoth) -> None:
-    """Files that no commit names go after a day; younger ones, committed, replaced and
-    receipt files stay.
-    """
-    everything = staged_paths(sink.uri)
-    receipts = set((Path(sink.uri) / RECEIPTS).iterdir())
-    assert sink.sweep_both() == []
-    orphans = {p for p in everything if p.name.startswith("died-")}
-    assert len(orphans) == 2
-    kept = min(orphans)
-    for path in [*everything - {kept}, *receipts]:
-        os.utime(path, (OLD, OLD))
-    removed = sink.sweep_both()
-    assert {Path(p) for p in removed if p.startswith(f"{sink.uri}/")} == orphans - {kept}
-    assert staged_paths(sink.uri) == everything - orphans | {kept}
-    assert set((Path(sink.uri) / RECEIPTS).iterdir()) == receipts
-    assert len(list(sink.receipts())) == 6
-
-
-def test_a_sweep_takes_dead_letters_too(sink: DeltaBoth) -> None:
-    """Dead letters that were staged and never committed are orphans like any other;
-    committed ones stay.
-    """
-    for path in staged_paths(f"{sink.uri}_dead"):
-        os.utime(path, (OLD, OLD))
-    removed = sink.sweep_both()
-    assert len(removed) == 2
-    assert all("/died-" in p for p in removed)
-    assert sink.read_dead(window(0)).num_rows == 2
-
-
-def test_a_sweep_refuses_haste(sink: DeltaBoth) -> None:
-    """A grace period that would take the files of running tasks is refused."""
-    with pytest.raises(ValueError, match="still staging"):
-        sink.sweep_both(timedelta(minutes=5))
-
-
-@pytest.mark.parametrize("damage", ["missing", "cut short", "altered"])
-def test_a_damaged_receipt_fails_closed(sink: DeltaBoth, damage: str) -> None:
-    """A window whose receipt is gone or damaged is neither reported nor written again,
-    and the error says what to do.
-    """
-    path = next((Path(sink.uri) / RECEIPTS).glob("2026-01-02T02_00_00Z.0.*.json"))
-    if damage == "missing":
-        path.unlink()
-    else:
-        content = path.read_bytes()
-        path.write_bytes(
-            content[:-5] if damage == "cut short" else content.replace(b'"a1"', b'"a2"')
-        )
-    fresh = again(sink)
-    receipt, staged = staged_receipt(fresh, 2, attempt="retry")
-    for ask in (
-        lambda: fresh.look(window(2)),
-        lambda: list(fresh.receipts()),
-        lambda: fresh.commit(receipt, staged),
-    ):
-        with pytest.raises(
-            RefusedError, match=r"02:00:00Z.*(missing|damaged).*--restore-receipts.*backup"
-        ):
-            ask()
-    assert fresh.look(window(3)) is not None
 
 
 def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaBoth) -> None:

@@ -1,35 +1,65 @@
-"""Delta tables as the harness of `tests.chaos` has them; a place is a folder, whose
-name says whether the table has a primary key.
-"""
+"""Delta tables as tests have them; a place is a folder, or a URL."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.things import ROWS
+from tests.sinks.delta.twins import appends_by_path
+from tests.sinks.keyed_logs import Keyed
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
+from tests.sinks.world import SinkWorld
 from windrow.ingest.schema.primary_key import PrimaryKey
 
-LOG_ORDER = [("_partition", "ascending"), ("_offset", "ascending")]
+LOG_ORDER = [("_window", "ascending"), ("_partition", "ascending"), ("_offset", "ascending")]
 
 
-def sink_at(place: str) -> Any:
-    """The sink at a place."""
-    return (
-        DeltaKeyedBoth(place, ROWS, PrimaryKey(("id",), buckets=3))
-        if place.endswith("-keyed")
-        else DeltaBoth(place, ROWS)
-    )
+class DeltaWorld(SinkWorld):
+    """Tables that rows are appended to: a piece is a file."""
+
+    twins = (appends_by_path,)
+
+    def place(self, folder: Path, server: Any) -> str:
+        del server
+        return str(folder / "orders")
+
+    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return DeltaBoth(place, rows, metadata)
+
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        return delta_pieces(sink.uri)
 
 
-def pieces(sink: Any) -> list[pa.Table]:
-    """All visible rows: one table per file, but where rows lie by their keys."""
-    found = delta_pieces(sink.uri)
-    return (
-        [pa.concat_tables(found).sort_by(LOG_ORDER)]
-        if found and isinstance(sink, DeltaKeyedBoth)
-        else found
-    )
+class DeltaKeyedWorld(DeltaWorld):
+    """Tables with a primary key: in a bucket's file rows stand in no order that means anything.
+
+    `marks`: what is deleted stays as its key.
+    """
+
+    twins = ()
+
+    def __init__(self, *, marks: bool = False) -> None:
+        self.key = PrimaryKey(("id",), marks=marks, buckets=3)
+
+    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return DeltaKeyedBoth(place, rows, self.key, metadata)
+
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        rows = [piece for piece in delta_pieces(sink.uri) if piece.num_rows]
+        return [pa.concat_tables(rows).sort_by(LOG_ORDER)] if rows else []
+
+
+class DeltaKeyed(Keyed):
+    """See `Keyed`; `uri` is the table's folder."""
+
+    def made(self) -> DeltaKeyedBoth:
+        return DeltaKeyedBoth(self.uri, self.rows, self.key, evolve="widen")
+
+    def read(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = DeltaTable(self.uri).to_pyarrow_table().to_pylist()
+        return found

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.hooks import in_between
-from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
+from tests.sinks.things import ROWS, staged_receipt, window
 from tests.sinks.with_dead_letters import OWNER, DeltaBoth
 from windrow.ingest.errors import (
     DamagedError,
@@ -27,7 +27,7 @@ from windrow.ingest.errors import (
     UnreachableError,
 )
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown, Unreadable
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks import pages, put_if_absent
 from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.manifest import path_of
@@ -116,38 +116,6 @@ def test_a_table_made_anew_between_look_and_put(sink: Any, tmp_path: Path) -> No
     in_between(sink, anew)
     with pytest.raises(DamagedError, match=rf"{path_of(2)}.*remove what that run left"):
         sink.commit(made, staged)
-
-
-@pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_a_lost_receipt_is_put_back(sink: Any, damage: str) -> None:
-    """Byte by byte, from the ledger's copy and no other text; an audit tells of it, and
-    the windows beside it can be read and written.
-    """
-    for n in range(3):
-        commit(sink, n)
-    sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m"))
-    text = sink.receipt_text(sink.look(window(0)).receipt)
-    (path,) = (Path(sink.uri) / "_windrow" / "receipts").glob("2026-01-02T00*.1.*.json")
-    whole = path.read_bytes()
-    if damage == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(whole[:-50])
-    (unreadable,) = [one for one in fresh(sink).audit().receipts() if isinstance(one, Unreadable)]
-    assert unreadable.key == window(0).key
-    assert "--restore-receipts" in unreadable.do
-    with pytest.raises(DamagedError):
-        fresh(sink).look(window(0))
-    assert isinstance(commit(fresh(sink), 5), Done)
-    audit = fresh(sink).audit()
-    with pytest.raises(RefusedError, match="not the text that its commit named"):
-        audit.restore(window(0), text.replace("request", "another"))
-    audit.restore(window(0), text, dry_run=True)
-    assert not path.exists() or path.read_bytes() != whole
-    audit.restore(window(0), text)
-    assert path.read_bytes() == whole
-    with pytest.raises(RefusedError, match="is not committed"):
-        audit.restore(window(9), text)
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed"])

@@ -1,24 +1,23 @@
-"""The files sink as tests have it: with its dead letters, and its rows read by a reader
-that goes by the list of files.
+"""Tables of files as tests have them; a place is a folder, or a URL. Their rows are read by a
+reader that goes by the list of files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from tests.sinks.things import ROWS, produced
+from tests.sinks.twins import retries_blindly
 from tests.sinks.with_dead_letters import WithDeadLetters
-from windrow.ingest.crashpoints import crash_point
+from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.files.stage import FileFormat, read_file
 from windrow.ingest.sinks.files.store import FilesStore
 from windrow.ingest.sinks.kinds import delta_dead_letters
 from windrow.ingest.sinks.window_table import WindowTable
-from windrow.ingest.testing.checker import Report, check
 
 PARQUET = FileFormat("parquet", "zstd")
 FORMATS = {
@@ -29,7 +28,7 @@ FORMATS = {
 
 
 class FilesBoth(WithDeadLetters, WindowTable):
-    """With dead letters in a Delta table: beside it, or at another place."""
+    """With dead letters in a Delta table beside it."""
 
     store: FilesStore
 
@@ -39,47 +38,34 @@ class FilesBoth(WithDeadLetters, WindowTable):
         rows: pa.Schema,
         metadata: Mapping[str, str] = DEFAULT,
         written: FileFormat = PARQUET,
-        dead: str | None = None,
     ) -> None:
         super().__init__(FilesStore(uri, written, metadata), rows)
-        self.uri, self.written, self.dead = self.store.place, written, dead
-        self.dead_letters = delta_dead_letters(
-            self.uri if dead is None else dead.removesuffix("_dead")
-        )
+        self.uri, self.written = self.store.place, written
+        self.dead_letters = delta_dead_letters(self.uri)
 
 
-def report(sink: Any, numbers: range) -> Report:
-    """What the checker says of all windows."""
-    receipts = [c.receipt for c in sink.receipts()]
-    return check(
-        produced(numbers),
-        pieces(sink),
-        [sink.read_dead(r.window) for r in receipts],
-        receipts,
-        content="id",
-    )
+class FilesWorld(SinkWorld):
+    """A piece is a file, whose rows are in the order in which they lie in it."""
+
+    twins = (retries_blindly,)
+
+    def __init__(self, written: str = "parquet") -> None:
+        self.written = FORMATS[written]
+
+    def place(self, folder: Path, server: Any) -> str:
+        del server
+        return str(folder / "orders")
+
+    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return FilesBoth(place, rows, metadata, self.written)
+
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        with FilesStore(sink.uri).reading() as state:
+            files = [] if state is None else state.row_files()
+        return [
+            pa.Table.from_batches(read_file(sink.store.files, file.path, sink.columns))
+            for file in files
+        ]
 
 
-def sink_at(place: str) -> Any:
-    """The sink on an existing place, whose name may end with its format."""
-    return FilesBoth(place, ROWS, written=FORMATS.get(place.rpartition("-")[2], PARQUET))
-
-
-def pieces(sink: Any) -> list[pa.Table]:
-    """All visible rows, one table per file, in the order in which they lie in it."""
-    with FilesStore(sink.uri).reading() as state:
-        files = [] if state is None else state.row_files()
-    return [
-        pa.Table.from_batches(read_file(sink.store.files, file.path, sink.columns))
-        for file in files
-    ]
-
-
-def twin_at(place: str) -> Any:
-    """A broken one, with the crash point between its look and its write."""
-    from tests.sinks.files.twins import RetriesBlindly
-
-    return RetriesBlindly(place, ROWS, partial(crash_point, "commit.before"))
-
-
-TWINS = {"retries-blindly": twin_at}
+report = FilesWorld().report

@@ -1,10 +1,9 @@
-"""Whatever value a column's type has, an Iceberg table holds it; readers that know
-nothing of windrow read the same rows.
+"""Whatever value a column's type has, readers that know nothing of windrow read it from an
+Iceberg table.
 """
 
 from __future__ import annotations
 
-import tempfile
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,19 +14,11 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyiceberg.expressions import GreaterThanOrEqual, LessThanOrEqual
 
-from tests.profiles import examples
-from tests.sinks.delta.test_any_value import COLUMNS
 from tests.sinks.iceberg.world import IcebergBoth, state_of
-from tests.sinks.things import TOPIC, messages, plan, receipt, window
-from windrow.ingest.admin.verify_contents import summed
+from tests.sinks.things import commit_rows, window
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.receipt import Checksums, SplitCounts
-from windrow.ingest.model.staged import Staged
-from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 
 pytestmark = pytest.mark.slow
@@ -36,69 +27,8 @@ pytestmark = pytest.mark.slow
 def committed(folder: str, rows: pa.RecordBatch) -> IcebergBoth:
     """A table with these rows, once per topic-partition."""
     sink = IcebergBoth(CatalogTable.in_folder(folder, "ns.t"), rows.schema)
-    sink.prepare()
-    count = rows.num_rows
-    planned, staged = plan(sink, 0, (0, count)), []
-    for split in planned.splits:
-        stager = sink.stager(planned, 0, "a1")(split)
-        stager.add(rows, messages(split))
-        done = stager.finish()
-        counts = SplitCounts(
-            TOPIC.topic,
-            split.partition,
-            0,
-            count,
-            count,
-            count,
-            0,
-            count,
-            0,
-            0,
-            count,
-            0,
-            0,
-            checksums=Checksums(done.checksum),
-            rows=count,
-        )
-        staged.append(Staged(split, counts, done.committables, ()))
-    assert isinstance(sink.commit(receipt(planned, staged, 0, "a1"), staged), Done)
+    commit_rows(sink, rows)
     return sink
-
-
-@settings(max_examples=examples(25))
-@given(st.data(), st.lists(COLUMNS, min_size=1, max_size=4))
-def test_whatever_a_column_can_hold_is_staged(
-    data: st.DataObject, columns: list[tuple[pa.DataType, st.SearchStrategy[Any]]]
-) -> None:
-    """It is written, committed, and read back as it was, with its checksum; each
-    extreme leaves the rows beside it unharmed.
-    """
-    schema = pa.schema([pa.field(f"c{i}", kind) for i, (kind, _) in enumerate(columns)])
-    count = data.draw(st.integers(1, 6))
-    values = [
-        data.draw(st.lists(st.none() | each, min_size=count, max_size=count)) for _, each in columns
-    ]
-    rows = pa.RecordBatch.from_arrays(
-        [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        sink = committed(folder, rows)
-        held = sink.look(window(0))
-        assert held is not None
-        back = summed(held.receipt.splits, sink.audit().contents(window(0)), sink.metadata)
-        assert back.checksums == tuple(s.checksums.rows for s in held.receipt.splits)
-        read = [
-            row
-            for batch in sink.audit().contents(window(0))
-            for row in batch.select(schema.names).to_pylist()
-        ]
-        assert repr(read) == repr(rows.to_pylist() * 2)
-        state = state_of(sink)
-        plain = [f.name for f in schema if not pa.types.is_nested(f.type)]
-        scanned = state.table.scan().to_arrow().select(plain).to_pylist()
-        assert sorted(map(repr, scanned)) == sorted(
-            repr({name: row[name] for name in plain}) for row in read
-        )
 
 
 def _local(year: int) -> datetime:

@@ -13,10 +13,10 @@ import pytest
 from pyiceberg.types import FloatType, ListType, LongType, NestedField, StructType
 
 from tests.sinks.iceberg.world import TABLE, IcebergBoth, state_of
-from tests.sinks.things import messages, plan, receipt, window
+from tests.sinks.things import plan, staged_rows, window
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import RefusedError, SchemaChangedError
-from windrow.ingest.model.receipt import Checksums
+from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.commit import Prepared
@@ -55,38 +55,16 @@ def sink_of(tmp_path: Path, schema: pa.Schema, evolve: Evolve = "add_columns") -
 
 def staged(sink: IcebergBoth, number: int) -> Any:
     """Window n with rows of the sink's schema, nearly all null."""
-    from windrow.ingest.model.receipt import SplitCounts
-    from windrow.ingest.model.staged import Staged
 
-    planned, every = plan(sink, number), []
-    for split in planned.splits:
-        stager, whole = sink.stager(planned, 0, "a1")(split), messages(split)
-        n = whole.num_rows
+    def rows_of(split: Split) -> list[pa.RecordBatch]:
+        n = split.stop - split.start
         columns = [
             pa.array(range(n), f.type) if f.name == "id" else pa.nulls(n, f.type)
             for f in sink.schema
         ]
-        stager.add(pa.RecordBatch.from_arrays(columns, schema=sink.schema), whole)
-        done = stager.finish()
-        counts = SplitCounts(
-            split.topic,
-            split.partition,
-            split.start,
-            split.stop,
-            split.stop,
-            n,
-            n * 2,
-            n,
-            0,
-            0,
-            done.rows,
-            0,
-            0,
-            checksums=Checksums(done.checksum),
-            rows=n,
-        )
-        every.append(Staged(split, counts, done.committables, ()))
-    return receipt(planned, every, 0, "a1"), every
+        return [pa.RecordBatch.from_arrays(columns, schema=sink.schema)]
+
+    return staged_rows(sink, plan(sink, number), rows_of)
 
 
 def names(sink: IcebergBoth) -> dict[str, str]:

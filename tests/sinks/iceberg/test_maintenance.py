@@ -4,7 +4,6 @@ deletes, partitions, foreign rows; and a sweep.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -29,9 +28,9 @@ from tests.sinks.iceberg.world import (
     folder_of,
     pieces,
     sink_at,
-    staged_paths,
     state_of,
 )
+from tests.sinks.test_sweep import aged, dying
 from tests.sinks.things import (
     PER_WINDOW,
     ROWS,
@@ -49,13 +48,12 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
 )
-from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
+from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import opened
 from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.iceberg.contents import read_files
-from windrow.ingest.sinks.iceberg.storage import IcebergPlace
 
 pytestmark = pytest.mark.slow
 
@@ -165,8 +163,6 @@ def test_a_rollback_outlives_compaction_and_expiry(
     fresh = sink_at(sink.at.warehouse)
     assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
     assert fresh.look(window(1)) is None
-    for path in staged_paths(fresh):
-        os.utime(path, (1_000_000_000, 1_000_000_000))
     staged_receipt(fresh, 3, attempt="died")
     aged(fresh)
     assert fresh.sweep(GRACE)
@@ -207,6 +203,8 @@ def test_a_size_is_told_without_reading_rows(sink: Any) -> None:
     files = [task.file for task in state_of(sink).tasks()]
     assert sink.size() == (36, sum(file.file_size_in_bytes for file in files))
     rewrite(sink)
+    for file in folder_of(sink).rglob("*.parquet"):
+        file.unlink()
     assert sink.size()[0] == 36
     other = IcebergBoth(CatalogTable.in_folder(sink.at.warehouse, "shop.other"), ROWS)
     assert other.size() is None
@@ -237,11 +235,17 @@ def test_a_branch_of_others_is_left_alone(sink: Any) -> None:
     """
     about = table(sink)
     about.manage_snapshots().create_branch(about.current_snapshot().snapshot_id, "try").commit()
+    rows = about.scan().to_arrow().slice(0, 1)
+    at = rows.schema.get_field_index("_window")
+    tried = rows.set_column(at, rows.schema.field(at), pa.array([window(5).key]))
+    table(sink).append(tried, branch="try")
+    about = table(sink)
     about.manage_snapshots().create_tag(about.current_snapshot().snapshot_id, "kept").commit()
     assert isinstance(commit(sink, 0, 1, "b1"), Done)
-    for path in staged_paths(sink):
-        os.utime(path, (1_000_000_000, 1_000_000_000))
+    aged(sink)
     assert sink.sweep(GRACE) == []
+    assert sink.audit().windows() == {c.receipt.window.key for c in sink.receipts()}
+    assert isinstance(commit(sink, 5), Done)
     assert (
         table(sink)
         .scan(snapshot_id=table(sink).snapshot_by_name("kept").snapshot_id)
@@ -263,6 +267,7 @@ def test_rows_that_others_append_are_told(sink: Any) -> None:
     with pytest.raises(RefusedError, match="no commit of windrow brought"):
         sink.commit(made, staged)
     assert sink.audit().windows() == {window(n).key for n in (0, 1, 5)}
+    assert len(ids(sink)) == 37
 
 
 def test_rows_that_others_deleted_are_missed(sink: Any) -> None:
@@ -337,11 +342,13 @@ def test_other_partitions_are_refused(sink: Any) -> None:
     """Rows would lie by something else than their windows: nothing is written before a
     person decides.
     """
+    made, staged = staged_receipt(sink, 2)
     spec: UpdateSpec = table(sink).update_spec()
     spec.add_field("_topic", IdentityTransform(), "by_topic").commit()
     fresh = sink_at(sink.at.warehouse)
-    with pytest.raises(SchemaChangedError, match="partitioned by _window, _topic"):
-        fresh.look(window(0))
+    for ask in (fresh.prepare, lambda: fresh.look(window(0)), lambda: fresh.commit(made, staged)):
+        with pytest.raises(SchemaChangedError, match="partitioned by _window, _topic"):
+            ask()
 
 
 def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
@@ -349,10 +356,12 @@ def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
     made = sink_at(str(tmp_path))
     made.prepare()
     table(made).transaction().remove_properties("windrow.pipeline").commit_transaction()
+    before = opened(made.at).load_table(made.at.table).metadata_location
     with pytest.raises(
         SpecError, match=r"not made by windrow: its property 'windrow\.pipeline' is missing"
     ):
         made.prepare()
+    assert opened(made.at).load_table(made.at.table).metadata_location == before
 
 
 def test_a_table_of_another_form_is_refused(tmp_path: Path) -> None:
@@ -395,58 +404,14 @@ def test_a_lost_page_stops_everything(sink: Any) -> None:
     assert len(list(sink_at(sink.at.warehouse).receipts())) == 2
 
 
-def test_a_lost_receipt_is_told_and_put_back(sink: Any) -> None:
-    """Its window can't be looked at; its exact text puts it back, and no other one."""
-    committed = sink.look(window(0))
-    text = sink.receipt_text(committed.receipt)
-    for path in Path(sink.at.warehouse).glob("shop/orders/_windrow/receipts/2026-01-02T00*"):
-        path.write_bytes(b"{}")
-    fresh = sink_at(sink.at.warehouse)
-    with pytest.raises(DamagedError, match="damaged"):
-        fresh.look(window(0))
-    assert [type(found).__name__ for found in fresh.audit().receipts()] == [
-        "Unreadable",
-        "Committed",
-    ]
-    assert isinstance(next(iter(fresh.audit().receipts())), Unreadable)
-    with pytest.raises(RefusedError):
-        fresh.audit().restore(window(0), text + " ")
-    fresh.audit().restore(window(0), text)
-    assert fresh.look(window(0)) == committed
-
-
-def aged(sink: Any) -> None:
-    """All that is staged was last written long ago."""
-    for path in staged_paths(sink):
-        os.utime(path, (1_000_000_000, 1_000_000_000))
-
-
-def test_a_sweep_removes_what_was_staged_in_vain(sink: Any) -> None:
-    """What no snapshot names and is old goes; a dry run only says so; the table is as it was."""
-    staged_receipt(sink, 2, attempt="died")
-    aged(sink)
-    before = ids(sink)
-    told = sink.sweep(GRACE, dry_run=True)
-    assert len(told) == 2
-    assert sink.sweep(GRACE) == told
-    assert sink.sweep(GRACE) == []
-    assert len(staged_paths(sink)) == 4
-    assert ids(sink) == before
-    assert len(list(sink.receipts())) == 2
-
-
-def test_what_was_given_up_is_refused_before_it_is_gone(
-    sink: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """1 A sweep gives files up and dies.  2 A run commits them: refused, though they
-    are there, also after expiry.  3 The next sweep.
+def test_what_was_given_up_stays_so_after_expiry(sink: Any) -> None:
+    """1 A sweep gives files up and dies.  2 Every snapshot that says so expires.  3 A run that
+    commits them is refused, though they are there.
     """
     made, staged = staged_receipt(sink, 2, attempt="late")
     aged(sink)
-    with monkeypatch.context() as patch:
-        patch.setattr(IcebergPlace, "remove", _dying)
-        with pytest.raises(KeyboardInterrupt):
-            sink.sweep(GRACE)
+    with dying(sink.store):
+        sink.sweep(GRACE)
     expire_all(sink)
     rewrite(sink)
     expire_all(sink)
@@ -518,7 +483,3 @@ def overtaken_by(sink: Any, others: Callable[[Any], object]) -> list[Prepared]:
     sink.store.waits = (0.0, 0.0)
     sink.store.send = overtaken
     return tries
-
-
-def _dying(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -1,31 +1,27 @@
-"""An Iceberg table for the tests: with its dead letters at hand, in a folder with a
-catalog of its own.
-"""
+"""Iceberg tables as tests have them; a place is the folder of a catalog."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from tests.sinks.things import ROWS
+from tests.sinks.iceberg.twins import lets_pyiceberg_retry
 from tests.sinks.with_dead_letters import WithDeadLetters
-from windrow.ingest.crashpoints import crash_point
+from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.iceberg.contents import read_files
-from windrow.ingest.sinks.iceberg.stage import STAGED
 from windrow.ingest.sinks.iceberg.store import IcebergState, IcebergStore
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.window_table import WindowTable
 
 TABLE = "shop.orders"
-LOCKS_BETWEEN = True
-"""Whoever is stopped right in the transaction of the catalog's SQLite holds its lock."""
 
 
 class IcebergBoth(WithDeadLetters, WindowTable):
@@ -50,9 +46,38 @@ class IcebergBoth(WithDeadLetters, WindowTable):
         return self.store.at
 
 
-def sink_at(place: str) -> Any:
-    """The table in a folder, as another process opens it."""
-    return IcebergBoth(CatalogTable.in_folder(place, TABLE), ROWS)
+class IcebergWorld(SinkWorld):
+    """In a folder, with a catalog of its own: a piece is a data file, whose rows are in the order
+    in which they lie in it.
+    """
+
+    twins = (lets_pyiceberg_retry,)
+    locks_between = True
+    """Whoever is stopped right in the transaction of the catalog's SQLite holds its lock."""
+
+    def place(self, folder: Path, server: Any) -> str:
+        del server
+        return str(folder)
+
+    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return IcebergBoth(CatalogTable.in_folder(place, TABLE), rows, metadata)
+
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        return pieces(sink)
+
+    def no_answer(self, sink: Any) -> AbstractContextManager[None]:
+        store = sink.store
+
+        def unanswered(ready: Prepared) -> None:
+            del store.send
+            ready.send()
+            raise OSError("connection reset")
+
+        store.send = unanswered
+        return nullcontext()
+
+
+sink_at = IcebergWorld().sink_at
 
 
 def state_of(sink: Any) -> IcebergState:
@@ -72,20 +97,3 @@ def pieces(sink: Any) -> list[pa.Table]:
 def folder_of(sink: Any) -> Path:
     """The folder of a table on this disk."""
     return Path(state_of(sink).table.metadata.location.removeprefix("file://"))
-
-
-def staged_paths(sink: Any) -> set[Path]:
-    """All staged files of a table on this disk, committed or not, and those that are
-    still drafts.
-    """
-    return set((folder_of(sink) / STAGED).rglob("*.parquet*"))
-
-
-def _own_retry(place: str) -> Any:
-    """PyIceberg's own commit, with the crash point between look and write."""
-    from tests.sinks.iceberg.twins import OwnRetry
-
-    return OwnRetry(place, ROWS, partial(crash_point, "commit.before"))
-
-
-TWINS: dict[str, Callable[[str], Any]] = {"own-retry": _own_retry}

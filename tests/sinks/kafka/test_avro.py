@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.formats.avro.wire import text as octets
 from tests.formats.avro.wire import varint
 from tests.profiles import examples
-from tests.sinks.delta.test_any_value import COLUMNS, DAYS, MICROS, integers, raw
+from tests.sinks.values import COLUMNS, DAYS, MICROS, integers, raw
 from windrow.ingest.formats.avro.decoder import avro_batch_decoder
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.schema.columns import Columns

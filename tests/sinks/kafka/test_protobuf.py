@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.sinks.delta.test_any_value import MICROS, integers, raw
 from tests.sinks.kafka.deserializers import protobuf_class
 from tests.sinks.things import messages
+from tests.sinks.values import MICROS, integers, raw
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
 from windrow.ingest.model.metadata_columns import DEFAULT

@@ -24,8 +24,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from tests.protocols.traces import Recorder
-from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
-from tests.sinks.postgres.world import PostgresBoth
+from tests.sinks.traced import Recorded
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.plan import Plan
@@ -153,34 +152,19 @@ def record_the_wire(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(server, "Connection", RecordedConnection)
 
 
-class _Recorded:
-    """`who`: the run, as the model calls it."""
-
-    recorder: Recorder
-    who: str
+class RecordedPostgres(Recorded):
+    """Before the sink, with or without a primary key."""
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        with self.recorder.step(self.who, "keep_letters") as reply:
-            before = _RUN.set(None)  # whoever runs this one in its turn may be at its own commit
-            try:
-                super().commit_dead(plan, attempt, staged)  # type: ignore[misc]
-            finally:
-                _RUN.reset(before)
-            reply("ok")
+        before = _RUN.set(None)  # whoever runs this one in its turn may be at its own commit
+        try:
+            super().commit_dead(plan, attempt, staged)
+        finally:
+            _RUN.reset(before)
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         before = _RUN.set(Run(self.recorder, self.who, receipt.window.key))
         try:
-            outcome: Outcome = super().commit(receipt, staged)  # type: ignore[misc]
+            return super().commit(receipt, staged)
         finally:
             _RUN.reset(before)
-        self.recorder.says(self.who, type(outcome).__name__)
-        return outcome
-
-
-class RecordedPostgres(_Recorded, PostgresBoth):
-    """Of a table that rows are appended to."""
-
-
-class RecordedKeyed(_Recorded, PostgresKeyedBoth):
-    """Of a table with a primary key."""

@@ -23,8 +23,7 @@ from tests.sinks.keyed_contract import (
     replayed_between,
 )
 from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change
-from tests.sinks.postgres.keyed_world import PostgresKeyed, PostgresKeyedBoth
-from tests.sinks.postgres.world import PostgresBoth, place_of
+from tests.sinks.postgres.world import PostgresBoth, PostgresKeyed, PostgresKeyedBoth, place_of
 from tests.sinks.things import window
 from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError

@@ -11,8 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
-from tests.sinks.postgres.world import place_of, sink_at
+from tests.sinks.postgres.world import PostgresKeyedBoth, place_of, sink_at
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.sink import AlreadyDone, Done

@@ -32,7 +32,7 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
 )
-from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
+from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.postgres import server
 from windrow.ingest.sinks.postgres.server import begin, connected, reading
 from windrow.ingest.sinks.postgres.stage import CopyFile, CopyFiles
@@ -585,68 +585,6 @@ def test_what_finds_its_window_done_writes_nothing(sink: Any, owner: Any) -> Non
         made, staged = staged_receipt(sink, 0, 0, attempt, dead=False)
         sink.commit(made, staged)
     assert [int(row[0]) for row in owner(counted)] == [1]
-
-
-def test_a_damaged_receipt_is_told_and_restored(sink: Any, owner: Any) -> None:
-    """A look fails closed, the audit names it, and its exact text puts it back."""
-    sink.prepare()
-    text = sink.receipt_text(commit(sink, 0).committed.receipt)
-    owner("UPDATE windrow.receipts SET receipt = '{}'")
-    with pytest.raises(DamagedError, match=window(0).key):
-        sink.look(window(0))
-    (found,) = sink.audit().receipts()
-    assert isinstance(found, Unreadable)
-    sink.audit().restore(window(0), text, dry_run=True)
-    with pytest.raises(DamagedError):
-        sink.look(window(0))
-    sink.audit().restore(window(0), text)
-    assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        "DELETE FROM windrow.receipts WHERE window_key = '{key}'",
-        "UPDATE windrow.receipts SET generation = 3 WHERE window_key = '{key}'",
-        "DELETE FROM windrow.ranges WHERE window_key = '{key}'",
-        "UPDATE windrow.ranges SET stop = stop - 1 WHERE window_key = '{key}'",
-    ],
-)
-def test_what_windrow_keeps_of_a_window_is_told_and_restored(
-    sink: Any, owner: Any, harm: str
-) -> None:
-    """What was changed by hand is found, nothing is written over it, and the ledger's
-    copy puts it back as it was.
-    """
-    sink.prepare()
-    key = window(0).key
-    text = sink.receipt_text(commit(sink, 0).committed.receipt)
-    commit(sink, 1)
-    own = (
-        "SELECT (SELECT array_agg(row(window_key, generation, receipt) ORDER BY window_key) FROM"
-        " windrow.receipts), "
-    )
-    own += (
-        "(SELECT array_agg(row(topic_id, partition, start, stop) ORDER BY start, partition) FROM"
-        " windrow.ranges)"
-    )
-    before = owner(own).fetchall()
-    owner(harm.format(key=key))
-    assert {one.key for one in sink.audit().receipts() if isinstance(one, Unreadable)} == {key}
-    assert sink.committed([window(0), window(2)]) == {window(0)}
-    for ask in (
-        lambda: list(sink.receipts()),
-        lambda: sink.look(window(0)),
-        lambda: commit(sink, 0, attempt="again"),
-    ):
-        with pytest.raises(DamagedError, match=key):
-            ask()
-    harmed = owner(own).fetchall()
-    sink.audit().restore(window(0), text, dry_run=True)
-    assert owner(own).fetchall() == harmed
-    sink.audit().restore(window(0), text)
-    assert owner(own).fetchall() == before
-    assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,21 +20,15 @@ from tests.protocols.traces import Event, Recorder, refused
 from tests.protocols.transaction import Transaction
 from tests.sinks import traced
 from tests.sinks.hooks import in_between
-from tests.sinks.postgres.keyed_world import sink_at as keyed_at
-from tests.sinks.postgres.recorded import (
-    HELD_UP,
-    RecordedKeyed,
-    RecordedPostgres,
-    record_the_wire,
-)
-from tests.sinks.postgres.twins import NoLock
-from tests.sinks.postgres.world import place_of, sink_at
-from tests.sinks.things import ROWS, staged_receipt, together
-from tests.sinks.traced import commits, recorder
+from tests.sinks.postgres.recorded import HELD_UP, RecordedPostgres, record_the_wire
+from tests.sinks.postgres.twins import locks_nothing
+from tests.sinks.things import staged_receipt, together
+from tests.sinks.traced import Make, SharedTraces, commits, recorded, recorder
+from tests.sinks.world import SinkWorld
+from tests.sinks.worlds import world_of
 from tests.warm import SERVER, stops
 from windrow.ingest.errors import RefusedError, WindrowError
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres import server
 from windrow.ingest.sinks.postgres.catalog import BoundTable
 
@@ -42,24 +36,21 @@ __all__ = ["recorder"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.some(1)]
 
-Make = Callable[[str], Any]
-
 
 def opened(place: str, recorder: Recorder, who: str) -> Any:
     """A run's sink, of the kind that the table's name says."""
-    if place.endswith("keyed"):
-        sink: Any = RecordedKeyed(place_of(place), ROWS, PrimaryKey(("id",)))
-    else:
-        sink = RecordedPostgres(place_of(place), ROWS)
-    sink.recorder, sink.who = recorder, who
-    return sink
+    return recorded(_world(place).sink_at(place), recorder, who, RecordedPostgres)
+
+
+def _world(place: str) -> SinkWorld:
+    return world_of("postgres-keyed" if place.endswith("keyed") else "postgres")
 
 
 @pytest.fixture(params=["orders", "keyed"])
 def place(database: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A prepared table without and with a primary key."""
     made = f"{database}#{request.param}"
-    (keyed_at if request.param == "keyed" else sink_at)(made).prepare()
+    _world(made).sink_at(made).prepare()
     record_the_wire(monkeypatch)
     return made
 
@@ -95,22 +86,10 @@ def test_a_race_is_followed(make: Make, recorder: Recorder) -> None:
     assert told[-3:] == [("B", "lock", "ok"), ("B", "look", "A"), ("B", "end", None)]
 
 
-def test_two_windows_at_once_are_followed(make: Make, recorder: Recorder) -> None:
-    """Both commit, one behind the other."""
-    together([partial(commits, make("A")), partial(commits, make("B"), window=1)])
-    assert [e.said for e in follows(recorder, "two windows") if e.said] == ["Done", "Done"]
+class TestShared(SharedTraces):
+    """Two windows, and two replays."""
 
-
-def test_replays_are_followed(make: Make, recorder: Recorder) -> None:
-    """One replay stands on the other."""
-    commits(make("Z"))
-    recorder.file.write_text("")
-    commits(make("B"), 1)
-    commits(make("A"), 2)
-    assert [(e.who, e.said) for e in follows(recorder, "two replays") if e.said] == [
-        ("B", "Done"),
-        ("A", "Done"),
-    ]
+    model = Transaction
 
 
 @pytest.mark.parametrize("arrives", [True, False])
@@ -239,8 +218,8 @@ def test_a_zombie_is_followed(make: Make, place: str, recorder: Recorder) -> Non
 def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder) -> None:
     """A looks, B commits, A writes: the model has no look without the lock."""
     first = make("A")
-    first.store = NoLock(first.place).store
-    first.store.meanwhile = partial(commits, make("B"))
+    locks_nothing(first)
+    in_between(first, partial(commits, make("B")))
     with suppress(WindrowError):
         commits(first)
     told, *_ = refused(Transaction(), "one window twice", recorder.trace())

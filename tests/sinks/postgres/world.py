@@ -1,22 +1,34 @@
-"""Sinks on a real server, as another process opens them: a place is the server's URL
-and the table, `url#schema.table`.
+"""Tables on a real server as tests have them; a place is the server's URL and the table,
+`url#schema.table`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
+import pytest
 from psycopg import sql
 
-from tests.sinks.things import ROWS
+from tests.chaos import servers
+from tests.sinks.hooks import before_look
+from tests.sinks.keyed_logs import ROWS as KEYED_ROWS
+from tests.sinks.keyed_logs import Keyed
+from tests.sinks.postgres.twins import looks_then_writes
 from tests.sinks.with_dead_letters import WithDeadLetters
+from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.postgres import server
 from windrow.ingest.sinks.postgres.catalog import table_at
+from windrow.ingest.sinks.postgres.columns import HASH
 from windrow.ingest.sinks.postgres.names import table_name
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import TablePlace, reading
@@ -24,13 +36,9 @@ from windrow.ingest.sinks.postgres.store import PostgresStore
 from windrow.ingest.sinks.postgres.url import server_url
 from windrow.ingest.sinks.window_table import WindowTable
 
-LOCKS_BETWEEN = True
-
 
 class PostgresBoth(WithDeadLetters, WindowTable):
-    """With its dead letters at hand. `STORE`: of the rows."""
-
-    STORE: type[PostgresStore] = PostgresStore
+    """With its dead letters at hand."""
 
     def __init__(
         self,
@@ -40,11 +48,25 @@ class PostgresBoth(WithDeadLetters, WindowTable):
         evolve: Evolve = "add_columns",
         primary_key: PrimaryKey | None = None,
     ) -> None:
-        super().__init__(
-            self.STORE(place, staging_of(place), metadata, evolve, primary_key), schema
-        )
+        store = PostgresStore(place, staging_of(place), metadata, evolve, primary_key)
+        super().__init__(store, schema)
         self.place = place
         self.dead_letters = DeadLetterTable(PostgresStore(place.dead, staging_of(place)))
+
+
+class PostgresKeyedBoth(PostgresBoth):
+    """With a primary key."""
+
+    def __init__(
+        self,
+        place: TablePlace,
+        schema: pa.Schema,
+        primary_key: PrimaryKey,
+        metadata: Mapping[str, str] = DEFAULT,
+        evolve: Evolve = "add_columns",
+    ) -> None:
+        super().__init__(place, schema, metadata, evolve, primary_key)
+        self.primary_key = primary_key
 
 
 def place_of(place: str, own: str = "windrow") -> TablePlace:
@@ -55,11 +77,6 @@ def place_of(place: str, own: str = "windrow") -> TablePlace:
 def staging_of(place: TablePlace) -> str:
     """A folder that any process finds, and that goes with the server: beside its socket."""
     return f"{place.url.hosts[0]}/windrow-staging/{place.url.database}"
-
-
-def sink_at(place: str) -> Any:
-    """The sink with its dead letters at hand, on a place that may be there already."""
-    return PostgresBoth(place_of(place), ROWS)
 
 
 def pieces(sink: Any) -> list[pa.Table]:
@@ -91,3 +108,92 @@ def pieces(sink: Any) -> list[pa.Table]:
         return [
             pa.Table.from_batches(rows(connection, place, schema, one, cut), schema) for cut in cuts
         ]
+
+
+def keyed_pieces(sink: Any) -> list[pa.Table]:
+    """All visible rows, in the log's order: in the table they stand in none."""
+    schema = pa.schema([f for f in sink.columns if f.name != HASH.name])
+    order = [sql.Identifier(sink.metadata[name]) for name in ("window", "partition", "offset")]
+    ordered = sql.SQL("ORDER BY {}").format(sql.SQL(", ").join(order))
+    with reading(sink.place.url) as connection:
+        found = (
+            []
+            if table_at(connection, sink.place) is None
+            else list(rows(connection, sink.place, schema, ordered, ()))
+        )
+    return [pa.Table.from_batches(found, schema)] if found else []
+
+
+class PostgresWorld(SinkWorld):
+    """Tables that rows are appended to, or with a primary key if there is one."""
+
+    server = "database"
+    twins = (looks_then_writes,)
+    strikes = (servers.kill_postmaster, servers.end_backends)
+    locks_between = True
+    key: PrimaryKey | None = None
+
+    def place(self, folder: Path, server: Any) -> str:
+        return f"{server}#{folder.name}"
+
+    @contextmanager
+    def placed(self, folder: Path) -> Iterator[str]:
+        with servers.postgres() as url:
+            yield f"{url}#public.orders"
+
+    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        if self.key is None:
+            return PostgresBoth(place_of(place), rows, metadata)
+        return PostgresKeyedBoth(place_of(place), rows, self.key, metadata)
+
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        """Without the mark's column, which comes with the key: the suites say nothing of it."""
+        if self.key is None:
+            return pieces(sink)
+        found = keyed_pieces(sink)
+        return [one.drop_columns([DELETED]) for one in found] if self.key.marks else found
+
+    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
+        """Behind its look it has the lock."""
+        before_look(sink, turn)
+
+    @contextmanager
+    def no_answer(self, sink: Any) -> Iterator[None]:
+        commit = server.commit
+        with pytest.MonkeyPatch.context() as patch:
+
+            def unanswered(connection: Any) -> None:
+                patch.undo()
+                commit(connection)
+                raise psycopg.OperationalError("the connection is lost")
+
+            patch.setattr(server, "commit", unanswered)
+            yield
+
+
+class PostgresKeyedWorld(PostgresWorld):
+    """`marks`: what is deleted stays as its key."""
+
+    twins = ()
+
+    def __init__(self, *, marks: bool = False) -> None:
+        self.key = PrimaryKey(("id",), marks=marks)
+
+
+sink_at = PostgresWorld().sink_at
+
+
+class PostgresKeyed(Keyed):
+    """See `Keyed`; `uri` is a place as above.
+
+    A model that was widened stays so: narrower rows are refused here.
+    """
+
+    def made(self) -> PostgresKeyedBoth:
+        return PostgresKeyedBoth(place_of(self.uri), self.rows, self.key, evolve="widen")
+
+    def turn_to(self, rows: pa.Schema) -> None:
+        super().turn_to(self.rows if self.rows is KEYED_ROWS else rows)
+
+    def read(self) -> list[dict[str, Any]]:
+        return [row for piece in keyed_pieces(self.sink) for row in piece.to_pylist()]

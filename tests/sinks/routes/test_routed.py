@@ -4,20 +4,14 @@ what the rerun makes of it.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth, in_memory, of_two_kinds, pieces
+from tests.sinks.routes.world import FIRST, SECOND, RoutedBoth, in_memory, pieces, window_first
 from tests.sinks.things import (
     PER_WINDOW,
     ROWS,
@@ -37,7 +31,7 @@ from windrow.ingest.errors import OverlapError, OwnerError, RefusedError, SpecEr
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
+from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Stager, Unreadable
@@ -368,76 +362,14 @@ def staged_wide(stager: Stager, split: Split) -> Staged:
     return Staged(split, counts, done.committables, ())
 
 
-class ReceiptFirst(RoutedBoth):
-    """A broken twin: the table with the receipts comes first, as if the others were only copies."""
-
-    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        from windrow.ingest.crashpoints import crash_point
-        from windrow.ingest.sinks.routes.parts import parts_for, receipt_for, staged_for
-
-        outcome = self.other.commit(
-            receipt, staged_for(parts_for(self.other.identity, staged), staged)
-        )
-        if isinstance(outcome, Done):
-            crash_point("commit.between")
-            for table in self.tables:
-                parts = parts_for(table.identity, staged)
-                table.commit(receipt_for(parts, receipt, None), staged_for(parts, staged))
-        return outcome
-
-
 def test_the_receipt_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the receipt first, a crash loses the other tables' rows, and the checker
     sees it: the rerun believes the receipt.
     """
-    made = in_memory(tmp_path, ROWS, DEFAULT)
-    twin = ReceiptFirst(
-        [(FIRST, made.tables[0]), (SECOND, made.tables[1])],
-        made.other,
-        made.dead_letters,
-        ROWS,
-        DEFAULT,
-    )
+    twin = in_memory(tmp_path, ROWS, DEFAULT)
+    window_first(twin)
     twin.prepare()
     dies_between(twin, 0, "a1", monkeypatch)
     assert isinstance(attempt(twin, 0, "a2"), AlreadyDone)
     with pytest.raises(AssertionError, match="lost"):
         whole(twin, [0])
-
-
-ONE_RUN = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from windrow.ingest.model.metadata_columns import DEFAULT
-from tests.sinks.routes.test_routed import attempt
-from tests.sinks.routes.things import of_two_kinds
-from tests.sinks.things import ROWS
-attempt(of_two_kinds(Path(sys.argv[1]), ROWS, DEFAULT), 0, "first")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "point", ["write.after", "commit.before", "commit.after", "commit.between"]
-)
-def test_killed(tmp_path: Path, point: str) -> None:
-    """kill -9 before, between and behind the tables' commits, on disk; the next run
-    leaves every row once.
-    """
-    sink: Any = of_two_kinds(tmp_path, ROWS, DEFAULT)
-    sink.prepare()
-    env = {**os.environ, "WINDROW_CRASH": f"{point}:kill"}
-    ran = subprocess.run(
-        [sys.executable, "-c", ONE_RUN, tmp_path, HERE.parents[2]],
-        capture_output=True,
-        env=env,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
-    assert sink.look(window(0)) is None
-    assert isinstance(attempt(sink, 0, "retry"), Done)
-    whole(sink, [0])
-    assert sink.sweep(timedelta(hours=1)) == []
-    assert all(isinstance(found, Committed) for found in sink.audit().receipts())

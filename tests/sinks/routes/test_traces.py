@@ -15,10 +15,18 @@ from tests.protocols import traces
 from tests.protocols.routed import LAST, TABLES, Routed
 from tests.protocols.traces import Event, Recorder
 from tests.sinks import traced
-from tests.sinks.routes.things import RoutedBoth
-from tests.sinks.routes.world import WindowFirst, at, sink_at
-from tests.sinks.things import together
-from tests.sinks.traced import Make, Recorded, commits, in_turn, killed, maker, recorder, steps
+from tests.sinks.routes.world import RoutedBoth, RoutesWorld
+from tests.sinks.traced import (
+    Make,
+    Recorded,
+    SharedTraces,
+    commits,
+    in_turn,
+    killed,
+    recorded,
+    recorder,
+    steps,
+)
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 
@@ -54,15 +62,7 @@ def _listen(recorder: Recorder, who: str, name: str, table: Any) -> None:
     table.look, table.commit = looked, committed
 
 
-class RecordedRoutes(RecordingRoutes, RoutedBoth):
-    """The sink itself."""
-
-
-class RecordedWindowFirst(RecordingRoutes, WindowFirst):
-    """A broken twin: the last table first."""
-
-
-class RecordedGoesOn(RecordingRoutes, RoutedBoth):
+class GoesOn(RoutedBoth):
     """A broken twin: a commit to a table that wasn't answered will have arrived."""
 
     def _commit_to(self, sink: Any, receipt: Any, *args: Any) -> Any:
@@ -70,22 +70,26 @@ class RecordedGoesOn(RecordingRoutes, RoutedBoth):
         return receipt if isinstance(mine, Unknown) else mine
 
 
-def opened(place: str, recorder: Recorder, who: str, kind: type[Any] = RecordedRoutes) -> Any:
-    """A run's sink."""
-    return at(place, kind).listened_to(recorder, who)
+WORLD = RoutesWorld()
+
+
+def opened(place: str, recorder: Recorder, who: str) -> Any:
+    """A run's sink, recorded."""
+    return recorded(WORLD.sink_at(place), recorder, who, RecordingRoutes)
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
     """Three prepared tables."""
-    sink_at(str(tmp_path / "tables")).prepare()
-    return str(tmp_path / "tables")
+    made = WORLD.place(tmp_path, None)
+    WORLD.sink_at(made).prepare()
+    return made
 
 
 @pytest.fixture
 def make(place: str, recorder: Recorder) -> Make:
     """Runs' sinks on the tables."""
-    return maker(opened, place, recorder)
+    return partial(opened, place, recorder)
 
 
 def table_of(sink: Any, name: str) -> Any:
@@ -94,10 +98,11 @@ def table_of(sink: Any, name: str) -> Any:
 
 
 def losing(
-    place: str, recorder: Recorder, name: str, *, arrives: bool, kind: type[Any] = RecordedRoutes
+    place: str, recorder: Recorder, name: str, *, arrives: bool, kind: type[Any] = RoutedBoth
 ) -> Any:
     """A run whose commit to a table has no answer."""
-    sink = at(place, kind)
+    sink = WORLD.sink_at(place)
+    sink.__class__ = kind
     table = table_of(sink, name)
     commit = table.commit
 
@@ -107,7 +112,7 @@ def losing(
         return Unknown("the answer was lost")
 
     table.commit = unanswered
-    return sink.listened_to(recorder, "A")
+    return recorded(sink, recorder, "A", RecordingRoutes)
 
 
 def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
@@ -135,22 +140,10 @@ def test_a_race_is_followed(make: Make, recorder: Recorder, name: str) -> None:
     assert own == ["A"] * at_ + ["B"] * (3 - at_)
 
 
-def test_two_windows_at_once_are_followed(make: Make, recorder: Recorder) -> None:
-    """Both commit, in whatever order in each table."""
-    together([partial(commits, make("A")), partial(commits, make("B"), window=1)])
-    assert [e.said for e in follows(recorder, "two windows") if e.said] == ["Done", "Done"]
+class TestShared(SharedTraces):
+    """Two windows, and two replays; in whatever order in each table."""
 
-
-def test_replays_are_followed(make: Make, recorder: Recorder) -> None:
-    """One replay stands on the other, in each table."""
-    commits(make("Z"))
-    recorder.file.write_text("")
-    commits(make("B"), 1)
-    commits(make("A"), 2)
-    assert [(e.who, e.said) for e in follows(recorder, "two replays") if e.said] == [
-        ("B", "Done"),
-        ("A", "Done"),
-    ]
+    model = Routed
 
 
 def _killed_at(make: Make, point: CrashPoint) -> None:
@@ -184,7 +177,8 @@ def test_a_lost_answer_is_followed(
 
 def test_the_last_table_first_is_not_followed(make: Make, place: str, recorder: Recorder) -> None:
     """In the model the others come before it."""
-    commits(opened(place, recorder, "A", RecordedWindowFirst))
+    twin = WORLD.twin_at(place, "window-first")
+    commits(recorded(twin, recorder, "A", RecordingRoutes))
     first = first_refused(recorder)
     assert (first.name, first.at) == ("commit_to", LAST)
 
@@ -193,6 +187,6 @@ def test_a_commit_behind_one_that_was_not_answered_is_not_followed(
     place: str, recorder: Recorder
 ) -> None:
     """The model's run ends there."""
-    commits(losing(place, recorder, "first", arrives=False, kind=RecordedGoesOn))
+    commits(losing(place, recorder, "first", arrives=False, kind=GoesOn))
     first = first_refused(recorder)
     assert (first.name, first.at) == ("look_into", "second")

@@ -1,41 +1,91 @@
-"""Several tables behind one receipt, as the harness of `tests.chaos` has them: two of
-Delta and one of SQLite, in a folder.
+"""Several tables behind one receipt as tests have them: in memory; or two of Delta and one of
+SQLite in a folder, which is the place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from tests.sinks.routes.things import RoutedBoth, of_two_kinds, pieces
-from tests.sinks.things import ROWS
+import pyarrow as pa
+
+from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.hooks import answered
+from tests.sinks.memory import MemoryWorld
+from tests.sinks.sqlite.world import SqliteBoth, SqliteWorld
+from tests.sinks.traced import in_turn
+from tests.sinks.with_dead_letters import DeltaSink, WithDeadLetters
+from tests.sinks.world import POINTS, SinkWorld
 from windrow.ingest.crashpoints import CrashPoint, crash_point
-from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Done, Outcome
+from windrow.ingest.sinks.kinds import delta_dead_letters
 from windrow.ingest.sinks.routes.parts import parts_for, staged_for
+from windrow.ingest.sinks.routes.sink import RoutedSink
+from windrow.ingest.sinks.routes.stage import By, Rule
+from windrow.ingest.sinks.table_store import Unanswered
+from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
-__all__ = ["pieces"]
-
-LOCKS_BETWEEN = True
-"""Whoever is stopped in the transaction of the SQLite table holds its lock."""
-
-POINTS: tuple[CrashPoint, ...] = ("commit.between",)
-BETWEEN: CrashPoint = "commit.between"
-ARRIVED: tuple[CrashPoint, ...] = ("report.before",)
-"""Who dies right behind a commit has committed to the first table alone."""
-
-
-def sink_at(place: str) -> Any:
-    """The sink at a place."""
-    return at(place, RoutedBoth)
+FIRST = Rule(values=tuple(f"{p}-{o}" for p in (0, 1) for o in range(0, 1000, 4)))
+SECOND = Rule(pattern=".*[13579]")
+"""Of the messages of `tests.sinks.things` every fourth goes into the first table, what
+is odd into the second, the rest into the last.
+"""
 
 
-def at(place: str, kind: type[RoutedBoth]) -> Any:
-    """The same, or a twin of it."""
-    return of_two_kinds(Path(place), ROWS, DEFAULT, kind)
+class RoutedBoth(WithDeadLetters, RoutedSink):
+    """With the dead letters beside them, and the tables themselves at hand."""
+
+    def __init__(
+        self,
+        routes: Sequence[tuple[Rule, Any]],
+        other: Any,
+        dead: DeadLetters,
+        rows: pa.Schema,
+        metadata: Mapping[str, str],
+    ) -> None:
+        by: By = "column" if "id" in rows.names else "topic"
+        super().__init__(by, "id", routes, other, rows, metadata)
+        self.tables, self.other, self.dead_letters = [table for _, table in routes], other, dead
+        self.schema = rows
+
+
+def in_memory(place: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
+    """Three tables in this process."""
+    first, second, other = (
+        MemorySink(f"{place}/{name}", rows, metadata) for name in ("first", "second", "other")
+    )
+    return RoutedBoth(
+        [(FIRST, first), (SECOND, second)], other, MemoryDeadLetters(), rows, metadata
+    )
+
+
+def of_two_kinds(place: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
+    """On disk: one of them of another kind."""
+    place.mkdir(parents=True, exist_ok=True)
+    first, other = (
+        DeltaSink(str(place / "first"), rows, metadata),
+        DeltaSink(str(place / "orders"), rows, metadata),
+    )
+    second = SqliteBoth(str(place / "second.sqlite"), rows, metadata)
+    dead = delta_dead_letters(other.uri)
+    routes = [(FIRST, first), (SECOND, second)]
+    return RoutedBoth(routes, other, dead, rows, metadata)
+
+
+def pieces(sink: RoutedBoth) -> list[pa.Table]:
+    """All visible rows of all tables, as the checker wants them."""
+    return [piece for table in (*sink.tables, sink.other) for piece in _pieces(table)]
+
+
+def _pieces(table: Any) -> list[pa.Table]:
+    if isinstance(table, DeltaSink):
+        return delta_pieces(table.uri) if table.owner() is not None else []
+    return SqliteWorld().pieces(table) if isinstance(table, SqliteBoth) else table.pieces()
 
 
 class WindowFirst(RoutedBoth):
@@ -50,3 +100,54 @@ class WindowFirst(RoutedBoth):
         for table in self._tables if isinstance(outcome, Done) else ():
             self._commit_to(table, receipt, staged, held)
         return outcome
+
+
+def window_first(sink: Any) -> None:
+    """Makes the broken twin of an opened sink."""
+    sink.__class__ = WindowFirst
+
+
+class InMemoryWorld(MemoryWorld):
+    """Three tables in memory."""
+
+    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return in_memory(Path(place), rows, metadata)
+
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        return pieces(sink)
+
+    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
+        in_turn(sink.tables[0], "commit", turn)
+
+    def no_answer(self, sink: Any) -> AbstractContextManager[None]:
+        sink.other.store.fault = "unknown"
+        return nullcontext()
+
+
+class RoutesWorld(SinkWorld):
+    """A Delta table, one of SQLite, and another Delta table for the rest."""
+
+    twins = (window_first,)
+    points = (*POINTS, "commit.between")
+    between: CrashPoint = "commit.between"
+    arrived = ("report.before",)
+    """Who dies right behind a commit has committed to the first table alone."""
+    locks_between = True
+    """Whoever is stopped in the transaction of the SQLite table holds its lock."""
+
+    def place(self, folder: Path, server: Any) -> str:
+        del server
+        return str(folder / "tables")
+
+    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return of_two_kinds(Path(place), rows, metadata)
+
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        return pieces(sink)
+
+    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
+        in_turn(sink.tables[0], "commit", turn)
+
+    def no_answer(self, sink: Any) -> AbstractContextManager[None]:
+        answered(sink.other, (Unanswered("connection reset"), True))
+        return nullcontext()

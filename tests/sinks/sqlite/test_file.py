@@ -29,7 +29,6 @@ from tests.sinks.things import (
 )
 from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import (
-    DamagedError,
     OwnerError,
     RefusedError,
     SchemaChangedError,
@@ -37,7 +36,7 @@ from windrow.ingest.errors import (
     UnreachableError,
 )
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
+from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.table_store import TableChange
 from windrow.ingest.sinks.write_check import refuse_network
 
@@ -226,58 +225,6 @@ def test_a_receipt_takes_no_offsets_of_another_window(sink: Any) -> None:
     with pytest.raises(RefusedError, match="refuses it: UNIQUE"), sink.store.writing() as state:
         state.put(TableChange(receipt=made))
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), AlreadyDone)
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        "DELETE FROM windrow_receipts WHERE window = '{key}'",
-        "UPDATE windrow_receipts SET window = 'x' WHERE window = '{key}'",
-        "UPDATE windrow_receipts SET receipt = substr(receipt, 1, 99) WHERE window = '{key}'",
-        "UPDATE windrow_receipts SET receipt = replace(receipt, 'a1', 'a2') WHERE window = '{key}'",
-        "UPDATE windrow_receipts SET receipt = 7, version = 'x' WHERE window = '{key}'",
-        "DELETE FROM windrow_offsets WHERE window = '{key}'",
-        "UPDATE windrow_offsets SET stop = stop - 1 WHERE window = '{key}'",
-        "UPDATE windrow_offsets SET window = 'x' WHERE window = '{key}'",
-        "UPDATE windrow_offsets SET start = x'00' WHERE window = '{key}'",
-    ],
-)
-def test_what_windrow_keeps_of_a_window_is_told_and_restored(
-    sink: Any, user: sqlite3.Connection, harm: str
-) -> None:
-    """What was changed by hand is found, nothing is written over it, and the ledger's copy puts
-    it back as it was.
-    """
-    key = window(0).key
-    done = sink.commit(*staged_receipt(sink, 0))
-    text = sink.receipt_text(done.committed.receipt)
-    other = sink.commit(*staged_receipt(sink, 1))
-
-    def own() -> list[Any]:
-        asked = "SELECT window, receipt FROM windrow_receipts ORDER BY window"
-        offsets = "SELECT * FROM windrow_offsets ORDER BY window, partition"
-        return [*user.execute(asked), *user.execute(offsets)]
-
-    before = own()
-    assert user.execute(harm.format(key=key)).rowcount
-    unreadable = {one.key for one in sink.audit().receipts() if isinstance(one, Unreadable)}
-    assert unreadable - {"x"} == {key}
-    assert sink.committed([window(0), window(2)]) == {window(0)}
-    for ask in (
-        lambda: list(sink.receipts()),
-        lambda: sink.look(window(0)),
-        lambda: sink.commit(*staged_receipt(sink, 0, 0, "again")),
-    ):
-        with pytest.raises(DamagedError, match=key):
-            ask()
-    harmed = own()
-    sink.audit().restore(window(0), text, dry_run=True)
-    assert own() == harmed
-    with pytest.raises(RefusedError, match="is not what was committed"):
-        sink.audit().restore(window(0), sink.receipt_text(other.committed.receipt))
-    sink.audit().restore(window(0), text)
-    assert own() == before
-    assert isinstance(sink.commit(*staged_receipt(sink, 0, 0, "again")), AlreadyDone)
 
 
 @pytest.mark.parametrize(

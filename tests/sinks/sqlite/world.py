@@ -1,24 +1,23 @@
-"""Tables in an SQLite file, as another process opens them: a place is the file."""
+"""Tables in an SQLite file as tests have them; a place is the file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from tests.sinks.hooks import on_put
-from tests.sinks.things import ROWS
 from tests.sinks.with_dead_letters import WithDeadLetters
+from tests.sinks.world import SinkWorld
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.sqlite.store import SqliteStore
 from windrow.ingest.sinks.table_store import Answer, TableChange
 from windrow.ingest.sinks.window_table import WindowTable
-
-LOCKS = True
 
 
 class SqliteBoth(WithDeadLetters, WindowTable):
@@ -37,40 +36,46 @@ class SqliteBoth(WithDeadLetters, WindowTable):
         self.dead_letters = DeadLetterTable(SqliteStore(path, f"{table}_dead"))
 
 
-def sink_at(place: str) -> Any:
-    """The sink at a place."""
-    return SqliteBoth(place, ROWS)
-
-
-def pieces(sink: Any) -> list[pa.Table]:
-    """All visible rows, one table for each run of one topic-partition's offsets: a
-    table has no other cuts.
-    """
-    found, last = [], None
-    with sink.store.reading() as state:
-        for batch in () if state is None else state.scan(None):
-            names = [sink.metadata[name] for name in ("window", "topic", "partition", "offset")]
-            for row, (*where, offset) in enumerate(
-                zip(*(batch[n].to_pylist() for n in names), strict=True)
-            ):
-                if last is None or where != last[0] or offset <= last[1]:
-                    found.append(list[pa.RecordBatch]())
-                found[-1].append(batch.slice(row, 1))
-                last = where, offset
-    return [pa.Table.from_batches(each).combine_chunks() for each in found]
-
-
-class ReceiptFirst(SqliteBoth):
+def receipt_first(sink: Any) -> None:
     """A broken twin: the receipt, and then its rows, in a transaction each."""
 
-    def __init__(self, place: str) -> None:
-        super().__init__(place, ROWS)
-        on_put(self, self._twice)
-
-    def _twice(self, state: Any, change: TableChange) -> Answer:
+    def twice(state: Any, change: TableChange) -> Answer:
         answer: Answer = state.put(msgspec.structs.replace(change, staged=(), columns=None))
         crash_point("commit.before")
-        with SqliteStore(self.store.path, self.store.table).writing() as then:
+        with SqliteStore(sink.store.path, sink.store.table).writing() as then:
             assert then is not None
             then.put(msgspec.structs.replace(change, replaces=False, receipt=None))
         return answer
+
+    on_put(sink, twice)
+
+
+class SqliteWorld(SinkWorld):
+    """A piece is a run of one topic-partition's offsets: a table has no other cuts."""
+
+    locks = True
+    twins = (receipt_first,)
+
+    def place(self, folder: Path, server: Any) -> str:
+        del server
+        return str(folder / "orders.sqlite")
+
+    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return SqliteBoth(place, rows, metadata)
+
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        found, last = [], None
+        with sink.store.reading() as state:
+            for batch in () if state is None else state.scan(None):
+                names = [sink.metadata[name] for name in ("window", "topic", "partition", "offset")]
+                for row, (*where, offset) in enumerate(
+                    zip(*(batch[n].to_pylist() for n in names), strict=True)
+                ):
+                    if last is None or where != last[0] or offset <= last[1]:
+                        found.append(list[pa.RecordBatch]())
+                    found[-1].append(batch.slice(row, 1))
+                    last = where, offset
+        return [pa.Table.from_batches(each).combine_chunks() for each in found]
+
+
+pieces = SqliteWorld().pieces

@@ -1,0 +1,158 @@
+"""Races of two runs: every kind of sink wins them, and each broken twin loses one to the same
+checker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sinks.delta.twins import appends_by_path, lets_delta_rs_retry
+from tests.sinks.files.twins import overwrites, takes_the_next_free_number
+from tests.sinks.hooks import in_between
+from tests.sinks.iceberg.twins import lets_pyiceberg_retry
+from tests.sinks.memory import MemoryWorld
+from tests.sinks.postgres.twins import locks_nothing, looks_then_writes
+from tests.sinks.things import PER_WINDOW, identity, plan, receipt, stage, staged_receipt
+from tests.sinks.twins import (
+    retries_blindly,
+    sends_again,
+    takes_a_conflict_for_its_own,
+    writes_on_the_newest,
+)
+from tests.sinks.world import Break, SinkWorld
+from tests.sinks.worlds import world_of
+from windrow.ingest.errors import WindrowError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.testing.checker import Report, check
+
+pytestmark = pytest.mark.slow
+
+Race = Callable[["Course", Any, Any], None]
+KINDS = ("memory", "delta", "delta-keyed", "files", "iceberg", "postgres", "sqlite", "routes")
+
+
+class Course:
+    """Where two runs race. `breaks`: breaks the run that is late, which waits for no lock then.
+
+    `told`: the receipts of all commits that were said to be done.
+    """
+
+    def __init__(self, world: SinkWorld, breaks: Break | None = None) -> None:
+        self.world, self.breaks, self.told = world, breaks, list[Receipt]()
+
+    def run(self, race: Race, place: str) -> Report:
+        """What was told, the table must hold: the checker says whether it does."""
+        early = self.world.sink_at(place)
+        early.prepare()
+        race(self, early, self.world.reopen(early))
+        fresh, known = self.world.reopen(early), dict[TopicPartition, dict[int, object]]()
+        for split in (split for made in self.told for split in made.plan.splits):
+            offsets = range(split.start, split.stop)
+            known.setdefault(split.tp, {}).update({o: identity(split.tp, o) for o in offsets})
+        try:
+            receipts = [c.receipt for c in fresh.receipts()]
+            return check(known, self.world.pieces(fresh), [], receipts, content="id")
+        except WindrowError as error:
+            return Report(receipts=(str(error),))
+
+    def commit(self, sink: Any, made: Receipt, staged: Sequence[Staged]) -> None:
+        if isinstance(sink.commit(made, staged), Done | AlreadyDone):
+            self.told.append(made)
+
+    def late(self, sink: Any, made: Any, staged: Any, turn: Callable[[], object]) -> None:
+        """The commit of the late run, which is overtaken between its look and its put."""
+        if self.breaks is None:
+            self.world.overtaken(sink, turn)
+        else:
+            self.breaks(sink)
+            in_between(sink, turn)
+        with suppress(WindrowError if self.breaks is None else Exception):
+            self.commit(sink, made, staged)
+
+
+def _meet(numbers: tuple[int, int], generation: int, course: Course, early: Any, late: Any) -> None:
+    b = staged_receipt(early, numbers[1], generation, "B", dead=False)
+    a = staged_receipt(late, numbers[0], generation, "A", dead=False)
+    course.late(late, *a, lambda: course.commit(early, *b))
+
+
+def an_empty_window(course: Course, early: Any, late: Any) -> None:
+    """Generation 0 took no row (a wrong schema), and both replace it."""
+    course.commit(early, receipt(plan(early, 0), [], 0, "nothing"), [])
+    _meet((0, 0), 1, course, early, late)
+
+
+def windows_that_overlap(course: Course, early: Any, late: Any) -> None:
+    """Of two ledgers: B commits most of A's offsets as window 5."""
+    planned = plan(early, 5, offsets=(0, PER_WINDOW - 1))
+    files = stage(early, planned, 0, "B", dead=False)
+    b = receipt(planned, files, 0, "B")
+    a = staged_receipt(late, 0, 0, "A", dead=False)
+    course.late(late, *a, lambda: course.commit(early, b, files))
+
+
+RACES: dict[str, Race] = {
+    "one window": partial(_meet, (0, 0), 0),
+    "two windows": partial(_meet, (0, 1), 0),
+    "an empty window": an_empty_window,
+    "windows that overlap": windows_that_overlap,
+}
+
+
+def of(kind: str) -> SinkWorld:
+    return MemoryWorld() if kind == "memory" else world_of(kind)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
+    server = of(kind).server
+    return of(kind).place(tmp_path, request.getfixturevalue(server) if server else None)
+
+
+@pytest.mark.some(10)
+@pytest.mark.parametrize("race", RACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_real_sink_wins(kind: str, place: str, race: str) -> None:
+    """A looks; B runs from beginning to end; A writes: of each message that was told to be there
+    one row is there.
+    """
+    found = Course(of(kind)).run(RACES[race], place)
+    assert found.ok, str(found)
+
+
+TWINS: list[tuple[str, Break, str]] = [
+    *(
+        (kind, twin, race)
+        for kind in ("memory", "delta", "files", "iceberg")
+        for twin, race in (
+            (retries_blindly, "one window"),
+            (writes_on_the_newest, "one window"),
+            (sends_again, "one window"),
+            (takes_a_conflict_for_its_own, "two windows"),
+        )
+    ),
+    ("delta", appends_by_path, "one window"),
+    ("delta", lets_delta_rs_retry, "one window"),
+    ("files", takes_the_next_free_number, "two windows"),
+    ("files", overwrites, "two windows"),
+    ("iceberg", lets_pyiceberg_retry, "one window"),
+    ("iceberg", lets_pyiceberg_retry, "an empty window"),
+    ("postgres", looks_then_writes, "one window"),
+    ("postgres", locks_nothing, "windows that overlap"),
+]
+
+
+@pytest.mark.some(10)
+@pytest.mark.parametrize(("kind", "twin", "race"), TWINS)
+def test_the_checker_catches_the_twin(kind: str, place: str, twin: Break, race: str) -> None:
+    """A row is there twice, a window is lost, or its log is torn."""
+    assert not Course(of(kind), twin).run(RACES[race], place).ok

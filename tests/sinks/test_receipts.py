@@ -1,0 +1,128 @@
+"""What windrow keeps of a window, and somebody has harmed: it is told, nothing is written over
+it, and its exact text puts it back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.sinks.things import staged_receipt, window
+from tests.sinks.worlds import world_of
+from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
+
+pytestmark = pytest.mark.slow
+
+FILES = ("delta", "files", "iceberg")
+"""Kinds whose receipts are files."""
+
+
+def gone(file: Path) -> None:
+    file.unlink()
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-50])
+
+
+def changed(file: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b'"a1"', b'"a2"'))
+
+
+HARMS: list[tuple[str, Callable[[Path], None] | str]] = [
+    *((kind, harm) for kind in FILES for harm in (gone, cut, changed)),
+    *(
+        ("sqlite", f"{harm} WHERE window = '{window(0).key}'")
+        for harm in (
+            "DELETE FROM windrow_receipts",
+            "UPDATE windrow_receipts SET window = 'x'",
+            "UPDATE windrow_receipts SET receipt = substr(receipt, 1, 99)",
+            "UPDATE windrow_receipts SET receipt = replace(receipt, 'a1', 'a2')",
+            "UPDATE windrow_receipts SET receipt = 7, version = 'x'",
+            "DELETE FROM windrow_offsets",
+            "UPDATE windrow_offsets SET stop = stop - 1",
+            "UPDATE windrow_offsets SET window = 'x'",
+            "UPDATE windrow_offsets SET start = x'00'",
+        )
+    ),
+    *(
+        ("postgres", f"{harm} WHERE window_key = '{window(0).key}'")
+        for harm in (
+            "DELETE FROM windrow.receipts",
+            "UPDATE windrow.receipts SET receipt = '{}'",
+            "UPDATE windrow.receipts SET generation = 3",
+            "DELETE FROM windrow.ranges",
+            "UPDATE windrow.ranges SET stop = stop - 1",
+        )
+    ),
+]
+
+
+def apply(sink: Any, kind: str, harm: Any, folder: Path) -> None:
+    """Harm the first window, with what a user has for it."""
+    if kind == "sqlite":
+        with closing(sqlite3.connect(sink.store.path, isolation_level=None)) as file:
+            assert file.execute(harm).rowcount
+    elif kind == "postgres":
+        with psycopg.connect(sink.place.url.text, autocommit=True) as server:
+            assert server.execute(harm).rowcount
+    else:
+        (file,) = folder.glob("**/orders/_windrow/receipts/2026-01-02T00*.json")
+        harm(file)
+
+
+def commit(sink: Any, number: int, attempt: str = "a1") -> Any:
+    return sink.commit(*staged_receipt(sink, number, 0, attempt))
+
+
+@pytest.mark.some(5)
+@pytest.mark.parametrize(("kind", "harm"), HARMS)
+def test_what_is_kept_of_a_window_is_told_and_restored(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, harm: Any
+) -> None:
+    """No look answers for the window, and it isn't written again; other windows go on where a
+    page says which offsets they have; the ledger's copy puts it back as it was, and no other text.
+    """
+    world, key = world_of(kind), window(0).key
+    server = request.getfixturevalue(world.server) if world.server else None
+    made = world.sink_at(world.place(tmp_path, server))
+    made.prepare()
+    text = made.receipt_text(commit(made, 0).committed.receipt)
+    other = made.receipt_text(commit(made, 1).committed.receipt)
+    before = [c.receipt for c in made.receipts()]
+    apply(made, kind, harm, tmp_path)
+    sink = world.reopen(made)
+    unreadable = [one for one in sink.audit().receipts() if isinstance(one, Unreadable)]
+    assert {one.key for one in unreadable} - {"x"} == {key}
+    assert all("--restore-receipts" in one.do for one in unreadable if one.key == key)
+    assert sink.committed([window(0), window(2)]) == {window(0)}
+    for ask in (
+        lambda: list(sink.receipts()),
+        lambda: sink.look(window(0)),
+        lambda: commit(sink, 0, "again"),
+    ):
+        with pytest.raises(DamagedError, match=key):
+            ask()
+    if kind in FILES:
+        assert isinstance(commit(sink, 5), Done)
+        before.append(sink.look(window(5)).receipt)
+    audit = sink.audit()
+    for wrong in (other, f"{text} ") if kind in FILES else (other,):
+        with pytest.raises(RefusedError):
+            audit.restore(window(0), wrong)
+    audit.restore(window(0), text, dry_run=True)
+    with pytest.raises(DamagedError):
+        sink.look(window(0))
+    audit.restore(window(0), text)
+    assert [c.receipt for c in sink.receipts()] == before
+    assert sink.receipt_text(before[0]) == text
+    assert isinstance(commit(sink, 0, "again"), AlreadyDone)
+    with pytest.raises(RefusedError, match="is not committed"):
+        audit.restore(window(9), text)

@@ -1,0 +1,273 @@
+"""Tables in an object store: the same promises by conditional puts, through answers that are
+lost and servers that fail.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from tests.contracts.sink_under_test import OfAWorld
+from tests.heard import waits_heard
+from tests.s3.contract import OF_A_STORE
+from tests.s3.server import S3Server
+from tests.sinks.delta.world import DeltaWorld
+from tests.sinks.files.world import FilesWorld
+from tests.sinks.things import staged_receipt, together
+from tests.sinks.with_dead_letters import OWNER
+from tests.sinks.world import SinkWorld
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
+from windrow.ingest.sinks import put_if_absent
+from windrow.ingest.sinks.delta.store import DeltaStore
+from windrow.ingest.sinks.place import waiting_for_storage
+
+pytestmark = pytest.mark.slow  # a server is started
+
+FAULTS = ["lost", "cut", "slow_down", "broken"]
+
+
+class DeltaInStore(DeltaWorld):
+    """In a bucket of its own."""
+
+    server = "s3"
+    log = "/orders/_delta_log/"
+
+    def place(self, folder: Path, server: Any) -> str:
+        return f"{server.bucket()}/orders"
+
+
+class FilesInStore(FilesWorld):
+    """In a bucket of its own."""
+
+    server = "s3"
+    log = "/orders/_windrow/log/"
+
+    def place(self, folder: Path, server: Any) -> str:
+        return f"{server.bucket()}/orders"
+
+
+class _InStore(OfAWorld, OF_A_STORE):
+    """What hangs on how a commit is put, table and dead letters alike."""
+
+    def no_answer(self, sink: Any) -> AbstractContextManager[None]:
+        self.server.fail("lost", "PUT", self.world.log)  # type: ignore[attr-defined]
+        return nullcontext()
+
+
+@pytest.mark.some(2, of="tests")
+class TestDelta(_InStore):
+    """By deltalake's conditional put."""
+
+    world = DeltaInStore()
+
+
+@pytest.mark.some(2, of="tests")
+class TestParquet(_InStore):
+    """By boto3's."""
+
+    world = FilesInStore()
+
+
+@pytest.fixture(params=[DeltaInStore, FilesInStore])
+def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Of each kind; nothing is waited for."""
+    monkeypatch.setattr(put_if_absent, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(DeltaStore, "waits", (0.0, 0.0, 0.0))
+    return request.param()
+
+
+@pytest.fixture
+def fresh(world: Any, s3: S3Server, tmp_path: Path) -> Any:
+    """A table in a bucket that isn't there yet."""
+    return world.sink_at(world.place(tmp_path, s3))
+
+
+@pytest.fixture
+def sink(fresh: Any) -> Any:
+    """One that is prepared."""
+    fresh.prepare()
+    return fresh
+
+
+@pytest.mark.some(4)
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("how", FAULTS)
+def test_a_commit_goes_through_faults(
+    world: Any, s3: S3Server, sink: Any, how: Any, times: int
+) -> None:
+    """A put that is done and not answered is found by looking; one that isn't done is put again;
+    whoever comes with the same receipt hears that it is done, and the window is there once.
+    """
+    made, staged = staged_receipt(sink, 0)
+    sink.commit_dead(made.plan, "a1", staged)
+    fault = s3.fail(how, "PUT", world.log, times)
+    assert isinstance(sink.commit(made, staged), Done)
+    assert fault.hit == (1 if how == "lost" else times)
+    assert isinstance(world.reopen(sink).commit(made, staged), AlreadyDone)
+    assert world.report(sink, [0]).ok, str(world.report(sink, [0]))
+
+
+@pytest.mark.some(1)
+def test_a_store_that_never_answers_leaves_the_outcome_unknown(
+    world: Any, s3: S3Server, sink: Any
+) -> None:
+    """After some tries the outcome is unknown, not refused; nothing is deleted, and the
+    same commit goes through later.
+    """
+    made, staged = staged_receipt(sink, 0)
+    sink.commit_dead(made.plan, "a1", staged)
+    fault = s3.fail("slow_down", "PUT", world.log, times=100)
+    assert isinstance(sink.commit(made, staged), Unknown)
+    assert 1 < fault.hit < fault.times  # deltalake tries again by itself, too
+    s3.faults.clear()
+    assert isinstance(sink.commit(made, staged), Done)
+    assert world.report(sink, [0]).ok
+
+
+def test_two_racers_one_of_whom_hears_nothing(world: Any, s3: S3Server, sink: Any) -> None:
+    """Of two runs of one window, the one whose answer is lost knows by looking whether
+    it was first.
+    """
+    racers = [world.reopen(sink) for _ in range(2)]
+    ready = [
+        (racer, *staged_receipt(racer, 0, 0, f"racer {n}", dead=False))
+        for n, racer in enumerate(racers)
+    ]
+    s3.fail("lost", "PUT", world.log)
+    outcomes = together(
+        [
+            lambda racer=racer, made=made, files=files: racer.commit(made, files)
+            for racer, made, files in ready
+        ]
+    )
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDone", "Done"]
+    assert len({outcome.committed.receipt.attempt for outcome in outcomes}) == 1
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("how", FAULTS)
+def test_a_table_is_begun_through_faults(world: Any, s3: S3Server, fresh: Any, how: Any) -> None:
+    """Whether only the answer is lost or nothing was put: it is put again; the trial of
+    the store's promise is, too.
+    """
+    fault = s3.fail(how, "PUT", world.log, times=2)
+    fresh.prepare()
+    assert fault.hit
+    s3.faults.clear()
+    s3.fail(how, "PUT", "_windrow/trials/", times=2)
+    fresh.refuse_unwritable()
+    assert fresh.owner() == OWNER
+
+
+@pytest.mark.some(1)
+def test_a_table_that_can_not_be_begun(world: Any, s3: S3Server, fresh: Any) -> None:
+    """After some tries that can be tried again: nothing was begun."""
+    fault = s3.fail("slow_down", "PUT", world.log, times=100)
+    with pytest.raises(UnreachableError, match="SlowDown"):
+        fresh.prepare()
+    assert 1 < fault.hit < fault.times  # deltalake tries again by itself, too
+    s3.faults.clear()
+    assert fresh.owner() is None
+
+
+def test_a_trial_that_can_not_be_taken_away(s3: S3Server, fresh: Any) -> None:
+    """It is tried again; what stays is told in a sentence, and hides nothing that the
+    trial has found.
+    """
+    fault = s3.fail("slow_down", "DELETE", "_windrow/trials/", times=2)
+    fresh.refuse_unwritable()
+    assert fault.hit == 2
+    s3.fail("slow_down", "DELETE", "_windrow/trials/", times=100)
+    with pytest.raises(UnreachableError, match="SlowDown"):
+        fresh.refuse_unwritable()
+    s3.fail("unconditional", "PUT", "/orders/", times=100)
+    with pytest.raises(SpecError, match="exactly once"):
+        fresh.refuse_unwritable()
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("how", ["unconditional", "no_conditions"])
+def test_a_store_without_conditional_puts_is_refused(s3: S3Server, fresh: Any, how: Any) -> None:
+    """One that says so, and one that takes no notice of the condition, before anything is
+    committed: by doctor, and a table of files, which asks once more, when it is begun.
+    """
+    s3.fail(how, "PUT", "/orders/", times=100)
+    asked = [fresh.refuse_unwritable]
+    for ask in asked if isinstance(fresh.store, DeltaStore) else [*asked, fresh.prepare]:
+        with pytest.raises(SpecError, match="exactly once"):
+            ask()
+
+
+def test_doctor_asks_the_store(world: Any, s3: S3Server, fresh: Any) -> None:
+    """A bucket that isn't there is told as a store that can't be written; one that is
+    there keeps nothing of the question.
+    """
+    with pytest.raises(UnreachableError, match="NoSuchBucket"):
+        world.sink_at("s3://no-such-bucket-at-all/orders").refuse_unwritable()
+    fresh.refuse_unwritable()
+    bucket = fresh.uri.removeprefix("s3://").partition("/")[0]
+    assert s3.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
+@pytest.mark.some(1)
+def test_no_secret_is_kept(world: SinkWorld, s3: S3Server, sink: Any) -> None:
+    """What the store's clients sign with is in no object, no receipt and no error: neither where
+    nothing can be staged, nor where the log can't be read, which is no unknown outcome.
+    """
+    made, staged = staged_receipt(sink, 0)
+    sink.commit_dead(made.plan, "a1", staged)
+    sink.commit(made, staged)
+    client, bucket = s3.client(), sink.uri.removeprefix("s3://").partition("/")[0]
+    for listed in client.list_objects_v2(Bucket=bucket)["Contents"]:
+        body = client.get_object(Bucket=bucket, Key=listed["Key"])["Body"].read()
+        assert s3.secret.encode() not in body
+    s3.fail("broken", "GET", "/orders/", times=1000)
+    nowhere = world.sink_at("s3://no-such-bucket-at-all/orders")
+    for ask in (lambda: staged_receipt(nowhere, 1), lambda: sink.commit(made, staged)):
+        with pytest.raises(UnreachableError) as refused:
+            ask()
+        assert s3.secret not in str(refused.value)
+        assert "secret" not in str(refused.value).lower().replace("aws_secret_access_key", "")
+
+
+def test_a_store_is_waited_for_aloud(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks it, boto3, Arrow or deltalake, tries again in silence."""
+    monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
+    with waits_heard() as heard:
+        assert fresh.owner() is None
+        assert heard.get(timeout=30).getMessage() == f"Waiting for the storage of {fresh.uri}"
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with waits_heard() as heard, waiting_for_storage(fresh.uri):
+        said = heard.get(timeout=30).getMessage()
+    assert said.endswith(", and for credentials: AWS_ACCESS_KEY_ID isn't set")
+
+
+def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has no boto3 is told what to install, before anything is read; a Delta table
+    in S3 needs none.
+    """
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(SpecError, match=r"windrow-ingest\[s3\]"):
+        FilesWorld().sink_at("s3://bucket/orders")
+    DeltaWorld().sink_at("s3://bucket/orders").refuse_unwritable()
+
+
+def test_an_endpoint_with_a_password_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What boto3 says of an endpoint that nobody answers at has its address; the error hasn't."""
+    address = "http://user:hunter22@127.0.0.1:9"
+
+    def put_object(**_: Any) -> None:
+        raise EndpointConnectionError(endpoint_url=address)
+
+    client = SimpleNamespace(put_object=put_object)
+    monkeypatch.setattr("windrow.ingest.sinks.put_if_absent.s3_client", lambda: client)
+    with pytest.raises(OSError, match="EndpointConnectionError") as refused:
+        put_if_absent.S3Puts("s3://lake/orders").put("log/1", b"")
+    assert "hunter22" not in str(refused.value)

@@ -1,0 +1,213 @@
+"""The models of numbered logs, of manifests and of a catalog's swap don't drift from the code:
+what real sinks that look, and put under the number that follows, do in races, deaths and lost
+answers, they can do, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.protocols.numbered import Manifests, NumberedLog
+from tests.protocols.pointer import Catalog
+from tests.protocols.traces import Recorder, refused
+from tests.sinks.delta.twins import lets_delta_rs_retry
+from tests.sinks.files.twins import overwrites, takes_the_next_free_number
+from tests.sinks.hooks import in_between, on_put
+from tests.sinks.iceberg.twins import lets_pyiceberg_retry
+from tests.sinks.traced import (
+    Make,
+    Recorded,
+    SharedTraces,
+    commits,
+    follows,
+    killed,
+    recorded,
+    recorder,
+    steps,
+)
+from tests.sinks.twins import retries_blindly, writes_on_the_newest
+from tests.sinks.world import Break
+from tests.sinks.worlds import world_of
+from windrow.ingest.crashpoints import CrashPoint
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
+from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered, Written
+from windrow.ingest.sinks.window_table import committed_by_key
+
+__all__ = ["recorder"]
+
+pytestmark = pytest.mark.slow
+
+once = pytest.mark.some(1)
+"""A case that both classes have is run by one of them."""
+
+
+class RecordedTable(Recorded):
+    """Before a `WindowTable`: looks and puts are steps. A version is the model's number.
+
+    `loses`: the first put isn't answered, and whether it arrives.
+    """
+
+    window = ""
+    loses: bool | None = None
+
+    def listened_to(self, recorder: Recorder, who: str) -> Any:
+        on_put(self, self._told)
+        store: Any = self.store  # type: ignore[attr-defined]
+        writing = store.writing
+
+        @contextmanager
+        def looks() -> Iterator[Any]:
+            with ExitStack() as stack:
+                with self.recorder.step(self.who, "look") as reply:
+                    state = stack.enter_context(writing())
+                    held = committed_by_key(state, [self.window]).get(self.window)
+                    reply(None if held is None else held.receipt.attempt, state.version - 1)
+                yield state
+
+        store.writing = looks
+        return super().listened_to(recorder, who)
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        self.window = receipt.window.key
+        return super().commit(receipt, staged)
+
+    def _told(self, state: Any, change: TableChange) -> Answer:
+        arrives, self.loses = self.loses, None
+        with self.recorder.step(self.who, "put", state.version) as reply:
+            answer: Answer = Unanswered("") if arrives is False else state.put(change)
+            if arrives is not None:
+                answer = Unanswered("the answer was lost")
+            reply({Written: "ok", Conflict: "taken", Unanswered: "unknown"}[type(answer)])
+        return answer
+
+
+def opened(kind: str, place: str, recorder: Recorder, who: str) -> Any:
+    """A run's sink, recorded."""
+    return recorded(world_of(kind).sink_at(place), recorder, who, RecordedTable)
+
+
+@pytest.fixture
+def make(kind: str, tmp_path: Path, recorder: Recorder) -> Make:
+    """Runs' sinks on one prepared table."""
+    place = world_of(kind).place(tmp_path / "table", None)
+    world_of(kind).sink_at(place).prepare()
+    return partial(opened, kind, place, recorder)
+
+
+def _killed_at(make: Make, point: CrashPoint) -> None:
+    os.environ["WINDROW_CRASH"] = f"{point}:kill"
+    commits(make("A"))
+
+
+class NumberedTraces(SharedTraces):
+    """`kind`: of the sink."""
+
+    kind_: str
+
+    @pytest.fixture
+    def kind(self) -> str:
+        return self.kind_
+
+    def test_a_race_is_followed(self, make: Make, recorder: Recorder) -> None:
+        """A looks; B runs from beginning to end; A's put is taken, and it looks again."""
+        waiting = make("A")
+        in_between(waiting, partial(commits, make("B")))
+        assert isinstance(commits(waiting), AlreadyDone)
+        assert steps(follows(self.model(), recorder)) == [
+            ("A", "keep_letters", "ok"),
+            ("A", "look", None),
+            ("B", "keep_letters", "ok"),
+            ("B", "look", None),
+            ("B", "put", "ok"),
+            ("A", "put", "taken"),
+            ("A", "look", "B"),
+        ]
+
+    @pytest.mark.parametrize("arrives", [True, False])
+    def test_a_lost_answer_is_followed(self, make: Make, recorder: Recorder, arrives: bool) -> None:
+        """Whether the put arrived or not, the sink looks, and puts only what isn't there."""
+        losing = make("A")
+        losing.loses = arrives
+        assert isinstance(commits(losing), Done)
+        trace = follows(self.model(), recorder)
+        assert [e.reply for e in trace if e.name == "put"] == (
+            ["unknown"] if arrives else ["unknown", "ok"]
+        )
+
+    @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
+    def test_a_kill_is_followed(self, make: Make, recorder: Recorder, point: CrashPoint) -> None:
+        """A is killed right before or behind its put; B finds what A left."""
+        assert killed(_killed_at, make, point)
+        assert isinstance(commits(make("B")), AlreadyDone if point == "commit.after" else Done)
+        follows(self.model(), recorder)
+
+    def test_a_trace_without_a_look_is_not_followed(self, make: Make, recorder: Recorder) -> None:
+        """A put that nothing was looked at before is no step of the model's."""
+        commits(make("A"))
+        trace = [e for e in recorder.trace() if e.name != "look"]
+        assert [e.name for e in refused(self.model(), "one window twice", trace)] == ["put"]
+
+
+@once
+class TestDelta(NumberedTraces):
+    """Rows are appended."""
+
+    kind_, model = "delta", NumberedLog
+
+
+@once
+class TestDeltaKeyed(NumberedTraces):
+    """The changes are merged between look and put, on each state anew."""
+
+    kind_, model = "delta-keyed", NumberedLog
+
+
+@pytest.mark.some(1)
+class TestFiles(NumberedTraces):
+    """Put by hard links."""
+
+    kind_, model = "files", Manifests
+
+
+@pytest.mark.some(1)
+class TestIceberg(NumberedTraces):
+    """In a folder, whose catalog is in SQLite."""
+
+    kind_, model = "iceberg", Catalog
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize(
+    ("kind", "twin", "at"),
+    [
+        ("delta", lets_delta_rs_retry, 0),
+        ("delta-keyed", writes_on_the_newest, 1),
+        ("files", overwrites, 0),
+        ("files", takes_the_next_free_number, 0),
+        ("files", retries_blindly, 1),
+        ("iceberg", lets_pyiceberg_retry, 0),
+        ("iceberg", writes_on_the_newest, 1),
+    ],
+)
+def test_a_twin_is_not_followed(
+    kind: str, make: Make, recorder: Recorder, twin: Break, at: int
+) -> None:
+    """A put that is answered ok under a number that was taken, or another number than the one
+    behind the look: the models can't.
+    """
+    waiting = make("A")
+    twin(waiting)
+    in_between(waiting, partial(commits, make("B"), window=int(kind == "delta-keyed")))
+    commits(waiting)
+    model = {"files": Manifests, "iceberg": Catalog}.get(kind, NumberedLog)
+    first, *_ = refused(model(), "one window twice", recorder.trace())
+    assert (first.who, first.name, first.at, first.reply) == ("A", "put", at, "ok")

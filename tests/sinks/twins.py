@@ -1,0 +1,62 @@
+"""Broken commits, each one step from the loop, on a store of any kind that puts under numbers.
+
+A suite that can't tell them from the real one proves nothing. What breaks a store itself is in
+the kind's own `twins`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sinks.hooks import moved_to, on_put
+from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Written
+
+
+def _newest(sink: Any) -> Any:
+    """The store's states as no hook sees them."""
+    return type(sink.store).writing(sink.store)
+
+
+def retries_blindly(sink: Any) -> None:
+    """Finds that another commit came first, and puts its rows behind that one without a look."""
+
+    def put(state: Any, change: TableChange) -> Answer:
+        answer: Answer = state.put(change)
+        while isinstance(answer, Conflict):
+            with _newest(sink) as newest:
+                answer = moved_to(state, newest).put(change)
+        return answer
+
+    on_put(sink, put)
+
+
+def writes_on_the_newest(sink: Any) -> None:
+    """Loads the newest state right before it puts, as a writer by path does."""
+
+    def put(state: Any, change: TableChange) -> Answer:
+        with _newest(sink) as newest:
+            return moved_to(state, newest).put(change)  # type: ignore[no-any-return]
+
+    on_put(sink, put)
+
+
+def takes_a_conflict_for_its_own(sink: Any) -> None:
+    """Believes that it was itself who came first."""
+
+    def put(state: Any, change: TableChange) -> Answer:
+        answer: Answer = state.put(change)
+        return Written(state.version + 1) if isinstance(answer, Conflict) else answer
+
+    on_put(sink, put)
+
+
+def sends_again(sink: Any) -> None:
+    """Takes its answer for lost, and sends the same rows again."""
+
+    def put(state: Any, change: TableChange) -> Answer:
+        answer: Answer = state.put(change)
+        with _newest(sink) as newest:
+            moved_to(state, newest).put(change)
+        return answer
+
+    on_put(sink, put)

@@ -1,0 +1,38 @@
+"""The kinds of sinks that suites, deaths and chaos run on: a line each."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from tests.sinks.world import SinkWorld
+
+SINKS = {
+    "delta": "tests.sinks.delta.world:DeltaWorld",
+    "delta-keyed": "tests.sinks.delta.world:DeltaKeyedWorld",
+    "iceberg": "tests.sinks.iceberg.world:IcebergWorld",
+    "files": "tests.sinks.files.world:FilesWorld",
+    "postgres": "tests.sinks.postgres.world:PostgresWorld",
+    "postgres-keyed": "tests.sinks.postgres.world:PostgresKeyedWorld",
+    "kafka": "tests.sinks.kafka.worlds:KafkaWorld",
+    "routes": "tests.sinks.routes.world:RoutesWorld",
+    "sqlite": "tests.sinks.sqlite.world:SqliteWorld",
+}
+
+WEAKER = {
+    "kafka-at-least-once": "tests.sinks.kafka.worlds:AtLeastOnceWorld",
+    "kafka-none": "tests.sinks.kafka.worlds:NoGuaranteeWorld",
+}
+"""Those that promise less than exactly once: what they don't promise is counted, and
+isn't wrong (`Capabilities.allows`).
+"""
+
+KINDS = {**SINKS, **WEAKER}
+
+
+@cache
+def world_of(kind: str) -> SinkWorld:
+    """Loaded when it is asked for."""
+    module, _, name = KINDS[kind].partition(":")
+    found: SinkWorld = getattr(import_module(module), name)()
+    return found
