@@ -26,6 +26,8 @@ from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kinds import delta_dead_letters
 
 SECONDS = 30.0
+WINDOW = "window"
+"""Header with a message's window, for who reads while others publish, if a place has it."""
 POINTS: tuple[CrashPoint, ...] = SPLIT_POINTS
 BETWEEN: CrashPoint = "split.before"
 
@@ -124,7 +126,8 @@ def row_of(
     ]
     said: dict[str, Any] = dict(zip(("topic", "partition", "offset"), place, strict=True))
     said["timestamp"] = back_from_header(time.encode() or None, TYPES["timestamp"])
-    said["window"] = windows[0] if windows else "none"
+    told = dict(message.headers() or ()).get(WINDOW)
+    said["window"] = told.decode() if isinstance(told, bytes) else [*windows, "none"][0]
     for name, column in sink.metadata.items():
         row[column] = (
             said[name] if name in said else back_from_header(header(message, column), TYPES[name])
