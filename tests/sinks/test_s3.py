@@ -38,6 +38,8 @@ class DeltaInStore(DeltaWorld):
 
     server = "s3"
     log = "/orders/_delta_log/"
+    repeats_lost_puts = True
+    """Its client sends a put without an answer again by itself."""
 
     def place(self, folder: Path, server: Any) -> str:
         return f"{server.bucket()}/orders"
@@ -48,6 +50,7 @@ class FilesInStore(FilesWorld):
 
     server = "s3"
     log = "/orders/_windrow/log/"
+    repeats_lost_puts = False
 
     def place(self, folder: Path, server: Any) -> str:
         return f"{server.bucket()}/orders"
@@ -109,7 +112,7 @@ def test_a_commit_goes_through_faults(
     sink.commit_dead(made.plan, "a1", staged)
     fault = s3.fail(how, "PUT", world.log, times)
     assert isinstance(sink.commit(made, staged), Done)
-    assert fault.hit == (1 if how == "lost" else times)
+    assert fault.hit == (1 if how == "lost" and not world.repeats_lost_puts else times)
     assert isinstance(world.reopen(sink).commit(made, staged), AlreadyDone)
     assert world.report(sink, [0]).ok, str(world.report(sink, [0]))
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import duckdb
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from windrow.ingest.sinks.sql_names import quoted
@@ -59,7 +60,11 @@ class ValueTexts:
 
     def text(self, rows: pa.Table) -> pa.Table:
         """Converts rows to text: for JSON to one column `line`, for CSV to plain columns."""
-        return self._run_query(self._to, rows.cast(self._plain))
+        plain = rows.cast(self._plain)
+        if any(pa.types.is_nested(kind) for kind in self._plain.types):
+            # DuckDB refuses a struct inside a struct of a slice, so rows are copied out of theirs.
+            plain = plain.take(pa.array(np.arange(plain.num_rows)))
+        return self._run_query(self._to, plain)
 
     def rows(self, lines: pa.Table) -> pa.Table:
         """Converts text back to rows: JSON from a column `line`, CSV from columns of text.

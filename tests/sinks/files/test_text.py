@@ -18,6 +18,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.files.columns import check_rows
 from windrow.ingest.sinks.files.reader import list_files
 from windrow.ingest.sinks.files.stage import FileFormat, read_file
+from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.place import Place
 
 LIST, MAP = pa.list_(pa.int8()), pa.map_(pa.string(), pa.float64())
@@ -45,6 +46,14 @@ def test_json_refuses_names_that_differ_by_case_alone() -> None:
     with pytest.raises(SpecError, match=r"deep: map.*names that differ by more than case"):
         check_rows(schema, DEFAULT, "jsonl")
     check_rows(schema, DEFAULT, "parquet")
+
+
+def test_a_slice_of_structs_is_written_as_it_is() -> None:
+    """A batch that was cut out of a larger one keeps its rows, structs inside structs, too."""
+    kind = pa.struct([("a", pa.struct([("b", pa.int8())]))])
+    rows = pa.table({"s": pa.array([None, {"a": {"b": 1}}, {"a": None}], kind)}).slice(1)
+    texts = ValueTexts(rows.schema, "json")
+    assert texts.rows(texts.text(rows)) == rows
 
 
 @pytest.mark.parametrize(
