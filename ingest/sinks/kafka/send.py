@@ -276,9 +276,10 @@ class MessageSender:
             raise self._failure
         after = self._ends()
         return tuple(
-            OffsetSpan(*at, first, after[at] - 1, self._target.topics[at[0]].topic_id)
-            for at, first in sorted(self._before.items())
-            if after[at] > first
+            OffsetSpan(*at, first, end - 1, self._target.topics[at[0]].topic_id)
+            for at, end in sorted(after.items())
+            # a topic-partition may be added while messages are sent
+            if end > (first := self._before.get(at, 0))
         )
 
     def _poll(self) -> None:

@@ -228,7 +228,7 @@ class StagedMessageFiles:
             raise self._unusable(file, "is damaged: it isn't what was written")
 
     def _unusable(self, file: StagedMessages, why: str) -> RefusedError:
-        do = "What was published of its split was taken back; run the window again."
+        do = "Run the window again: it publishes only the splits that aren't published yet."
         return RefusedError(f"the staged file {self.staging}/{file.path} {why}", "commit", do)
 
     def remove(self, files: list[StagedMessages]) -> None:

@@ -39,6 +39,7 @@ from windrow.ingest.sinks.kafka.records import OffsetSpan
 _Spec: Any = OffsetSpec
 _LATEST: Any = _Spec.latest()
 _CONTROL_SETTINGS = {"cleanup.policy": "compact", "retention.ms": "-1"}
+_NO_ID = str(ck.Uuid(0, 0))
 _MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default for max.message.bytes."""
 
@@ -152,7 +153,7 @@ class SinkTopics:
         return {
             name: Topic(
                 name,
-                str(found.topic_id),
+                _id_of(found),
                 len(found.partitions),
                 _number(config[name], "max.message.bytes", _MAX_MESSAGE_BYTES),
             )
@@ -226,7 +227,7 @@ class SinkTopics:
         described = self._described(questions, self._names)
         self._refuse_missing(described)
         return {
-            (name, partition.id): str(found.topic_id)
+            (name, partition.id): _id_of(found)
             for name, found in described.items()
             for partition in found.partitions
         }
@@ -460,7 +461,7 @@ def _lacking(
         log = readable.get((span.topic, span.partition))
         if log is None:
             found[span] = "doesn't exist any more"
-        elif span.topic_id not in {"", log.topic_id}:
+        elif "" not in {span.topic_id, log.topic_id} and span.topic_id != log.topic_id:
             found[span] = "was deleted and made again"
         elif log.end <= span.last:
             found[span] = (
@@ -506,6 +507,11 @@ def broker_settings(questions: Questions) -> Mapping[str, Any]:
     ).values()
     settings: Mapping[str, Any] = questions.result(found)
     return settings
+
+
+def _id_of(found: Any) -> str:
+    """Returns a topic's id, or "" where the cluster has none."""
+    return "" if str(found.topic_id) in {"None", _NO_ID} else str(found.topic_id)
 
 
 def _number(config: Any, name: str, otherwise: int) -> int:

@@ -233,7 +233,10 @@ def _target(connection: Connection, place: TablePlace, query: str) -> Target | N
             f"windrow's tables in the schema {place.own} were made by another version of windrow,"
             f" in form {row[0]}; this one knows form {FORM}"
         )
-        do = "Use the windrow that made them, or set sink.windrow_schema to another schema."
+        do = (
+            "Use the windrow that made them, or set sink.windrow_schema to another schema and"
+            " sink.table to a new table."
+        )
         raise SpecError(what, "setup", do)
     columns = pa.ipc.read_schema(pa.py_buffer(row[6]))
     return Target(row[1], TableOwner(*row[2:5]), row[5], columns, row[7])
