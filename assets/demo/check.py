@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.ingest.assemble import open_table
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.dead_letters import DeadLetters
 
 CUSTOMER = ("customer", "name", "city", "born", "credit", "changed_at")
@@ -62,14 +62,15 @@ def check(manifest: Path, rows: pa.Table, dead: pa.Table, receipts: Iterable[Rec
 
 def check_table(
     manifest: Path, spec: PipelineSpec, rows: pa.Table
-) -> tuple[list[Receipt], Verdict]:
+) -> tuple[list[Committed], Verdict]:
     """Compares a pipeline's table, dead letters and receipts with the manifest.
 
     `rows`: as of `check`, read by another reader than windrow's.
     """
     sink, dead_letters = open_table(spec)
-    receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
-    return receipts, check(manifest, rows, _places_of_dead(dead_letters, receipts), receipts)
+    committed = sorted(sink.receipts(), key=lambda one: one.receipt.window)
+    receipts = [one.receipt for one in committed]
+    return committed, check(manifest, rows, _places_of_dead(dead_letters, receipts), receipts)
 
 
 def _places_of_dead(store: DeadLetters, receipts: Iterable[Receipt]) -> pa.Table:

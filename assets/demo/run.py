@@ -17,33 +17,21 @@ from windrow.assets.demo.place import (
     last_full_day,
 )
 from windrow.assets.demo.produce import produce_customers, produce_day
-from windrow.assets.demo.report import say, say_customers, windows_table
+from windrow.ingest.cli.render import committed_line
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.runner.context import Result
 
 
-def demo(
-    place: DemoHome,
-    orders: int,
-    console: Console,
-    sink: str | None = None,
-) -> bool:
-    """Runs the whole demo; returns whether nothing is wrong. Stops what it started.
-
-    `sink`: only the orders, into a sink of this kind.
-    """
+def demo(place: DemoHome, orders: int, console: Console) -> bool:
+    """Runs the whole demo; returns whether nothing is wrong. Stops what it started."""
     broker = EmbeddedBroker(place.kafka, find_jars())
     was_running = broker.running()
     try:
         _set_up(place, broker, orders, console)
-        if sink is not None:
-            # imports every kind's library
-            from windrow.assets.demo.sinks import sink_demo
-
-            return sink_demo(place, sink, broker.bootstrap, console)
         return _ingest(place, console) and _report(place, console)
     finally:
         if not was_running:
@@ -108,10 +96,11 @@ def _ingest(place: DemoHome, console: Console) -> bool:
 
 
 def _report(place: DemoHome, console: Console) -> bool:
-    """Prints the table of windows, the results of the checks, and the next steps."""
-    receipts, verdict = check_orders_table(place)
+    """Prints a line for each window, the results of the checks, and the next steps."""
+    committed, verdict = check_orders_table(place)
     folded = check_customers_table(place)
-    console.print(windows_table(receipts))
+    for one in committed:
+        console.print(committed_line(Result(one, recovered=False)))
     say(console, verdict)
     say_customers(console, folded)
     if not (verdict.wrong or folded.wrong):
@@ -132,7 +121,34 @@ def _report(place: DemoHome, console: Console) -> bool:
     return not (verdict.wrong or folded.wrong)
 
 
-def check_orders_table(place: DemoHome) -> tuple[list[Receipt], Verdict]:
+def say_customers(console: Console, folded: Folded) -> None:
+    """Prints the result of the customers' check."""
+    for wrong in folded.wrong:
+        console.print(f"[red]WRONG[/red] {wrong}")
+    if not folded.wrong:
+        console.print(
+            f"[green]Checked against their own fold:[/green] {folded.changes:,} changes, as"
+            f" Debezium writes them, leave {folded.customers:,} customers, and the table has"
+            " exactly these, each with its last row.",
+            soft_wrap=True,
+        )
+
+
+def say(console: Console, verdict: Verdict) -> None:
+    """Prints the result of the orders' check."""
+    for wrong in verdict.wrong:
+        console.print(f"[red]WRONG[/red] {wrong}")
+    if not verdict.wrong:
+        console.print(
+            f"[green]Checked against what was produced:[/green] {verdict.orders:,} orders are in"
+            f" the table exactly once, {verdict.dead} poison messages and tombstones in the"
+            f" dead-letter table exactly once, none of {verdict.aborted} aborted orders anywhere."
+            " Nothing lost, nothing twice.",
+            soft_wrap=True,
+        )
+
+
+def check_orders_table(place: DemoHome) -> tuple[list[Committed], Verdict]:
     """Compares the table of orders with the produced messages.
 
     Raises:
