@@ -2,24 +2,22 @@
 
 Pure; it knows nothing about how the table was written. It asks what Jepsen's queue
 checkers ask: is anything lost, duplicated, invented, or out of order? And it checks
-windrow's own promises: does each receipt match the data, do the counters add up, do the
-windows tile?
+windrow's own promises: does each receipt match the data, do the counters add up, and do
+the windows tile, as verification compares them?
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.admin.verify import compare_receipts, tiles
+from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.tiling import between
 
 MessagePosition = tuple[TopicPartition, int]
 """The position of a message: its topic-partition and offset."""
@@ -133,7 +131,14 @@ def check(
             *_against_data(said, rows, "rows"),
             *_against_data(said, refused, "dead letters"),
         ),
-        accounting=(*(line for r in said for line in _sums(r)), *_tiling(said)),
+        accounting=(
+            *(line for r in said for line in _sums(r)),
+            *(
+                f"window {one.window}: {one.what}"
+                for one in (*compare_receipts(said), *tiles(said))
+                if one.level == "wrong"
+            ),
+        ),
     )
 
 
@@ -205,7 +210,7 @@ def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) 
 
 
 def _sums(receipt: Receipt) -> Iterator[str]:
-    """Checks the sums of one receipt: by split, in total, and against its plan."""
+    """Checks what verification leaves to the run: each split's sums, and that totals are theirs."""
     key, total = receipt.window.key, receipt.counts
     for s in receipt.splits:
         span = f"window {key}, {s.topic}[{s.partition}] {s.start} to {s.stop}"
@@ -222,83 +227,13 @@ def _sums(receipt: Receipt) -> Iterator[str]:
             )
         if s.next_offset < s.stop or s.missing < 0 or s.skipped < 0:
             yield f"{span}: read {s.read} messages up to {s.next_offset}, skipped {s.skipped}"
-    if sorted((s.topic, s.partition, s.start, s.stop) for s in receipt.splits) != sorted(
-        (s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits
-    ):
-        yield f"window {key}: the counted splits are not the plan's"
     names = ("read", "valid", "rows", "deletes", "dead", "dropped", "filtered", "skipped")
     if [getattr(total, n) for n in names] != [
         sum(getattr(s, n) for s in receipt.splits) for n in names
     ]:
         yield f"window {key}: the totals are not the sums over its splits"
-    if total.read + total.invisible + total.skipped != sum(
-        s.stop - s.start for s in receipt.plan.splits
-    ):
-        yield (
-            f"window {key}: {total.read} read + {total.invisible} invisible + {total.skipped}"
-            " skipped are not the plan's offsets"
-        )
     if total.skipped and not receipt.partial:
         yield (
             f"window {key}: {total.skipped} offsets were skipped, and the receipt doesn't say that"
             " it is partial"
         )
-    yield from _tiles(receipt.plan)
-
-
-def _tiles(plan: Plan) -> Iterator[str]:
-    """Checks that a plan's splits cover exactly the offsets between its boundaries."""
-    ranges = between(plan.start, plan.stop)
-    for tp in sorted(ranges.keys() | {s.tp for s in plan.splits}):
-        at, stop = (mark.offset for mark in ranges[tp]) if tp in ranges else (0, 0)
-        for split in sorted(s for s in plan.splits if s.tp == tp):
-            if split.start != at:
-                yield (
-                    f"window {plan.window.key}: {tp} goes on at {split.start} where it should at"
-                    f" {at}"
-                )
-            at = split.stop
-        if at != stop:
-            yield f"window {plan.window.key}: {tp} ends at {at}, its boundary is at {stop}"
-
-
-def _tiling(receipts: Sequence[Receipt]) -> Iterator[str]:
-    """Compares windows with each other.
-
-    No two share an offset, no gap lies between two that touch, and no micro-batch is
-    missing.
-    """
-    ranges = sorted((c, r.window.key) for r in receipts for c in covered(r.plan))
-    for (a, one), (b, other) in pairwise(ranges):
-        if a.overlaps(b):
-            yield (
-                f"windows {one} and {other} share offsets {b.start} to {min(a.stop, b.stop)} of"
-                f" partition {b.partition}"
-            )
-    for before, after in pairwise(receipts):
-        if before.window.end == after.window.start:
-            for tp, stop, start in _tears(before.plan.stop, after.plan.start):
-                yield (
-                    f"{tp}: window {before.window.key} stops at {stop}, the next one starts at"
-                    f" {start}"
-                )
-        elif isinstance(before.window.end, int):
-            yield f"micro-batch {after.window.key} comes right after {before.window.key}"
-
-
-def _tears(
-    stop: Boundary, start: Boundary
-) -> Iterator[tuple[TopicPartition, int | None, int | None]]:
-    """The differences between two boundaries of one label.
-
-    After a rebase only the topics that stay have to agree.
-    """
-    ids, others = ({t.topic: (b.cluster_id, t.topic_id) for t in b.topics} for b in (stop, start))
-    same = {topic for topic in ids if others.get(topic) == ids[topic]}
-    rebased = stop.cluster_id != start.cluster_id or same != ids.keys()
-    for tp in sorted(stop.by_tp().keys() | start.by_tp().keys()):
-        one, other = (
-            mark.offset if (mark := b.cut(tp)) is not None else None for b in (stop, start)
-        )
-        if one != other and (tp.topic in same or not rebased):
-            yield tp, one, other
