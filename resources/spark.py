@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Self
 
 import dagster as dg
@@ -35,14 +34,8 @@ class Spark(LazyPySparkResource):
         default=None,
         description=(
             "The address of a Spark Connect server, sc://HOST:PORT, which has a master and"
-            " properties of its own."
-        ),
-    )
-    connect_token_file: str | None = Field(
-        default=None,
-        description=(
-            "The file with the token that the server asks for; left out:"
-            " SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment."
+            " properties of its own. The token that it asks for, if any, is in the environment:"
+            " SPARK_CONNECT_AUTHENTICATE_TOKEN."
         ),
     )
     _own: bool = PrivateAttr(default=False)
@@ -56,8 +49,6 @@ class Spark(LazyPySparkResource):
                 "connect excludes master and spark_config: give them to the server, windrow spark"
                 " run --conf NAME=VALUE"
             )
-        if self.connect is None and self.connect_token_file is not None:
-            raise ValueError("connect_token_file goes with connect")
         return self
 
     def _init_session(self) -> None:
@@ -81,8 +72,7 @@ class Spark(LazyPySparkResource):
 
     def _server(self, address: str) -> ConnectedSpark:
         if self._connected is None:
-            file = self.connect_token_file
-            self._connected = ConnectedSpark(address, None if file is None else Path(file))
+            self._connected = ConnectedSpark(address)
         return self._connected
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:

@@ -82,15 +82,6 @@ Conf = Annotated[
         show_default=False,
     ),
 ]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help="The file with the token that the server asks for.",
-        show_default=False,
-    ),
-]
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")]
@@ -124,18 +115,13 @@ class SparkOptions(NamedTuple):
     master: str | None
     properties: dict[str, str]
     connect: str | None
-    token_file: Path | None
 
 
 _LOCAL = re.compile(r"local(\[([1-9]\d*|\*)(\s*,\s*[1-9]\d*)?\]|-cluster\[.*\])?$")
 
 
-def spark_options(
-    master: str | None, conf: list[str] | None, connect: str | None, token_file: Path | None
-) -> SparkOptions:
+def spark_options(master: str | None, conf: list[str] | None, connect: str | None) -> SparkOptions:
     """Collects a command's Spark options; refuses those that would have no effect."""
-    if token_file is not None and connect is None:
-        raise typer.BadParameter("--token-file goes with --connect")
     if master is not None and master.startswith("local") and not _LOCAL.match(master):
         raise typer.BadParameter(f"--master {master}: this machine is local, local[4] or local[*]")
     if connect is not None and (master is not None or conf):
@@ -143,7 +129,7 @@ def spark_options(
             "--connect excludes --master and --conf: give them to the server, windrow spark run"
             " --conf NAME=VALUE"
         )
-    return SparkOptions(master, properties(conf), connect, token_file)
+    return SparkOptions(master, properties(conf), connect)
 
 
 def properties(conf: list[str] | None) -> dict[str, str]:

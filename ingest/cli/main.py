@@ -27,7 +27,6 @@ from windrow.ingest.cli.arguments import (
     RequestText,
     SomeWindows,
     Spec,
-    TokenFile,
     WindowText,
     spark_options,
 )
@@ -156,7 +155,6 @@ def run(
     master: Master = None,
     conf: Conf = None,
     connect: Connect = None,
-    token_file: TokenFile = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -168,7 +166,7 @@ def run(
         raise typer.BadParameter("--drain and --window exclude each other")
     if again and not window:
         raise typer.BadParameter("--again goes with --window")
-    spark = spark_options(master, conf, connect, token_file)
+    spark = spark_options(master, conf, connect)
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.run import run_named
         from windrow.ingest.cli.spark import engine_at
@@ -205,7 +203,6 @@ def replay(
     master: Master = None,
     conf: Conf = None,
     connect: Connect = None,
-    token_file: TokenFile = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -213,7 +210,7 @@ def replay(
 
     A window that isn't committed yet is committed.
     """
-    spark = spark_options(master, conf, connect, token_file)
+    spark = spark_options(master, conf, connect)
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.run import replay_windows
         from windrow.ingest.cli.spark import engine_at
@@ -433,7 +430,6 @@ def doctor(
     master: Master = None,
     conf: Conf = None,
     connect: Connect = None,
-    token_file: TokenFile = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -442,9 +438,9 @@ def doctor(
         raise typer.BadParameter("--rebuild-ledger needs SPEC, and excludes --cluster")
     if cluster and (spec is None or (master is None and connect is None)):
         raise typer.BadParameter("--cluster needs SPEC, and --master or --connect")
-    if not cluster and (master or conf or connect or token_file):
-        raise typer.BadParameter("--master, --conf, --connect and --token-file go with --cluster")
-    spark = spark_options(master, conf, connect, token_file)
+    if not cluster and (master or conf or connect):
+        raise typer.BadParameter("--master, --conf and --connect go with --cluster")
+    spark = spark_options(master, conf, connect)
     with command_output(json=json, debug=debug, spec=spec, must_exist=False) as output:
         from windrow.ingest.cli import doctor as verb
 
@@ -505,21 +501,20 @@ def spark_run(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Its port; 0: any that is free.")
     ] = 15002,
-    token_file: TokenFile = None,
     conf: Conf = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Run a Spark Connect server, for `--connect`, in the foreground until Ctrl-C.
 
-    The clients' token may also be in the environment, as
+    The token that clients must know is in the environment, as
     SPARK_CONNECT_AUTHENTICATE_TOKEN.
     """
-    settings = spark_options(master, conf, None, None).properties
+    settings = spark_options(master, conf, None).properties
     with command_output(json=json, debug=debug) as output:
         from windrow.ingest.cli.spark import run_spark
 
-        run_spark(output, master, host, port, token_file, settings)
+        run_spark(output, master, host, port, settings)
 
 
 def main() -> None:

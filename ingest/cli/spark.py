@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,7 +28,6 @@ def run_spark(
     master: str | None,
     host: str,
     port: int,
-    token_file: Path | None,
     settings: Mapping[str, str],
 ) -> None:
     """Runs a Spark Connect server until Ctrl-C or SIGTERM.
@@ -37,18 +35,15 @@ def run_spark(
     `master`: the master that runs its tasks; None: this machine.
 
     Raises:
-        SpecError: the file has no token, or other machines could reach the server without
-            one.
+        SpecError: other machines could reach the server without a token.
         UnreachableError: the port is taken, Spark doesn't start, or the server ends by
             itself.
     """
-    from windrow.ingest.runner.spark.connect import read_token
     from windrow.ingest.runner.spark.local import MASTER
     from windrow.ingest.runner.spark.server import spark_server
 
     stopped = stop_event()
-    token = None if token_file is None else read_token(token_file)
-    with spark_server(host, port, token, settings, master or MASTER) as server:
+    with spark_server(host, port, settings, master or MASTER) as server:
         text = Text(f"Spark answers on {server.address}. Ctrl-C ends it.")
         output.show(Connected(server.address), text)
         output.finish()
@@ -103,7 +98,7 @@ def engine_at(options: SparkOptions) -> Iterator[SparkEngine | None]:
     from windrow.ingest.runner.spark.local import MASTER
 
     if options.connect is not None:
-        with closing(ConnectedSpark(options.connect, options.token_file)) as spark:
+        with closing(ConnectedSpark(options.connect)) as spark:
             yield SparkEngine(spark.session)
         return
     yield SparkEngine(lambda: spark_session(options.master or MASTER, options.properties))

@@ -371,12 +371,6 @@ def test_a_server_has_a_master_of_its_own(more: dict[str, Any]) -> None:
         Spark(connect="sc://localhost:15002", **more)
 
 
-def test_a_token_goes_with_a_server() -> None:
-    """A token's file without a server to know it is a mistake."""
-    with pytest.raises(ValueError, match="connect_token_file goes with connect"):
-        Spark(connect_token_file="token")
-
-
 @pytest.mark.spark
 def test_a_session_that_was_there_stays(spark: SparkSession) -> None:
     """Only the run that made a session stops it: others may have jobs on it."""

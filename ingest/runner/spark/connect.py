@@ -67,48 +67,14 @@ def environment() -> str:
     )
 
 
-def read_token(file: Path) -> str:
-    """Reads the token in a file that only its owner may read.
-
-    Raises:
-        SpecError: the file can't be read, others may read it, or it isn't one line.
-    """
-    try:
-        open_to_others = file.stat().st_mode & 0o077
-        text = file.read_text(encoding="ascii")
-    except (OSError, ValueError) as failed:
-        why = failed.strerror if isinstance(failed, OSError) else "it isn't plain text"
-        raise SpecError(
-            f"The token file {file} can't be read: {why}",
-            "spec",
-            "Name a file with one line, the token.",
-        ) from None
-    if open_to_others:
-        raise SpecError(
-            f"The token file {file} may be read by others than its owner",
-            "spec",
-            f"Type: chmod 600 {file}",
-        )
-    token = text.strip()
-    if not token or not token.isprintable() or " " in token:
-        raise SpecError(
-            f"The token file {file} doesn't hold a token",
-            "spec",
-            "Write one line into it, the token, without spaces.",
-        )
-    return token
-
-
 @dataclass
 class ConnectedSpark:
     """A session on a Spark Connect server, this client's own; it ends with `close`.
 
-    `address`: `sc://HOST:PORT`. `token_file`: the file of the token that the server
-    asks for; None: the token is in the environment, or the server asks for none.
+    `address`: `sc://HOST:PORT`. A token that the server asks for is in the environment (`TOKEN`).
     """
 
     address: str
-    token_file: Path | None = None
     _session: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -127,8 +93,7 @@ class ConnectedSpark:
         hour without a request, or with a restart.
 
         Raises:
-            SpecError: Spark Connect's packages aren't installed, or there is no token
-                in the file.
+            SpecError: Spark Connect's packages aren't installed.
             UnreachableError: no server answers at the address, it is of another
                 environment, or it doesn't know the token.
         """
@@ -159,12 +124,9 @@ class ConnectedSpark:
         except ImportError as missing:
             what = "Spark Connect's packages are not installed"
             raise SpecError(what, "spec", how_to_install("connect")) from missing
-        builder = DefaultChannelBuilder(_client_address(self.address))
-        if self.token_file is not None:
-            builder.set(builder.PARAM_TOKEN, read_token(self.token_file))
         # Spark warns, too, where windrow raises an error
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
-        session = SparkSession(builder)
+        session = SparkSession(DefaultChannelBuilder(_client_address(self.address)))
         # A call is repeated for three seconds; by Spark's own policy for ten minutes.
         patience = DefaultPolicy(
             max_retries=4, initial_backoff=100, backoff_multiplier=3.0, max_backoff=2000, jitter=100
@@ -187,7 +149,7 @@ class ConnectedSpark:
                     f"The Spark Connect server at {self.address} doesn't take the token, or"
                     " needs one"
                 )
-                do = f"Give the server's: by {TOKEN} in the environment, or by a file."
+                do = f"Give the server's, by {TOKEN} in the environment."
             else:
                 what, do = (
                     f"No Spark Connect server answers at {self.address}",
@@ -272,10 +234,7 @@ def _client_address(address: str) -> str:
             "A Spark Connect server's address is sc://HOST:PORT, on another machine with"
             " ;use_ssl=true behind it, and this is none"
         )
-        do = (
-            f"Name it like sc://localhost:{PORT}. A token goes into the environment ({TOKEN}), or"
-            " into a file of its own."
-        )
+        do = f"Name it like sc://localhost:{PORT}. A token goes into the environment ({TOKEN})."
         raise SpecError(what, "spec", do)
     here, tls = parts["host"] in LOOPBACK, parts["tls"] or ""
     if not here and not tls:

@@ -20,7 +20,8 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
-from windrow.ingest.runner.spark.local import MASTER, is_local, variable_set
+from windrow.ingest.runner.spark.jobs import DO_DOCTOR, spark_errors_as
+from windrow.ingest.runner.spark.local import MASTER, is_local
 from windrow.ingest.runner.spark.worker import end_if_stale
 
 if TYPE_CHECKING:
@@ -74,16 +75,14 @@ class SparkServer:
 
 @contextmanager
 def spark_server(
-    host: str, port: int, token: str | None, more: Mapping[str, str], master: str = MASTER
+    host: str, port: int, more: Mapping[str, str], master: str = MASTER
 ) -> Iterator[SparkServer]:
     """Runs a server until the end of the block.
 
     Args:
         host: the address that it listens at: on this machine only, unless there is a
-            token.
+            token in the environment (`TOKEN`), which clients must know.
         port: 0: any that is free.
-        token: the token that clients must know; None: that in the environment, if there
-            is one.
         more: Spark properties by name, on top of windrow's own.
         master: where its tasks run.
 
@@ -92,8 +91,7 @@ def spark_server(
             `more` has a property that another argument sets.
         UnreachableError: the port is taken, or Java or Spark can't start.
     """
-    token = token or os.environ.get(TOKEN) or None
-    if host not in LOOPBACK and token is None:
+    if host not in LOOPBACK and not os.environ.get(TOKEN):
         what = (
             f"A Spark Connect server on {host} runs what anybody who reaches it sends, and no token"
             " is set"
@@ -101,7 +99,7 @@ def spark_server(
         raise SpecError(
             what,
             "spec",
-            f"Set one, by {TOKEN} in the environment or by --token-file, or leave --host out.",
+            f"Set one, by {TOKEN} in the environment, or leave --host out.",
         )
     settings = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
@@ -113,12 +111,12 @@ def spark_server(
     if refused:
         do = (
             "Leave it out: --master says where tasks run, --host and --port where it listens,"
-            f" {TOKEN} or --token-file its token."
+            f" {TOKEN} in the environment its token."
         )
         raise SpecError(f"{min(refused)} is no property to set by --conf", "spec", do)
     _refuse_taken(host, port)
-    with variable_set(TOKEN, token):  # Java reads it; on a command line everybody could
-        session = _started(master, {_CLEANING: "5min", **more, **settings})
+    with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
+        session: Any = spark_session(master, {_CLEANING: "5min", **more, **settings})
     # Spark shares workers by their variables: clients' have none of a session's own, so
     # this session must have none
     session.sparkContext.environment.clear()
@@ -128,19 +126,6 @@ def spark_server(
             yield server
     finally:
         server.stop()
-
-
-def _started(master: str, settings: Mapping[str, str]) -> Any:
-    from py4j.protocol import Py4JError  # Spark is loaded only where it is used
-    from pyspark.errors import PySparkException
-
-    try:
-        return spark_session(master, settings)
-    except (PySparkException, Py4JError, OSError) as failed:
-        do = "Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
-        raise UnreachableError(
-            f"Java or Spark can't start ({type(failed).__name__})", "setup", do
-        ) from failed
 
 
 def _refuse_taken(host: str, port: int) -> None:

@@ -268,68 +268,35 @@ def test_properties_that_are_told_otherwise(name: str) -> None:
     """
     with (
         pytest.raises(SpecError, match=f"{name} is no property to set") as caught,
-        spark_server_of("127.0.0.1", 0, None, {name: SECRET}),
+        spark_server_of("127.0.0.1", 0, {name: SECRET}),
     ):
         pass
     assert SECRET not in str(caught.value)
 
 
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    """A file with a token that its owner may read."""
-    file = tmp_path / "token"
-    file.write_text(f"{SECRET}\n")
-    file.chmod(0o600)
-    return file
-
-
 @pytest.mark.long
-def test_a_token(token_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client without the server's token, or with another, is refused; one with it is
     served; nobody else gets to see it.
     """
-    monkeypatch.delenv(TOKEN, raising=False)
-    other = tmp_path / "other"
-    other.write_text("another")
-    other.chmod(0o600)
-    with serving("--token-file", str(token_file)) as (address, command):
-        for file in (None, other):
+    with serving(environment={TOKEN: SECRET}) as (address, command):
+        monkeypatch.delenv(TOKEN, raising=False)
+        for other in (None, "another"):
+            if other is not None:
+                monkeypatch.setenv(TOKEN, other)
             with (
-                closing(ConnectedSpark(address, file)) as spark,
+                closing(ConnectedSpark(address)) as spark,
                 pytest.raises(UnreachableError, match="doesn't take the token") as caught,
             ):
                 names(spark)
             assert SECRET not in f"{caught.value} {spark!r} {caught.value.__cause__!r}"
+        monkeypatch.setenv(TOKEN, SECRET)
         for place in (address, address.replace("127.0.0.1", "localhost")):
-            with closing(ConnectedSpark(place, token_file)) as spark:
+            with closing(ConnectedSpark(place)) as spark:
                 assert names(spark) == SPLITS
         for process in (command, *command.children(recursive=True)):
             with suppress(psutil.ZombieProcess):  # a worker that has ended
                 assert SECRET not in " ".join(process.cmdline())
-        monkeypatch.setenv(TOKEN, SECRET)
-        with closing(ConnectedSpark(address)) as spark:
-            assert names(spark) == SPLITS
-
-
-@pytest.mark.parametrize(
-    ("content", "mode", "why"),
-    [
-        ("t", 0o640, "may be read by others"),
-        ("", 0o600, "doesn't hold a token"),
-        ("a b", 0o600, "doesn't"),
-        (None, 0, "No such file"),
-    ],
-)
-def test_a_token_file_that_is_none(
-    content: str | None, mode: int, why: str, tmp_path: Path
-) -> None:
-    """What isn't one line that only its owner may read is refused, and not shown."""
-    file = tmp_path / "token"
-    if content is not None:
-        file.write_text(content)
-        file.chmod(mode)
-    with pytest.raises(SpecError, match=why):
-        connect.read_token(file)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def own(batches):
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"id": [os.getpid()]})
 
-with spark_server("127.0.0.1", 0, None, {}, "local[1]") as server, closing(ConnectedSpark(server.address)) as client:
+with spark_server("127.0.0.1", 0, {}, "local[1]") as server, closing(ConnectedSpark(server.address)) as client:
     ask = lambda: client.session().range(0, 1, 1, 1).mapInArrow(own, "id long").collect()[0]["id"]
     first = ask()
     kept = [stirred.get(timeout=60) for _ in range(3)]
