@@ -1,7 +1,4 @@
-"""Arrow fields of the metadata columns (`ingest.model.metadata_columns`).
-
-They are also checked against a schema's own columns. Pure.
-"""
+"""Arrow fields of the metadata columns (`ingest.model.metadata_columns`). Pure."""
 
 from __future__ import annotations
 
@@ -36,51 +33,18 @@ def fields(metadata: Mapping[str, str]) -> list[pa.Field]:
     ]
 
 
-def mistakes(metadata: Mapping[str, str]) -> Iterator[str]:
-    """Finds what is wrong with a mapping.
-
-    Unknown names, missing ones, columns without a name or with equal names.
-    """
-    yield from (
-        f"metadata {name}: no metadata column has this name; the names are {', '.join(TYPES)}"
-        for name in metadata
-        if name not in TYPES
-    )
-    yield from (
-        f"metadata {name} can't be left out: receipts are verified against it"
-        for name in ALWAYS
-        if name not in metadata
-    )
-    seen: dict[str, str] = {}
-    for name, column in metadata.items():
-        if not column or not column.isprintable():
-            yield (
-                f"metadata {name}: {column!r} is not a name: it is empty or contains control"
-                " characters"
-            )
-        other = seen.setdefault(column.casefold(), name)
-        if other != name:
-            yield f"metadata {other} and {name} are both called {column} (case doesn't count)"
-
-
-def clashes(columns: Iterable[str], metadata: Mapping[str, str]) -> Iterator[str]:
-    """Finds columns of the schema that have a metadata column's name."""
-    taken = {column.casefold(): name for name, column in metadata.items()}
-    for column in columns:
-        name = taken.get(column.casefold())
-        if name is not None:
-            yield (
-                f"column {column} of the schema has the name of metadata {name} ({metadata[name]})"
-            )
-
-
 def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
-    """Checks a mapping, also against the schema's columns.
+    """Refuses columns of the schema that have a metadata column's name.
 
     Raises:
-        SpecError: with everything that is wrong, at once.
+        SpecError: names all of them.
     """
-    wrong = [*mistakes(metadata), *clashes(columns, metadata)]
+    taken = {column.casefold(): name for name, column in metadata.items()}
+    wrong = [
+        f"column {column} of the schema has the name of metadata {name} ({metadata[name]})"
+        for column in columns
+        if (name := taken.get(column.casefold())) is not None
+    ]
     if wrong:
         do = (
             "Give the field of the schema another alias, or the metadata column another name under"
