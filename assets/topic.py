@@ -7,7 +7,6 @@ tables depend on it.
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
-import hashlib
 from collections.abc import Mapping
 
 import dagster as dg
@@ -104,16 +103,8 @@ def _metadata(
         "partitions": len(ranges),
         "messages": sum(end - start for _, start, end in ranges),
         "end_offsets": dg.MetadataValue.table(offsets, schema=_OFFSETS),
-        "end_offsets_digest": _digest(topics, ends),
         "topics": dg.MetadataValue.table(known, schema=_TOPICS),
     }
-
-
-def _digest(topics: Discovered, ends: Mapping[TopicPartition, OffsetAndEpoch]) -> str:
-    """A digest of the topics' ids and end offsets."""
-    ids = [f"{name}:{info.topic_id}" for name, info in topics.topics.items()]
-    offsets = [f"{tp}:{ends[tp].offset}" for tp in topics.tps]
-    return hashlib.sha256(" ".join([topics.cluster_id, *ids, *offsets]).encode()).hexdigest()[:16]
 
 
 _OFFSETS = dg.TableSchema(

@@ -142,7 +142,8 @@ class Columns:
         wrong = [
             *_left_out(model),
             *_schema_problems(schema),
-            *_names_problems(list(schema.columns)),
+            *name_problems(list(schema.columns)),
+            *([] if schema.columns else ["it has no columns"]),
         ]
         columns = []
         for name, column in schema.columns.items():
@@ -318,41 +319,37 @@ def _alias_problems(columns: list[Column]) -> Iterator[str]:
                 )
 
 
-def _names_problems(names: list[str]) -> Iterator[str]:
-    yield from name_problems(names)
-    if not names:
-        yield "it has no columns"
-
-
-def _schema_problems(schema: Any) -> Iterator[str]:
-    if schema.unique:
+def _problems(part: Any) -> Iterator[str]:
+    """Finds what neither a model nor a column may say."""
+    if part.unique:
         yield "unique holds per batch only, not for the table: check it after the table"
-    if schema.coerce:
+    if part.coerce:
         yield "coerce changes data silently: state the type that arrives"
-    if schema.parsers:
+    if part.parsers:
         yield (
             "parsers change data before it is checked, and pandera's polars backend doesn't run"
             " them: use a transform"
         )
+    if part.drop_invalid_rows:
+        yield "drop_invalid_rows hides rows: refused rows become dead letters"
+    for check in part.checks:
+        if check.raise_warning:
+            yield (
+                f"check {_text(check)}: raise_warning would be lost on an executor: let it refuse"
+                " the row, or take it out"
+            )
+
+
+def _schema_problems(schema: Any) -> Iterator[str]:
+    yield from _problems(schema)
     if schema.dtype is not None:
         yield "a type for all columns at once is not supported: give each field its own"
     if schema.add_missing_columns:
         yield "add_missing_columns invents values: make the column nullable"
-    if schema.drop_invalid_rows:
-        yield "drop_invalid_rows hides rows: refused rows become dead letters"
-    yield from _check_problems(schema.checks)
 
 
 def _column_problems(column: Any) -> Iterator[str]:
-    if column.unique:
-        yield "unique holds per batch only, not for the table: check it after the table"
-    if column.coerce:
-        yield "coerce changes data silently: state the type that arrives"
-    if column.parsers:
-        yield (
-            "parsers change data before it is checked, and pandera's polars backend doesn't run"
-            " them: use a transform"
-        )
+    yield from _problems(column)
     if column.regex:
         yield "a regex names no column: list the columns"
     if not column.required:
@@ -362,18 +359,6 @@ def _column_problems(column: Any) -> Iterator[str]:
             "a default invents values: make the column nullable; of a field that older schemas of a"
             " writer lack, say metadata default"
         )
-    if column.drop_invalid_rows:
-        yield "drop_invalid_rows hides rows: refused rows become dead letters"
-    yield from _check_problems(column.checks)
-
-
-def _check_problems(checks: list[Any]) -> Iterator[str]:
-    for check in checks:
-        if check.raise_warning:
-            yield (
-                f"check {_text(check)}: raise_warning would be lost on an executor: let it refuse"
-                " the row, or take it out"
-            )
 
 
 def _text(check: Any) -> str:
