@@ -9,7 +9,14 @@ from deltalake import DeltaTable
 from rich.console import Console
 
 from windrow.assets.demo.backfill import aside, backfill, day_keys, drain, say_failure
-from windrow.assets.demo.check import CUSTOMER, Folded, Verdict, check_customers, check_table
+from windrow.assets.demo.check import (
+    COLUMNS,
+    CUSTOMER,
+    Folded,
+    Verdict,
+    check,
+    check_customers,
+)
 from windrow.assets.demo.place import (
     CUSTOMERS_SPEC,
     ORDERS_SPEC,
@@ -17,6 +24,7 @@ from windrow.assets.demo.place import (
     last_full_day,
 )
 from windrow.assets.demo.produce import produce_customers, produce_day
+from windrow.ingest.assemble import open_table
 from windrow.ingest.cli.render import committed_line
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -155,8 +163,12 @@ def check_orders_table(place: DemoHome) -> tuple[list[Committed], Verdict]:
         SpecError: there is nothing to check yet.
     """
     spec = load_spec(ORDERS_SPEC)
-    rows = _table(place, spec).to_pyarrow_table(columns=["order_id", "_partition", "_offset"])
-    return check_table(place.manifest, spec, rows)
+    rows = _table(place, spec).to_pyarrow_table(columns=["order_id", *COLUMNS])
+    sink, dead_letters = open_table(spec)
+    committed = sorted(sink.receipts(), key=lambda one: one.receipt.window)
+    receipts = [one.receipt for one in committed]
+    dead = [dead_letters.read(r.window, r.attempt) for r in receipts]
+    return committed, check(place.manifest, rows, dead, receipts)
 
 
 def check_customers_table(place: DemoHome) -> Folded:

@@ -7,22 +7,28 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pyarrow as pa
 import pytest
 
 from tests.contracts.values import valued
-from windrow.assets.demo.check import CUSTOMER, check, check_customers
+from tests.sinks.things import plan_of, receipt, window
+from windrow.assets.demo.check import CUSTOMER, Verdict, check, check_customers
 from windrow.assets.demo.customers import CHANGES, THERE_BEFORE, CustomerMessage, changes
 from windrow.assets.demo.orders import PARTITIONS, TOMBSTONES, OrderMessage, day
 from windrow.assets.demo.place import DemoHome, last_full_day
 from windrow.assets.demo.poison import POISON
+from windrow.assets.demo.produce import ORDERS as ORDERS_TOPIC
 from windrow.assets.demo.produce import write_customers
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.row_decoder import RowDecoder
+from windrow.ingest.model.boundary import TopicSeen
+from windrow.ingest.model.receipt import SplitCounts
+from windrow.ingest.model.staged import Staged
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.transform.validate import Validate
@@ -101,8 +107,21 @@ def test_every_order_is_a_row(made: list[OrderMessage]) -> None:
     assert decoded(orders) == (len(orders), [])
 
 
-ROWS = pa.table({"_partition": pa.array([0, 0], pa.int32()), "_offset": [0, 1], "order_id": [1, 2]})
-DEAD = pa.table({"_partition": pa.array([0], pa.int32()), "_offset": [2]})
+HOUR = window(0)
+PLACE = {"_topic": ORDERS_TOPIC, "_partition": 0, "_window": HOUR.key}
+PLAN = plan_of(
+    SimpleNamespace(identity="table"),  # type: ignore[arg-type]  # only its name is asked for
+    HOUR,
+    (0, 4),
+    [TopicSeen(ORDERS_TOPIC, "topic-id", 1)],
+)
+COUNTS = SplitCounts(
+    ORDERS_TOPIC, 0, 0, 4, 4, 3, 3, 2, 1, 0, 2, 1, 1, rows=2, reasons=(("not_json", 1),)
+)
+RECEIPT = receipt(PLAN, [Staged(PLAN.splits[0], COUNTS, (), ())], 0, "a1")
+ROWS = pa.Table.from_pylist([PLACE | {"_offset": n, "order_id": n + 1} for n in (1, 0)])
+DEAD = pa.Table.from_pylist([PLACE | {"_offset": 2}])
+ABORTED = pa.Table.from_pylist([PLACE | {"_offset": 3, "order_id": 10_000_000}])
 
 
 @pytest.fixture
@@ -120,43 +139,31 @@ def manifest(tmp_path: Path) -> Path:
 
 
 def test_the_check_passes_what_is_right(manifest: Path) -> None:
-    """Each order once in the table, each dead letter once beside it: nothing is wrong."""
-    assert check(manifest, ROWS, DEAD, []).wrong == ()
+    """Each order once in the table, whatever file comes first, each dead letter once
+    beside it: nothing is wrong.
+    """
+    assert check(manifest, ROWS, [DEAD], [RECEIPT]) == Verdict(2, 1, 1, ())
 
 
 @pytest.mark.parametrize(
     ("rows", "dead", "complaint"),
     [
-        (ROWS.slice(0, 1), DEAD, "1 orders are lost"),
-        (pa.concat_tables([ROWS, ROWS.slice(1)]), DEAD, "1 orders are there more than once"),
-        (ROWS, DEAD.slice(1), "1 dead letters are lost"),
-        (ROWS, pa.concat_tables([DEAD, DEAD]), "1 dead letters are there more than once"),
-        (ROWS.set_column(2, "order_id", [[1, 3]]), DEAD, "1 orders were never produced"),
-        (
-            pa.concat_tables(
-                [
-                    ROWS,
-                    pa.table(
-                        {
-                            "_partition": pa.array([0], pa.int32()),
-                            "_offset": [3],
-                            "order_id": [10_000_000],
-                        }
-                    ),
-                ]
-            ),
-            DEAD,
-            "1 aborted orders are visible",
-        ),
+        (ROWS.slice(0, 1), [DEAD], "1 lost: shop.orders[0]@0"),
+        (pa.concat_tables([ROWS, ROWS.slice(1)]), [DEAD], "1 duplicated: shop.orders[0]@0"),
+        (ROWS, [], "1 lost: shop.orders[0]@2"),
+        (ROWS, [DEAD, DEAD], "1 duplicated: shop.orders[0]@2"),
+        (ROWS.set_column(4, "order_id", [[2, 3]]), [DEAD], "1 invented: shop.orders[0]@0"),
+        (pa.concat_tables([ROWS, ABORTED]), [DEAD], "1 invented: shop.orders[0]@3"),
     ],
 )
 def test_the_check_names_what_is_wrong(
-    manifest: Path, rows: pa.Table, dead: pa.Table, complaint: str
+    manifest: Path, rows: pa.Table, dead: list[pa.Table], complaint: str
 ) -> None:
     """A lost, doubled, changed or invented order, a lost or doubled dead letter, an
     aborted order: each is named with its place.
     """
-    assert any(text.startswith(complaint) for text in check(manifest, rows, dead, []).wrong)
+    (wrong,) = check(manifest, rows, dead, [RECEIPT]).wrong
+    assert wrong.startswith(complaint)
 
 
 @pytest.fixture(scope="module")
