@@ -140,7 +140,7 @@ def _opened(schema: AvroSchema, kind: AvroType) -> TypeGuess | Composite:
 def _widest(
     guesses: Sequence[TypeGuess], branches: Sequence[tuple[AvroSchema, AvroType]]
 ) -> TypeGuess:
-    """The type of one of several types that takes the values of all."""
+    """The widest of several types: the one that takes the values of all of them."""
     if len(guesses) == 1:
         return guesses[0]
     # the first guess of each type: a union may have thousands of branches, and few types

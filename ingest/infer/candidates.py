@@ -71,7 +71,8 @@ class Composite(NamedTuple):
     """A type of a schema that is made of other types of it.
 
     `parts`: these, in the schema's terms; `make`: makes the column's type of theirs;
-    `name`: says which type it is, for one that may hold itself; None: it is no level of its own.
+    `name`: the type's name, by which a type that holds itself is noticed; None: the type
+    adds no level of nesting.
     """
 
     parts: Sequence[Any]
@@ -82,14 +83,15 @@ class Composite(NamedTuple):
 class SchemaTypes:
     """The column types of a schema's types, whose number and depth are bounded.
 
-    `opened`: the column's type of a plain type of the schema, or what a type is made of.
+    `opened`: returns the column's type of a plain type, and of any other type the types
+    that it is made of.
     """
 
     def __init__(self, opened: Callable[[Any], TypeGuess | Composite]) -> None:
         self._opened, self._left = opened, MOST_TYPES
 
     def of(self, kind: Any, around: tuple[str, ...] = ()) -> TypeGuess:
-        """The column's type of a type that is in those of the names `around`."""
+        """The column's type of a type. `around`: the names of the types that it lies in."""
         self._left -= 1
         if len(around) > DEEPEST:
             return TypeGuess(None, f"it lies more than {DEEPEST} levels deep")
@@ -167,7 +169,7 @@ def _around(part: TypeGuess, what: str, make: Callable[[pa.DataType], pa.DataTyp
 
 
 def passed_over(kind: pa.DataType, value: Any, path: str = "") -> Iterator[str]:
-    """The paths of what a document has, and a type has no place for."""
+    """The paths in a document for which a type has no place."""
     entries = kind if pa.types.is_map(kind) else map_type(kind)
     if isinstance(value, dict) and pa.types.is_struct(kind):
         for name, inner in value.items():
@@ -187,9 +189,9 @@ def passed_over(kind: pa.DataType, value: Any, path: str = "") -> Iterator[str]:
 
 
 def is_double(value: Any) -> bool:
-    """Returns whether a double gives all digits of a number's literal back, or of one in a text.
+    """Returns whether a double keeps all digits of a number, which may be written in a text.
 
-    What is no number has none, nor has NaN.
+    True of NaN, and of what is no number.
     """
     try:
         literal = Decimal(value.decode() if type(value) is bytes else str(value))
@@ -276,7 +278,7 @@ def nested(guess: TypeGuess) -> TypeGuess:
 
 
 def unusable(name: str, seen: dict[str, str]) -> str:
-    """Says why a field of this name can't be a column, too; empty if it can.
+    """Says why a field of this name can't be a column beside others; empty if it can.
 
     `seen`: the columns' names, by their names in lower case; the name is added to them.
     """

@@ -18,9 +18,9 @@ from windrow.ingest.infer.proposal import KeyAndValue, Proposal, Setting, counte
 from windrow.ingest.schema.columns import Column
 
 DIALECTS = (Dialect(","), Dialect(";"), Dialect("\t", None), Dialect("\t"), Dialect("|"))
-"""The ways in which lines are taken apart.
+"""The ways of reading lines that are tried.
 
-A tab's fields have quotes only where a line can't be read without.
+Fields between tabs have quotes only if lines can't be read otherwise.
 """
 
 _READS = Scalars(

@@ -44,7 +44,7 @@ _FIRST = (0,)
 class Framed:
     """Messages' keys or values behind their frames, and how many have each frame.
 
-    `others`: how many are there, and name no schema.
+    `others`: the number of those that are not null and name no schema.
     """
 
     values: list[bytes | None]

@@ -47,7 +47,7 @@ from windrow.ingest.schema.metadata_fields import fields
 def dataframe_work(
     pipeline: Pipeline, transform: DataFrameTransform, task: SplitTask
 ) -> DataFrameWork:
-    """Says to an engine what to do with a window's rows.
+    """Describes for an engine what to do with a window's rows.
 
     `task`: that of the window's splits, as it would be without the function.
 

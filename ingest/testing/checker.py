@@ -210,7 +210,10 @@ def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) 
 
 
 def _sums(receipt: Receipt) -> Iterator[str]:
-    """Checks what verification leaves to the run: each split's sums, and that totals are theirs."""
+    """Checks the counts of each split, and that the totals are their sums.
+
+    `compare_receipts` compares the totals with the plan.
+    """
     key, total = receipt.window.key, receipt.counts
     for s in receipt.splits:
         span = f"window {key}, {s.topic}[{s.partition}] {s.start} to {s.stop}"
