@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.formats.json.dialects import (
+from windrow.ingest.formats.shared.dialects import (
     EXACT,
     DateForm,
     DecimalForm,

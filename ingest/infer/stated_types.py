@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
-from windrow.ingest.formats.json.dialects import (
+from windrow.ingest.formats.json.values import converter
+from windrow.ingest.formats.shared.dialects import (
     CANAL,
     CONNECT_DECIMAL,
     CONNECT_FORMS,
     ZONED_TIMESTAMP,
 )
-from windrow.ingest.formats.json.values import converter
 from windrow.ingest.infer.candidates import (
     OWN_SCALE,
     Candidate,

@@ -9,12 +9,12 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.formats.json.dialects import EXACT, Reading
 from windrow.ingest.formats.json.layout import ITEMS, PASS, SPARE, tables_of
 from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.json.values import converter
 from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.formats.shared.dialects import EXACT, Reading
 from windrow.ingest.formats.shared.nodes import EPOCH, WIDE, nodes_of
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.formats.shared.refusal import RefusedValueError

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from windrow.ingest.formats.json.dialects import EXACT, Reading
 from windrow.ingest.formats.json.values import (
     Convert,
     Source,
@@ -27,6 +26,7 @@ from windrow.ingest.formats.json.values import (
     refuse_unknown,
     wrong_type,
 )
+from windrow.ingest.formats.shared.dialects import EXACT, Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError, text_of
 from windrow.ingest.schema.columns import Column, Columns
 

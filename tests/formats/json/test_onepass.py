@@ -25,10 +25,10 @@ from tests.formats.json.documents import FITTING, KEYS, LITERALS, documents
 from tests.formats.json.models import Nested, Scalars
 from tests.profiles import examples
 from windrow.ingest.formats.json.decoder import JsonPass
-from windrow.ingest.formats.json.dialects import EXACT, Reading, TimestampForm, Unknown
 from windrow.ingest.formats.json.layout import PASS
 from windrow.ingest.formats.json.scan import KEY_HASH_STEP
 from windrow.ingest.formats.json.strict import MAX_DEPTH, StrictJson
+from windrow.ingest.formats.shared.dialects import EXACT, Reading, TimestampForm, Unknown
 from windrow.ingest.formats.shared.onepass import ENTRIES, room_for_keys
 from windrow.ingest.formats.shared.seen import MOST_PROBES
 from windrow.ingest.schema.columns import Column, Columns

@@ -20,8 +20,12 @@ from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import FixedRegistry, avro, framed
 from windrow.ingest.errors import BugError, RefusedError, UnreachableError
 from windrow.ingest.formats.composed import ComposedDecoder
-from windrow.ingest.formats.confluent.batch_decoder import KEPT_DECODERS, BatchDecoders
-from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
+from windrow.ingest.formats.confluent.decoder import (
+    KEPT_DECODERS,
+    BatchDecoders,
+    ConfluentDecoder,
+    Subjects,
+)
 from windrow.ingest.formats.confluent.frame import Frame
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.formats.json.decoder import JsonEncoding
@@ -79,7 +83,7 @@ def test_decoders_are_given_back() -> None:
     """However many schemas a topic has, a thread keeps so many decoders, and those that
     it used last.
     """
-    decoders = BatchDecoders(AvroPayloads(), decoder().columns)
+    decoders = BatchDecoders(decoder(), decoder().columns)
     made = [decoders.of(schema, Frame(schema.id, 5)) for schema in avro(*TEXTS)]
     assert len(made) > KEPT_DECODERS
     assert decoders.of(avro(*TEXTS)[-1], Frame("1", 5)) is made[-1]
