@@ -313,7 +313,7 @@ def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
         counted.setdefault(TopicPartition(counts.topic, counts.partition), []).append(counts)
     shown = _most(
         list(between(receipt.plan.start, receipt.plan.stop).items()),
-        lambda part: _weight(*part[1], counted.get(part[0], ())),
+        lambda part: _sort_key(*part[1], counted.get(part[0], ())),
     )
     lines = [_offsets_line(*marks, counted.get(tp, ())) for tp, marks in shown]
     empty = {name for name in _USUALLY_ZERO if not any(line[name] for line in lines)}
@@ -325,7 +325,7 @@ def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(kept, schema=dg.TableSchema(columns))
 
 
-def _weight(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> tuple[int, int]:
+def _sort_key(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> tuple[int, int]:
     """Orders topic-partitions: by messages lost or refused, then by offsets."""
     return sum(c.skipped + c.dead for c in counts), stop.offset - start.offset
 

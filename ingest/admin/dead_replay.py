@@ -1,6 +1,6 @@
 """Dead-letter replay: decodes the dead letters of a committed window again.
 
-Today's decoder and rules judge them, and the rows that they become join the window.
+Today's decoder and rules are used, and the rows that they become join the window.
 
     look -> dead letters of the committed attempt -> (edit) -> decode -> transform ->
     stage -> commit the remaining dead letters -> commit the rows and the receipt

@@ -27,7 +27,7 @@ class Rebind(msgspec.Struct, frozen=True):
     `windows`: the number of its committed windows; `missing`: the windows that the ledger
     has as committed and the table doesn't have.
 
-    `dead`: False if its dead letters did not move with it, judged by the newest window
+    `dead`: False if its dead letters did not move with it, by the newest window
     that has any. `replaces`: whether the table can replace a committed window.
     """
 

@@ -1,6 +1,6 @@
 """The time until topics lose messages that the table still needs.
 
-`of_window` and `of_unread` judge and are pure; `retention_margin` fetches their
+`of_window` and `of_unread` are pure; `retention_margin` fetches their
 arguments. For windows in time, the start of the oldest open window counts; for
 micro-batches, the age of the first unread message of each topic-partition.
 
@@ -51,7 +51,7 @@ _EVER_MS = 100 * 365 * 86_400_000
 
 
 class RetentionMargin(msgspec.Struct, frozen=True):
-    """The judgement. fail: messages are gone; warn: they will be gone soon.
+    """fail: messages are gone; warn: they will be gone soon.
 
     `left`: the time until the first unread message expires; None: never, or it is gone.
     """
@@ -63,7 +63,7 @@ class RetentionMargin(msgspec.Struct, frozen=True):
 
 
 def retention_margin(pipeline: Pipeline) -> RetentionMargin:
-    """Judges how long a pipeline's next run may still wait. Writes nothing.
+    """Returns how long a pipeline's next run may still wait. Writes nothing.
 
     Raises:
         SpecError, RefusedError, UnreachableError: the ledger, the table or the cluster
@@ -155,7 +155,7 @@ def of_window(
     *,
     deletes: bool,
 ) -> RetentionMargin:
-    """Judges whether the topics still hold the oldest open window, and how long. Pure.
+    """Checks whether the topics still hold the oldest open window, and how long. Pure.
 
     Args:
         oldest: the oldest open window. If it isn't over yet, it only has to be kept until then.
@@ -186,13 +186,13 @@ def of_window(
     if span is None:
         return RetentionMargin("ok", f"{window} does not expire by time")
     near = max(2 * (end - start), span / NEAR)
-    return _judged(window, topic, setting, start + span - now, near, _FIX_START)
+    return _margin(window, topic, setting, start + span - now, near, _FIX_START)
 
 
 def of_unread(
     partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo], *, deletes: bool
 ) -> RetentionMargin:
-    """Judges whether the topics still hold all unread messages, and how long. Pure.
+    """Checks whether the topics still hold all unread messages, and how long. Pure.
 
     Args:
         partitions: the lag behind the last committed batch.
@@ -220,10 +220,10 @@ def of_unread(
     left, (span, setting), first = min(expiring, key=lambda e: e[0])
     place = f"the first unread message, in {first.topic}[{first.partition}]@{first.start},"
     near = max(span, timedelta(milliseconds=1)) / NEAR
-    return _judged(place, first.topic, setting, left, near, _FIX)
+    return _margin(place, first.topic, setting, left, near, _FIX)
 
 
-def _judged(
+def _margin(
     what: str, topic: str, setting: str, left: timedelta, near: timedelta, fix: str
 ) -> RetentionMargin:
     """Warns of what expires in a topic when its time is over, or nearly over."""

@@ -161,8 +161,8 @@ def run_notes(runs: Iterable[Result]) -> list[Text]:
         receipt = run.committed.receipt
         noted = (*(f"partial: {lost}" for lost in receipt.partial), *receipt.warnings)
         lines += [Text(f"{receipt.window.key}: {note}", style="yellow") for note in noted]
-        if run.letters is not None:
-            lines.append(published_dead_line(receipt.window, run.letters))
+        if run.published_dead is not None:
+            lines.append(published_dead_line(receipt.window, run.published_dead))
         if run.group_offsets is not None and run.group_offsets.failed:
             lines += group_offsets_lines(run.group_offsets)
     return lines
@@ -394,7 +394,8 @@ def group_offsets_lines(done: AlteredOffsets) -> list[Text]:
 def published_dead_line(window: Window, published: PublishedDeadLetters) -> Text:
     """A line about a window's newly published dead letters."""
     return Text(
-        f"{window.key}: {published.letters:,} dead letters were published to {published.topic}."
+        f"{window.key}: {published.dead_letters:,} dead letters were published to"
+        f" {published.topic}."
     )
 
 

@@ -32,7 +32,7 @@ _VALUE = MESSAGES.get_field_index("value")
 class ComposedDecoder:
     """Decodes all columns of a model, each from its part of the message.
 
-    The key judges a message first, then the headers, then the value: the first that
+    The key is decoded first, then the headers, then the value: the first that
     refuses it gives the reason.
 
     - `key`: is given messages whose values are their keys, and makes at most one row of
@@ -42,7 +42,7 @@ class ComposedDecoder:
     - `part`: the columns of the model that the value has.
     - `primary_key`: the columns by which rows are deleted from the table; empty if none
       are. If all of them come from the key, a message without a value deletes the row
-      of its key, whatever its headers are. Otherwise the value's decoder judges such a
+      of its key, whatever its headers are. Otherwise the value's decoder decides about such a
       message.
     """
 

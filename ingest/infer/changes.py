@@ -22,7 +22,7 @@ from windrow.ingest.formats.cdc.envelope import (
     ChangeKind,
     Envelope,
 )
-from windrow.ingest.formats.json import dialects
+from windrow.ingest.formats.shared import dialects
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, with_passed_over
 from windrow.ingest.infer.documents import STRICT, candidates_of, document, scalars
 from windrow.ingest.infer.proposal import (

@@ -200,7 +200,7 @@ def _held(stated: TypeGuess, values: Sequence[Any]) -> TypeGuess:
 
 
 def _takes(kind: pa.DataType | None, values: Sequence[Any]) -> bool:
-    """Returns whether a type takes all values as they are; what is inside is judged by itself."""
+    """Returns whether a type takes all values as they are, without their items and fields."""
     if kind is None or pa.types.is_nested(kind):
         shape = list if kind is not None and pa.types.is_list(kind) else dict
         return kind is not None and all(isinstance(value, shape) for value in values)

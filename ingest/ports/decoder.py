@@ -177,11 +177,11 @@ class Decoded:
         by_message = pa.array(
             np.argsort(np.concatenate([self.dead_index.to_numpy(), dead]), kind="stable")
         )
-        letters = (
+        dead_index, dead_stage, dead_reason, dead_detail = (
             pa.concat_arrays([old, new]).take(by_message)
             for old, new in zip(before, added, strict=True)
         )
-        dead_index, dead_stage, dead_reason, dead_detail = letters
+
         kept = ~np.isin(index, dead)
         rows, row_index = self.rows.filter(pa.array(kept)), pa.array(index[kept], pa.int64())
         deletes = (

@@ -55,14 +55,14 @@ class Result(msgspec.Struct, frozen=True):
 
     `recovered`: True if the window was committed before, and this run wrote nothing.
     `group_offsets`: the outcome of committing offsets to a consumer group, if the spec
-    names one and the window is the newest. `letters`: the dead letters that this run
+    names one and the window is the newest. `published_dead`: the dead letters that this run
     published to a topic, if the spec names one and there were any to publish.
     """
 
     committed: Committed
     recovered: bool
     group_offsets: AlteredOffsets | None = None
-    letters: PublishedDeadLetters | None = None
+    published_dead: PublishedDeadLetters | None = None
 
 
 class PassedOver(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Publishes dead letters of committed windows to a topic, each at least once.
 
 Their store is the truth, and the topic a copy that is made after the window's commit.
-When all of a window's letters are in the topic, the store notes it. A run that dies
+When all of a window's dead letters are in the topic, the store notes it. A run that dies
 between the two leaves the note out, so the next run of the window publishes all of them
 again, as two runs at once may do. `__connect.errors.topic`, `.partition` and `.offset` with
 `windrow.generation` are the same in both copies of a letter.
@@ -33,7 +33,7 @@ class PublishedDeadLetters(msgspec.Struct, frozen=True):
     """The topic that a run has published a window's dead letters to, and their number."""
 
     topic: str
-    letters: int
+    dead_letters: int
 
 
 def publish_dead_letters(

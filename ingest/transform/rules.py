@@ -144,7 +144,7 @@ class Rules:
         return [self._alone(rule, frame, rows.num_rows) for rule, frame in asked]
 
     def _with_frames(self, rows: pa.RecordBatch) -> list[tuple[_Rule, pl.LazyFrame]]:
-        """Returns each rule with the frame that it judges.
+        """Returns each rule with the frame that it checks.
 
         A check of whole rows sees the columns by the model's names, one of a column by
         those that are no patterns.
@@ -203,7 +203,7 @@ def _is_one_each(verdicts: pl.Series, rows: int) -> bool:
 def _aliases(names: list[str]) -> dict[str, str]:
     """Names for checks, for those columns whose names polars takes for a pattern.
 
-    A check of `*` would judge every column.
+    A check of `*` would check every column.
     """
     patterns = [
         name for name in names if name == "*" or (name.startswith("^") and name.endswith("$"))

@@ -10,7 +10,7 @@ import pytest
 from tests.assets.processes import dagster_run, five_hours, make_dagsters_tables, receipts_shown
 from tests.integration.harness import (
     Place,
-    judge,
+    verdict,
     version,
     visible,
     wait_until_stopped,
@@ -65,5 +65,5 @@ def test_a_killed_range_leaves_its_finished_windows_green(place: Place) -> None:
         False,
         False,
     ]
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report

@@ -15,7 +15,7 @@ import dagster as dg
 import pytest
 
 from tests.assets.world import LocalTasks, ranges
-from tests.integration.harness import HERE, Place, judge, millis, visible
+from tests.integration.harness import HERE, Place, millis, verdict, visible
 from tests.kafka.produce import (
     OpenTransaction,
     Put,
@@ -95,7 +95,7 @@ def test_a_cron_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -
         "2026-01-05-01:20",
         "2026-01-05-03:40",
     }
-    report = judge(place, visible(kafka, topic))
+    report = verdict(place, visible(kafka, topic))
     assert report.ok, report
 
 
@@ -109,7 +109,7 @@ def test_micro_batches(kafka: str, tmp_path: Path, instance: dg.DagsterInstance)
     assert [m["batch"] for m in shown] == [0, 1, 2]
     assert sum(m["messages_read"] for m in shown[:3]) == 300
     assert len(execute(place, instance)) == len(shown)
-    report = judge(place, visible(kafka, topic))
+    report = verdict(place, visible(kafka, topic))
     assert report.ok, report
 
 
@@ -145,7 +145,7 @@ def test_a_pattern_over_two_topics(
     place = Place(kafka, topics[0], tmp_path, {"source": source})
     shown = execute(place, instance, "2026-01-05-01:00", "2026-01-05-03:00")
     assert {topic for m in shown for topic in ranges(m["offsets"])} == set(topics)
-    report = judge(
+    report = verdict(
         place, {tp: offsets for topic in topics for tp, offsets in visible(kafka, topic).items()}
     )
     assert report.ok, report
@@ -189,7 +189,7 @@ def test_where_a_pipeline_begins(
         tp: {o: what for o, what in found.items() if o >= begins[tp.partition]}
         for tp, found in visible(kafka, topic).items()
     }
-    report = judge(place, wanted)
+    report = verdict(place, wanted)
     assert report.ok, report
 
 

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from tests.assets.processes import dagster_run, five_hours, make_dagsters_tables, receipts_shown
-from tests.integration.harness import Place, judge, visible, wait_until_stopped, wake_to_the_end
+from tests.integration.harness import Place, verdict, visible, wait_until_stopped, wake_to_the_end
 
 pytestmark = pytest.mark.broker
 
@@ -155,7 +155,7 @@ def test_two_machines_on_one_history(
         started = instance.get_runs(dg.RunsFilter(tags=BACKFILL))
         assert [run.status for run in started] == [dg.DagsterRunStatus.STARTED] * 2
     wake_to_the_end(runs, 240)
-    report = judge(place, visible(kafka, place.topic))
+    report = verdict(place, visible(kafka, place.topic))
     assert report.ok, report
     receipts = [c.receipt for c in place.pipeline().sink.receipts()]
     assert [r.generation for r in receipts] == [0] * 5

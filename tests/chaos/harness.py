@@ -31,7 +31,7 @@ from typing import Any, Literal
 import msgspec
 
 from tests.chaos import reader, worker
-from tests.chaos.judge import judged, unmerged
+from tests.chaos.verdict import unmerged, verdict
 from tests.chaos.worker import COMMITTED, FAILED, UNKNOWN, WAKE, WHERE, Job, signalled
 from tests.sinks.world import SinkWorld
 from tests.sinks.worlds import world_of
@@ -40,7 +40,7 @@ from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.ports.sink import Capabilities, Delivered
 
-LANES = 2
+THREADS = 2
 LIMIT = 180
 """Seconds after which an attempt without faults can only be hanging."""
 TELLS = 2
@@ -107,14 +107,14 @@ def chaos(asked: Asked, folder: Path) -> Found:
         sink = kind.sink_at(place)
         sink.prepare()
         watching = reader.start(asked.kind, place, asked.rows, folder)
-        lanes = _Round(asked, place, folder, sink.capabilities)
-        lanes.run()
+        in_round = _Round(asked, place, folder, sink.capabilities)
+        in_round.run()
         looks = reader.told(watching, folder)
-        found = _found(lanes, looks)
+        found = _found(in_round, looks)
         try:
-            _judge(found, kind, kind.sink_at(place), lanes.begun)
+            _check(found, kind, kind.sink_at(place), in_round.begun)
         except WindrowError as error:
-            found.wrong.append(f"the table can't be judged: {error}")
+            found.wrong.append(f"the table can't be checked: {error}")
     found.seconds = round(time.monotonic() - began, 1)
     return found
 
@@ -133,9 +133,9 @@ def _found(done: _Round, looks: reader.Looks) -> Found:
     )
 
 
-def _judge(found: Found, world: SinkWorld, sink: Any, windows: int) -> None:
+def _check(found: Found, world: SinkWorld, sink: Any, windows: int) -> None:
     """Over all that is there of the windows that were begun, to its very end."""
-    report = judged(world, sink, range(windows), found.asked.rows)
+    report = verdict(world, sink, range(windows), found.asked.rows)
     found.lost, found.doubled, found.foreign = (
         len(report.lost),
         len(report.duplicated),
@@ -177,14 +177,14 @@ class _Round:
         """
         for number in range(self.asked.windows):
             self._left.put(number)
-        lanes = [threading.Thread(target=self._lane, daemon=True) for _ in range(LANES)]
-        for lane in lanes:
-            lane.start()
-        for lane in lanes:
-            lane.join(3600)
-            assert not lane.is_alive(), "a lane hangs"
+        threads = [threading.Thread(target=self._run_windows, daemon=True) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(3600)
+            assert not thread.is_alive(), "a thread hangs"
 
-    def _lane(self) -> None:
+    def _run_windows(self) -> None:
         while not self.stuck:
             try:
                 number = self._left.get_nowait()
@@ -412,7 +412,7 @@ class Ordeal:
     def commit(self, generation: int, what: Literal["run", "replay_dead_letters"] = "run") -> None:
         """Without faults: it must be had.
 
-        A try that met another lane's strike at the server doesn't count.
+        A try that met another thread's strike at the server doesn't count.
         """
         codes: list[int] = []
         while len(codes) < ENOUGH:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.chaos.judge import seen, unwhole
+from tests.chaos.verdict import seen, unwhole
 from tests.sinks.worlds import world_of
 from tests.warm import SERVER
 

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from tests.chaos import harness
-from tests.chaos.harness import LANES, Asked, Found, Ordeal, chaos
-from tests.chaos.judge import unwhole
+from tests.chaos.harness import THREADS, Asked, Found, Ordeal, chaos
 from tests.chaos.record import SUMS, record
 from tests.chaos.recovery import TITLE, Recovery
 from tests.chaos.recovery import record as record_recovery
+from tests.chaos.verdict import unwhole
 from tests.chaos.worker import Job
 from tests.sinks.worlds import KINDS, SINKS, WEAKER, world_of
 from windrow.ingest.ports.sink import Capabilities
@@ -100,7 +100,7 @@ def test_a_window_that_hangs_ends_its_round(
     monkeypatch.setattr(Ordeal, "job", partialmethod(hanging, Ordeal.job))
     found = chaos(Asked("sqlite", 1, 8, calm=True), tmp_path)
     assert not found.ok
-    assert 1 <= found.outcomes["died"] <= LANES, "other windows were begun"
+    assert 1 <= found.outcomes["died"] <= THREADS, "other windows were begun"
     assert any("did not commit" in line for line in found.wrong)
     assert any("an attempt hung" in line for line in found.wrong)
     assert "in attempt" in (tmp_path / "stderr").read_text()

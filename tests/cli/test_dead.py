@@ -370,8 +370,8 @@ def test_a_run_says_what_it_published(stage: Stage) -> None:
         in stage.call("run", stage.spec, "--window", hour(0)).stdout
     )
     document = stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")
-    assert [w.get("letters") for w in document["windows"]] == [
+    assert [w.get("published_dead") for w in document["windows"]] == [
         None,
-        {"topic": "things.dead", "letters": 1},
+        {"topic": "things.dead", "dead_letters": 1},
         None,
     ]

@@ -326,7 +326,7 @@ def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
     assert load_spec(tmp_path / "defs.yaml").decode.on_null == "drop"
 
 
-def test_a_sample_of_which_nothing_fits_is_unfit(tmp_path: Path) -> None:
+def test_a_sample_of_which_nothing_fits_is_refused(tmp_path: Path) -> None:
     """However few messages it has: what follows would read none."""
     found = begun(tmp_path, b'{"a": 1, "a": 2}')
     assert (found.fitting, found.fit) == (0, False)

@@ -179,7 +179,7 @@ def _id(value: bytes | None) -> object:
         return None
 
 
-def judge(place: Place, produced: Mapping[TopicPartition, Mapping[int, object]]) -> Report:
+def verdict(place: Place, produced: Mapping[TopicPartition, Mapping[int, object]]) -> Report:
     """The checker's verdict over a place's table, dead letters and receipts;
     `produced`: what the committed windows should hold.
     """

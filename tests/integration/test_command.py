@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.harness import judge, millis, version, visible
+from tests.integration.harness import millis, verdict, version, visible
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, delete_topic, produce
 from windrow.ingest.model.boundary import TopicPartition
@@ -92,7 +92,7 @@ def test_a_day_with_the_command(user: User) -> None:
     replayed = user.types("replay", "--window", "2026-01-05T02:00:00Z")
     assert replayed["windows"][0]["committed"]["receipt"]["generation"] == 1
     user.types("verify")
-    report = judge(user.place, visible(user.place.bootstrap, user.place.topic))
+    report = verdict(user.place, visible(user.place.bootstrap, user.place.topic))
     assert report.ok, report
 
 

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
-from tests.integration.harness import HERE, Place, judge, millis, visible
+from tests.integration.harness import HERE, Place, millis, verdict, visible
 from tests.integration.test_spark_task import kill_with_all_below, wait_until_a_worker_halts
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
@@ -393,7 +393,7 @@ def user(kafka: str, topic: str, tmp_path: Path) -> User:
 def assert_exactly_once(user: User) -> None:
     """The checker's verdict over the first hour."""
     produced = visible(user.place.bootstrap, user.place.topic)
-    report = judge(
+    report = verdict(
         user.place,
         {
             tp: {o: value for o, value in found.items() if value != 99}

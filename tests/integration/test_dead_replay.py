@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.harness import judge, millis, visible
+from tests.integration.harness import millis, verdict, visible
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
 
@@ -70,7 +70,7 @@ def sound(user: User, *, recorded: bool = True) -> None:
         tp: {o: i for o, i in offsets.items() if o < 30}
         for tp, offsets in visible(user.place.bootstrap, user.place.topic).items()
     }
-    report = judge(user.place, produced)
+    report = verdict(user.place, produced)
     assert report.ok, str(report)
     found = user.types("verify", "--deep")["findings"]
     assert [f["what"] for f in found] == (

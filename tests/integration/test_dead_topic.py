@@ -81,8 +81,8 @@ def test_a_letter_in_the_topic(place: Place) -> None:
     refused; its own attempt is the committed one.
     """
     result = place.run(1)
-    assert result.letters is not None
-    assert (result.letters.letters, counted(place)) == (6, once())
+    assert result.published_dead is not None
+    assert (result.published_dead.dead_letters, counted(place)) == (6, once())
     first = min(
         read_topic(place.bootstrap, dead_topic(place)),
         key=lambda m: int(told(m, "__connect.errors.offset") or ""),
@@ -120,7 +120,10 @@ def test_killed(place: Place, point: str) -> None:
     before = once() if point == "dead_topic.after" else Counter[tuple[str | None, ...]]()
     assert counted(place) == before
     results = [place.run(1) for _ in range(2)]
-    assert [(r.recovered, r.letters is not None) for r in results] == [(True, True), (True, False)]
+    assert [(r.recovered, r.published_dead is not None) for r in results] == [
+        (True, True),
+        (True, False),
+    ]
     assert counted(place) == before + once()
 
 

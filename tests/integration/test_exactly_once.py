@@ -15,10 +15,10 @@ import pytest
 
 from tests.integration.harness import (
     Place,
-    judge,
     millis,
     result_of,
     start_run,
+    verdict,
     version,
     visible,
     wait_until_stopped,
@@ -98,7 +98,7 @@ def test_the_undisturbed_run_passes_the_checker(place: Place) -> None:
     counts = result.committed.receipt.counts
     assert not result.recovered
     assert (counts.read, counts.valid, counts.dead, counts.aborted) == (328, 320, 8, 20)
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 
@@ -115,7 +115,7 @@ def test_kill_at_every_crash_point(place: Place, answers: Path, point: CrashPoin
     result = place.run(1)
     assert result.recovered == (point in AFTER_COMMIT)
     assert before is None or version(place) == before
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 
@@ -193,7 +193,7 @@ def test_kill_at_random_delays_across_the_commit(
         place = Place(kafka, one_hour, tmp_path / str(turn))
         let_go(held_before_its_commits(place), delay)
         outcomes.add(place.run(1).recovered)
-        report = judge(place, expected)
+        report = verdict(place, expected)
         assert report.ok, (turn, report)
     assert outcomes == {
         True,
@@ -222,7 +222,7 @@ def test_a_stopped_run_that_wakes_after_its_retry_changes_nothing(
     assert woken.recovered
     assert woken.committed.receipt == retry.committed.receipt
     assert version(place) == before
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 
@@ -235,7 +235,7 @@ def test_eight_runs_of_one_window(place: Place, answers: Path) -> None:
     results = [result_of(answers / str(i)) for i in range(8)]
     assert sorted(r.recovered for r in results) == [False] + [True] * 7
     assert len({r.committed.receipt.attempt for r in results}) == 1
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 
@@ -263,7 +263,7 @@ def test_two_stale_replaces_of_different_windows_both_arrive(
         run.join(120)
         result = result_of(answers / str(n))
         assert (result.recovered, result.committed.receipt.generation) == (False, 1)
-    report = judge(place, visible(kafka, place.topic))
+    report = verdict(place, visible(kafka, place.topic))
     assert report.ok, report
 
 
@@ -278,7 +278,7 @@ def test_a_retried_replace_replaces_once(place: Place, answers: Path) -> None:
     assert (again.recovered, again.committed.receipt.generation) == (True, 1)
     fresh = place.run(1, Request("another replay", replace=True))
     assert (fresh.recovered, fresh.committed.receipt.generation) == (False, 2)
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 
@@ -295,7 +295,7 @@ def test_a_stale_first_run_does_not_undo_a_replace(place: Place, answers: Path) 
     zombie.join(120)
     woken = result_of(answers / "zombie")
     assert (woken.recovered, woken.committed.receipt.generation) == (True, 1)
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.deadly import Deadly
-from tests.integration.harness import Place, judge, millis, visible
+from tests.integration.harness import Place, millis, verdict, visible
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.assemble import assemble
 from windrow.ingest.runner.context import Pipeline, Request
@@ -82,7 +82,7 @@ def test_workers_die_in_a_shared_job(
         tp: dict(sorted(held.items())[:-1])
         for tp, held in visible(place.bootstrap, place.topic).items()
     }
-    report = judge(place, expected)
+    report = verdict(place, expected)
     assert report.ok, report
     staged = {path.name for path in (place.folder / "things" / "data").rglob("*.parquet*")}
     assert len(staged) > HOURS * PARTITIONS, "no worker died beside what it had staged"

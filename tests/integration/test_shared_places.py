@@ -14,8 +14,8 @@ import pytest
 
 from tests.integration.harness import (
     Place,
-    judge,
     millis,
+    verdict,
     visible,
     wait_until_stopped,
     wake_to_the_end,
@@ -86,5 +86,5 @@ def test_two_machines_on_one_backfill(
         assert mine.committed.receipt == theirs.committed.receipt
     receipts = [c.receipt for c in place.pipeline().sink.receipts()]
     assert [(r.window, r.generation) for r in receipts] == [(place.window(n), 0) for n in HOURS]
-    report = judge(place, visible(kafka, topic))
+    report = verdict(place, visible(kafka, topic))
     assert report.ok, report

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.harness import judge, millis, visible
+from tests.integration.harness import millis, verdict, visible
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
 from tests.runner.spark.servers import serving
@@ -61,7 +61,7 @@ def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
     """The checker finds nothing wrong, and so many staged files are there that the
     table doesn't know.
     """
-    report = judge(user.place, visible(user.place.bootstrap, user.place.topic))
+    report = verdict(user.place, visible(user.place.bootstrap, user.place.topic))
     assert report.ok, report
     assert len(in_table(user)) == 2
     assert len(staged(user) - in_table(user)) == garbage

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.harness import Place, judge, millis, version, visible
+from tests.integration.harness import Place, millis, verdict, version, visible
 from tests.kafka.produce import (
     Put,
     create_topic,
@@ -122,7 +122,7 @@ def test_a_message_stamped_2099_costs_no_later_window(place: Place) -> None:
     for n in (5, 3, 1, 4, 2):
         place.run(n)
     assert [len([i for i in ids(place, n) if i // 1000 == n]) for n in range(1, 6)] == [30] * 5
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 
@@ -155,7 +155,7 @@ def test_a_poison_message_costs_that_message_only(place: Place) -> None:
     receipt = place.run(1).committed.receipt
     assert (receipt.counts.valid, receipt.counts.dead) == (30, 1)
     assert receipt.splits[0].first_dead[0][0] == 30
-    report = judge(
+    report = verdict(
         place,
         {
             tp: {o: i for o, i in found.items() if o <= 30}
@@ -199,7 +199,7 @@ def test_a_retry_with_a_corrected_schema_never_leaves_a_message_in_both_tables(
     )
     receipt = corrected.run(1).committed.receipt
     assert (receipt.counts.valid, receipt.counts.dead) == (10, 0)
-    report = judge(corrected, visible(place.bootstrap, place.topic))
+    report = verdict(corrected, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 
@@ -224,7 +224,7 @@ def test_receipts_outlive_the_log(place: Place) -> None:
         "things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
     )
     assert (verified.windows, verified.rows, verified.exit_code) == (4, 120, 0), verified
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     # compaction may put files together in any order
     assert msgspec.structs.replace(report, out_of_order=()).ok, report
 
@@ -243,7 +243,7 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(place: Place) -> Non
     assert place.run(2).recovered
     assert not place.run(3).recovered
     assert [len(ids(place, n)) for n in range(1, 5)] == [30] * 4
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 

@@ -744,13 +744,13 @@ def test_details_in_words(detail: str | None, words: str) -> None:
 
 def test_kinds_are_bounded() -> None:
     """However many kinds of dead letters there are, few are kept, and all are counted."""
-    tally = Refusals()
+    refusals = Refusals()
     for batch in range(3):
         details = [f"Failed rule_{i} - at $.a" for i in range(batch * 1000, batch * 1000 + 1000)]
-        tally.add(["rules"] * 1000, ["r"] * 1000, details, range(1000))
+        refusals.add(["rules"] * 1000, ["r"] * 1000, details, range(1000))
     details = ["Expected int, got str - at $.b"] * 2 + ["Failed rule_7 - at $.a" + "x" * 1000] * 3
-    tally.add(["rules"] * 5, ["r"] * 5, details, range(5))
-    (kinds,) = [refused.kinds for refused in tally.by_stage()]
+    refusals.add(["rules"] * 5, ["r"] * 5, details, range(5))
+    (kinds,) = [refused.kinds for refused in refusals.by_stage()]
     assert len(kinds) == 11
     assert sum(n for _, n in kinds) == 3005
     assert max(len(what) for what, _ in kinds) <= 200

@@ -81,16 +81,16 @@ ONCE = Counter({(31, 0): 1, (32, 0): 1})
 def test_a_committed_windows_letters_are_published_once(office: Office) -> None:
     """By the run that commits it, and by no later one; the result says how many."""
     first, again = office.run(), office.run()
-    assert first.letters is not None
-    published = first.letters
-    assert (published.topic, published.letters) == ("things.dead", 2)
-    assert again.letters is None
+    assert first.published_dead is not None
+    published = first.published_dead
+    assert (published.topic, published.dead_letters) == ("things.dead", 2)
+    assert again.published_dead is None
     assert (office.seen(), office.topic.publications, office.findings()) == (ONCE, 1, [])
 
 
 def test_a_window_without_dead_letters_opens_nothing(office: Office) -> None:
     """No turn at the topic, whether it is run or found committed."""
-    assert [office.run(n).letters for n in (0, 1, 2, 0)] == [None] * 4
+    assert [office.run(n).published_dead for n in (0, 1, 2, 0)] == [None] * 4
     assert office.topic.publications == 0
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.chaos import worker
-from tests.chaos.judge import judged, judged_alone, unmerged
+from tests.chaos.verdict import unmerged, verdict, verdict_alone
 from tests.chaos.worker import ALREADY, COMMITTED, CRASHED, DONE, Job
 from tests.sinks.things import window
 from tests.sinks.world import POINTS, SinkWorld
@@ -46,7 +46,7 @@ def stage(
         job = Job(request.param, place, str(folder), 0, "none")
         yield Stage(kind, job, numbers)
         fresh = kind.sink_at(place)
-        report = judged(kind, fresh, range(next(numbers)), job.rows)
+        report = verdict(kind, fresh, range(next(numbers)), job.rows)
         assert report.ok, f"over all tests: {report}"
         assert unmerged(fresh) == []
 
@@ -68,7 +68,7 @@ def ends(job: Job) -> int | None:
 def holds(stage: Stage, number: int, first: str | None = None) -> None:
     """All of this window is there exactly once; `first`: by this attempt."""
     fresh = stage.kind.sink_at(stage.job.place)
-    report = judged_alone(stage.kind, fresh, number, stage.job.rows)
+    report = verdict_alone(stage.kind, fresh, number, stage.job.rows)
     assert report.ok, str(report)
     if first is not None:
         assert fresh.look(window(number)).receipt.attempt == first

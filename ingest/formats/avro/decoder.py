@@ -1,6 +1,6 @@
 """Decodes records in Avro's binary encoding, by the writer's schema of the spec.
 
-A compiled pass takes most messages; the strict decoder judges every other one.
+A compiled pass takes most messages; the strict decoder decodes every other one.
 """
 
 from __future__ import annotations

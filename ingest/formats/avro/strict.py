@@ -99,8 +99,8 @@ class _Cursor:
     - `data`: the message; `at`: the first byte that isn't read yet.
     - `depth`: how many arrays, maps and records that no column is for are open at `at`.
     - `budget`: how many bytes of columns the items of the rest of the message may take.
-    - `keep`: False while the message is only judged: lists, maps and structs stay empty,
-      so that judging takes no memory.
+    - `keep`: False while the message is only checked: lists, maps and structs stay empty,
+      so that checking takes no memory.
     - `truncation`: decides on timestamps that are finer than a microsecond.
     """
 
@@ -200,7 +200,7 @@ class StrictAvro:
     def decode(self, message: bytes) -> list[Any]:
         """Returns the values of the columns, in order, as pyarrow takes them.
 
-        The message is read twice. The first time it is only judged: values as Python
+        The message is read twice. The first time it is only checked: values as Python
         objects may take a hundred times the memory of the message, and only a message
         that is a row is worth that.
 
@@ -226,7 +226,7 @@ class StrictAvro:
         """Makes the reader of a type whose values become values of a column.
 
         `check` has passed, so the type can become the column. None: no column is for it, and
-        its values are judged just as strictly.
+        its values are checked just as strictly.
         """
         if isinstance(kind, AbsentType) or (column is None and self._schema.is_empty(kind)):
             return _null

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.formats.avro.kind import WriterSchema
 from windrow.ingest.formats.cdc.envelope import CANAL, DEBEZIUM, MAXWELL, Envelope, FieldPath
-from windrow.ingest.formats.json import dialects
 from windrow.ingest.formats.kind import VALUES, RowSection, columns_filled_twice
 from windrow.ingest.formats.options import (
     ConnectOptions,
@@ -20,6 +19,7 @@ from windrow.ingest.formats.options import (
     ReadingOptions,
     TimestampOptions,
 )
+from windrow.ingest.formats.shared import dialects
 from windrow.ingest.formats.shared.dialects import DateForm, TimestampForm
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.settings.document import SettingPath

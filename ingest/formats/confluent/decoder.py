@@ -96,7 +96,7 @@ class Payloads(Protocol):
         """Returns why columns can't come from the schema's fields of their names; others can.
 
         `path`: the path of the message in a Protobuf schema; `document`: one that has all of
-        a JSON Schema, by which payloads in JSON are judged. Columns without a field are none
+        a JSON Schema, by which payloads in JSON are checked. Columns without a field are none
         of its matter.
 
         Raises:

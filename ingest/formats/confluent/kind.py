@@ -204,7 +204,7 @@ class JsonPayloadOptions(JsonOptions, FramedOptions):
 class JsonSchemaConfluentSection(JsonPayloadOptions, RowSection):
     """Values that are a schema id and a JSON document.
 
-    The pandera model judges the documents; the registry isn't asked for the schemas.
+    Rules are those of the pandera model; the registry isn't asked for the schemas.
     """
 
     format: Literal["json-schema-confluent"] = Field(

@@ -130,7 +130,7 @@ class ProtobufPayloads:
 
 @dataclass(frozen=True)
 class JsonPayloads:
-    """Payloads in JSON. The pandera model judges them, and not the registry's JSON Schema."""
+    """Payloads in JSON. The pandera model has their rules, not the JSON Schema."""
 
     encoding: JsonEncoding = DOCUMENT
     kind: None = None

@@ -6,7 +6,7 @@ A message is taken if it is one object in UTF-8 by the grammar of RFC 8259, no k
 twice in any of its objects, and each value of a column is exactly of its type; or one
 value that is the only column, where such messages are taken. If that
 isn't certain at first sight (a number of 20 digits, a decimal with an exponent, two
-keys with the same hash), the message isn't taken, and the strict decoder judges it.
+keys with the same hash), the message isn't taken, and the strict decoder decodes it.
 
 Each byte is read a bounded number of times, whatever the message is: fields are found
 by the hashes of their names, and the search for an equal key gives up after

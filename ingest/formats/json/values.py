@@ -1,6 +1,6 @@
 """Conversion of one JSON value to a value of a column: exactly, or not at all.
 
-No digit of a number is lost before it is judged.
+No digit of a number is lost before it is checked.
 
 Values are read by the rules of a dialect (`dialects.Reading`). What would lose something, or
 need a guess, is always refused. One thing alone may be lost: what of a timestamp is finer than

@@ -1,1 +1,1 @@
-"""Protobuf: one message of a type that the spec names, judged alone."""
+"""Protobuf: one message of a type that the spec names."""

@@ -1,6 +1,6 @@
 """Decodes messages of a Protobuf type that the spec names.
 
-A compiled pass takes most messages; the strict decoder judges every other one.
+A compiled pass takes most messages; the strict decoder decodes every other one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads one value of Protobuf's encoding. Compiled.
 
 Each function may assume that `at` is at the value's first byte, and at most at `end`. It
-returns the place after the value, or -1 if the strict decoder must judge the message.
+returns the place after the value, or -1 if the message is left to the strict decoder.
 """
 
 from __future__ import annotations

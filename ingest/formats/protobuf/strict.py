@@ -12,7 +12,7 @@ takes too, with the same values.
 
 Of a closed enum the library takes no number without a symbol: the field is as if it
 weren't there, or keeps its value from before. So the message is parsed as a type that has
-numbers where it has enums, whose bytes are the same, and the reader judges them.
+numbers where it has enums, whose bytes are the same, and the reader checks them.
 """
 
 from __future__ import annotations

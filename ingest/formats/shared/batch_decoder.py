@@ -115,7 +115,7 @@ class BatchDecoder:
     def by_fast_way(self, values: pa.BinaryArray) -> Taken:
         """Runs the fast way; takes nothing if it fails.
 
-        Most likely memory ran out. The strict way needs little, and judges alone.
+        Most likely memory ran out. The strict way needs little, and goes on alone.
         """
         try:
             return self.fast.decode(values, self._skip)
@@ -228,14 +228,14 @@ class _DeadLetters:
     """Collects dead letters."""
 
     def __init__(self) -> None:
-        self._letters: list[tuple[int, str, str, str]] = []
+        self._dead: list[tuple[int, str, str, str]] = []
 
     def add(self, index: int, refusal: RefusedValueError) -> None:
-        self._letters.append((index, refusal.stage, refusal.reason, refusal.detail))
+        self._dead.append((index, refusal.stage, refusal.reason, refusal.detail))
 
     def arrays(self) -> tuple[pa.Int64Array, pa.StringArray, pa.StringArray, pa.StringArray]:
         """Index, stage, reason and detail, in the order of the messages."""
-        self._letters.sort()
-        index, *words = list(zip(*self._letters, strict=True)) or [(), (), (), ()]
+        self._dead.sort()
+        index, *words = list(zip(*self._dead, strict=True)) or [(), (), (), ()]
         stage, reason, detail = (pa.array(of, pa.string()) for of in words)
         return pa.array(index, pa.int64()), stage, reason, detail

@@ -29,7 +29,7 @@ def octets_of(
 def as_text(values: pa.BinaryArray) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
     """The values as text, and a mask of those that aren't text: these are null.
 
-    Arrow checks all at once. If one of them isn't UTF-8, Python judges each.
+    Arrow checks all at once. If one of them isn't UTF-8, Python checks each.
     """
     try:
         return values.cast(pa.string()), np.zeros(len(values), np.bool_)

@@ -205,7 +205,7 @@ def refuse_unfinished(uri: str, place: Place, version: int) -> None:
         ours = any("windrow" in line.get("commitInfo", ()) for line in lines)
         ended = any(line.get("txn", {}).get("appId") == PAGES_APP for line in lines)
     except (WindrowError, OSError, msgspec.DecodeError, AttributeError, TypeError):
-        return  # the entry can't be judged
+        return  # the entry can't be checked
     if ours and not ended:
         raise _cut_off(f"{uri}/{name}", "commit")
 

@@ -126,7 +126,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         known = pc.is_in(encoded["topic"], value_set=pa.array(self.topics, pa.string()))
         return np.flatnonzero(~known.to_numpy(zero_copy_only=False)).tolist()
 
-    def refuse_unfit(self, rows: pa.Schema) -> None:
+    def check_columns(self, rows: pa.Schema) -> None:
         """Checks that rows have all named columns, and that formats can write them.
 
         Raises:

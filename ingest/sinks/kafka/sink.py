@@ -68,7 +68,7 @@ class KafkaSink(KafkaTable):
     def refuse_unwritable(self) -> None:
         sending_library()
         refuse_unwritable(self.options.staging, "sink.staging")
-        self.topics.refuse_unfit(self.options.delivery, self.options.timeout)
+        self.topics.check(self.options.delivery, self.options.timeout)
         self.encoder.refuse_unregistrable(self.columns, self.connection.registry)
 
     def warnings(self) -> Sequence[str]:
@@ -79,10 +79,10 @@ class KafkaSink(KafkaTable):
 
     def prepare(self, owner: TableOwner) -> None:
         """Makes the control topic if it is missing, but no target topic."""
-        self._refuse_unfit()
+        self._check_options()
         bound = self.owner()
         if bound is None:
-            self.topics.refuse_unfit(self.options.delivery, self.options.timeout)
+            self.topics.check(self.options.delivery, self.options.timeout)
             self.topics.make_control()
             write_records(
                 self,
@@ -92,14 +92,14 @@ class KafkaSink(KafkaTable):
             bound = self.owner() or owner
         refuse_other_owner(self.identity, bound, owner)
 
-    def _refuse_unfit(self) -> None:
+    def _check_options(self) -> None:
         self.encoder  # noqa: B018  # its checks
         if self.options.function is not None:
             load_function(self.options.function)
 
     def columns_to_come(self) -> Sequence[str]:
         """Checks the options; a topic has no columns that could be added."""
-        self._refuse_unfit()
+        self._check_options()
         return ()
 
     def wait_until_decided(self) -> None:

@@ -98,7 +98,7 @@ class KafkaStager(FileStager[StagedMessages]):
                 "Nothing was published. Change such values by a transform, or leave the column out;"
                 " then run the window again."
             )
-            raise self._unfit(what, do, messages, rows.tolist())
+            raise self._unstorable(what, do, messages, rows.tolist())
         untimed = self._encoder.untimed(batch, messages)
         if untimed:
             of = (
@@ -112,7 +112,7 @@ class KafkaStager(FileStager[StagedMessages]):
                 "Nothing was published. Refuse such rows by a rule, or set sink.timestamp:"
                 " published; then run the window again."
             )
-            raise self._unfit(what, do, messages, untimed)
+            raise self._unstorable(what, do, messages, untimed)
         encoded = self._encoder.encoded(batch, messages)
         misrouted = self._encoder.misrouted(encoded)
         if misrouted:
@@ -121,7 +121,7 @@ class KafkaStager(FileStager[StagedMessages]):
                 " window again."
             )
             # The column's value isn't in the message, because it may be secret.
-            raise self._unfit(
+            raise self._unstorable(
                 f"column {self._encoder.topic} names none of sink.topics", do, messages, misrouted
             )
         return (
@@ -130,7 +130,7 @@ class KafkaStager(FileStager[StagedMessages]):
             else self._function.with_partitions(encoded, batch, messages["offset"], self._split)
         )
 
-    def _unfit(
+    def _unstorable(
         self, what: str, do: str, messages: pa.RecordBatch, rows: Sequence[int]
     ) -> UnstorableRowsError:
         return UnstorableRowsError(

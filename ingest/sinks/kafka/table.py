@@ -167,7 +167,7 @@ class KafkaTable(ReceiptTable):
             options.topics,
             options.primary_key,
         )
-        encoder.refuse_unfit(self.columns)
+        encoder.check_columns(self.columns)
         return encoder
 
     @property

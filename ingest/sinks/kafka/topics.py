@@ -299,7 +299,7 @@ class SinkTopics:
             ) from None
         questions.ask(f"the topic {self._control_name}", None, lambda: self._led(questions))
 
-    def refuse_unfit(self, delivery: Delivered, timeout: timedelta) -> None:
+    def check(self, delivery: Delivered, timeout: timedelta) -> None:
         """Checks topics, rights and the cluster's settings.
 
         Args:

@@ -91,7 +91,7 @@ class RoutedSink:
         self.metadata = dict(metadata)
         refuse_not_apart(self._tables, other)
         if isinstance(rows, pa.Schema):
-            self._router.refuse_unfit(rows)
+            self._router.check_columns(rows)
 
     @property
     def _every(self) -> tuple[Sink, ...]:
@@ -100,7 +100,7 @@ class RoutedSink:
     @cached_property
     def _checked_router(self) -> Router:
         """The router, checked against the rows' columns."""
-        self._router.refuse_unfit(self._load() if callable(self._load) else self._load)
+        self._router.check_columns(self._load() if callable(self._load) else self._load)
         return self._router
 
     @property

@@ -65,7 +65,7 @@ class Router(msgspec.Struct, frozen=True):
     name: str
     rules: tuple[Rule, ...]
 
-    def refuse_unfit(self, rows: pa.Schema) -> None:
+    def check_columns(self, rows: pa.Schema) -> None:
         """Checks the rules against the columns of the rows.
 
         Raises:
@@ -176,8 +176,8 @@ class RoutedStager:
             return partial(stager.add, rows, messages)
         try:
             return stager.check(rows, messages)
-        except UnstorableRowsError as unfit:
-            unfit.rows = numbers[unfit.rows].tolist()
+        except UnstorableRowsError as error:
+            error.rows = numbers[error.rows].tolist()
             raise
 
     def finish(self) -> Staging:

@@ -32,7 +32,7 @@ def cut_off(
 ) -> dict[TopicPartition, tuple[Mark, int]]:
     """The marks that lie above the end of their log, each with that end. Pure.
 
-    The ends are high watermarks. A mark is not judged if its log's end isn't given, or
+    The ends are high watermarks. A mark is not checked if its log's end isn't given, or
     if its topic was gone when the mark was made (`removed`).
     """
     return {

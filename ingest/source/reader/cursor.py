@@ -1,4 +1,4 @@
-"""Reads one range of one topic-partition, and judges which messages are missing.
+"""Reads one range of one topic-partition, and finds which messages are missing.
 
 It works with any client that fetches messages. A read ends at a position, not at a
 message: transaction markers, aborted messages and compaction leave offsets that no
@@ -164,7 +164,7 @@ class Cursor:
             self._end = offset
             return offset
         if code in LOST:
-            # judged after the messages before it are taken
+            # checked after the messages before it are taken
             self._loss = self._last_error = error
         elif code in DENIED:
             raise denied(self._split, self._error_text(error))

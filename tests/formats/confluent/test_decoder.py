@@ -104,14 +104,17 @@ def test_what_is_told_of_schemas() -> None:
 
 def test_a_refusal_says_the_schema() -> None:
     """Each dead letter of a message that names a schema has its id, whatever is wrong."""
-    unfit = json.dumps(
+    other = json.dumps(
         {
             "type": "record",
             "name": "U",
             "fields": [{"name": "id", "type": "string"}, {"name": "name", "type": "string"}],
         }
     )
-    known = [*avro(TEXTS[0], unfit, "{", *[""] * 3), WriterSchema("7", "PROTOBUF", "message M {}")]
+    known = [
+        *avro(TEXTS[0], other, "{", *[""] * 3),
+        WriterSchema("7", "PROTOBUF", "message M {}"),
+    ]
     values = [
         framed(1, b"\x02"),
         framed(2, text("1") + text("a")),

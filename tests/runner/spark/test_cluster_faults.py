@@ -12,7 +12,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.harness import Place, judge, millis, visible
+from tests.integration.harness import Place, millis, verdict, visible
 from tests.integration.test_exactly_once import fill, thing
 from tests.integration.test_spark_task import OVER, status_of, until
 from tests.kafka.door import Door
@@ -159,7 +159,7 @@ def assert_exactly_once_beside_garbage(place: Place, *garbage: int) -> None:
     """The checker finds nothing wrong, and so many staged files are there (or so many)
     that the table doesn't know.
     """
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
     assert len(staged(place) - in_table(place)) in garbage
 
@@ -339,7 +339,7 @@ def test_a_function_of_dataframes(
     finally:
         driver.close()
     assert ground.driver.runs(place) == Answer(recovered=True)
-    report = judge(Place(kafka, one_hour, tmp_path), visible(kafka, one_hour))
+    report = verdict(Place(kafka, one_hour, tmp_path), visible(kafka, one_hour))
     assert report.ok, report
 
 

@@ -22,7 +22,7 @@ import windrow
 from tests.contracts.engine_contract import ONE, EngineContract
 from tests.dataframes.test_sink import Ground as Batch
 from tests.dataframes.test_sink import each_once
-from tests.integration.harness import Place, judge, visible
+from tests.integration.harness import Place, verdict, visible
 from tests.integration.test_exactly_once import fill
 from tests.integration.test_spark_task import OVER, status_of, until
 from tests.kafka.produce import Put, create_topic, produce
@@ -272,7 +272,7 @@ def drivers(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def assert_exactly_once(place: Place) -> None:
     """The checker finds nothing wrong."""
-    report = judge(place, visible(place.bootstrap, place.topic))
+    report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 

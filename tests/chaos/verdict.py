@@ -92,7 +92,7 @@ def unwhole(
     return wrong
 
 
-def judged(world: SinkWorld, sink: Any, numbers: Sequence[int], rows: int) -> Report:
+def verdict(world: SinkWorld, sink: Any, numbers: Sequence[int], rows: int) -> Report:
     """The checker's verdict over all that readers see, to the very end of it."""
     receipts = [c.receipt for c in sink.receipts()]
     dead, pieces, known = (
@@ -143,7 +143,7 @@ def excused(report: Report, capabilities: Capabilities) -> Report:
     return msgspec.structs.replace(report, out_of_order=(), receipts=receipts)
 
 
-def judged_alone(world: SinkWorld, sink: Any, number: int, rows: int) -> Report:
+def verdict_alone(world: SinkWorld, sink: Any, number: int, rows: int) -> Report:
     """The same over one window, and over nothing else of the table."""
     committed, column = sink.look(window(number)), sink.metadata["window"]
     receipts = [] if committed is None else [committed.receipt]
