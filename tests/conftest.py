@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
+    from tests.registry.server import RegistryServer
     from tests.s3.server import S3Server
-    from windrow.ingest.registry.embedded import RegistryServer
 
 pytest_plugins = ["tests.plugin"]
 
@@ -48,7 +48,7 @@ def admin(kafka: str) -> AdminClient:
 @pytest.fixture
 def schema_registry() -> Iterator[RegistryServer]:
     """A schema registry of the test's own."""
-    from windrow.ingest.registry.embedded import RegistryServer
+    from tests.registry.server import RegistryServer
 
     with RegistryServer() as server:
         yield server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -18,37 +17,25 @@ class Serving(msgspec.Struct):
 
     bootstrap_servers: str
     folder: str
-    registry: str | None
 
 
-def run_broker(output: Output, folder: Path | None, port: int | None, *, registry: bool) -> None:
+def run_broker(output: Output, folder: Path | None, port: int | None) -> None:
     """Runs the embedded Kafka until Ctrl-C or SIGTERM.
 
-    `folder`: of its files; None: $WINDROW_HOME/broker. `registry`: a schema registry, too.
+    `folder`: of its files; None: $WINDROW_HOME/broker.
 
     Raises:
         UnreachableError: it doesn't start, or ends by itself.
     """
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-    from windrow.ingest.registry.embedded import RegistryServer
 
     folder = folder or Path(os.environ.get("WINDROW_HOME", ".windrow")) / "broker"
     stopped = stop_event()
-    with (
-        EmbeddedBroker(folder, find_jars(), port) as broker,
-        RegistryServer() if registry else nullcontext() as server,
-    ):
-        url = None if server is None else server.url
-        registry_line = (
-            ""
-            if url is None
-            else f" A schema registry answers on {url}; its schemas are in memory and end with it."
-        )
+    with EmbeddedBroker(folder, find_jars(), port) as broker:
         text = Text(
-            f"Kafka answers on {broker.bootstrap}; its files are in {folder}.{registry_line} Ctrl-C"
-            " ends it."
+            f"Kafka answers on {broker.bootstrap}; its files are in {folder}. Ctrl-C ends it."
         )
-        output.show(Serving(broker.bootstrap, str(folder), url), text)
+        output.show(Serving(broker.bootstrap, str(folder)), text)
         output.finish()
         while not stopped.wait(0.5):
             if broker.stopped():

@@ -467,9 +467,6 @@ def broker_run(
         int | None,
         typer.Option(min=1, max=65535, help="Its port. [default: as last time, else a free one]"),
     ] = None,
-    registry: Annotated[
-        bool, typer.Option("--registry", help="With a schema registry in memory.")
-    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -477,7 +474,7 @@ def broker_run(
     with command_output(json=json, debug=debug) as output:
         from windrow.ingest.cli.broker import run_broker
 
-        run_broker(output, folder, port, registry=registry)
+        run_broker(output, folder, port)
 
 
 @spark_app.command("archive")

@@ -9,11 +9,11 @@ import pytest
 
 from tests.assets.world import LocalTasks
 from tests.integration.format_cases import CASES, rows, somebody
+from tests.registry.server import RegistryServer
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
 from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.registry.embedded import RegistryServer
 
 pytestmark = pytest.mark.broker
 

@@ -9,38 +9,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tests.commands import first_document
-
-
-@pytest.mark.broker
-def test_with_a_registry(tmp_path: Path) -> None:
-    """It says where the registry answers, which takes schemas while Kafka is up, and
-    ends with it.
-    """
-    command = [
-        sys.executable,
-        "-m",
-        "windrow.ingest.cli.main",
-        "broker",
-        "run",
-        "--registry",
-        "--folder",
-        str(tmp_path / "kafka"),
-        "--json",
-    ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    ) as process:
-        try:
-            with SchemaRegistryClient(
-                {"url": first_document(process)["registry"], "timeout": 10}
-            ) as client:
-                assert client.register_schema("things-value", Schema('"string"')) == 1
-        finally:
-            process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
 
 
 @pytest.mark.some(1)

@@ -22,12 +22,12 @@ from typer.testing import CliRunner
 
 from tests.cli.conftest import START, Stage, hour
 from tests.commands import with_spec
+from tests.registry.server import RegistryServer
 from windrow.ingest import assemble as assembly
 from windrow.ingest.cli.main import app
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.registry.client import client_of
-from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.runner.task import SplitTask
 
 SECRET = "secret-payload"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import START, Stage, hour
+from tests.registry.server import RegistryServer
 from windrow.ingest.cli import doctor
 from windrow.ingest.cli.doctor import Check, attempt, exit_code, java, sink_check
 from windrow.ingest.errors import UnreachableError
@@ -17,7 +18,6 @@ from windrow.ingest.ledger.sql import SqlLedger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.source.enumerator.look import UNSTAMPED, UNSTAMPED_WAY_OUT
 from windrow.ingest.testing.log import NO_TIMESTAMP
 

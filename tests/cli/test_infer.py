@@ -12,8 +12,8 @@ import pytest
 from tests.cli.conftest import START, Stage, hour
 from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import framed
+from tests.registry.server import Fault, RegistryServer
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.registry.embedded import Fault, RegistryServer
 
 AT = ("--bootstrap", "127.0.0.1:1")
 LOG_OF_AVRO = TopicPartition("shop.avro", 0)

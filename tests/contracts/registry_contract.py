@@ -10,10 +10,10 @@ import pickle
 
 import pytest
 
+from tests.registry.server import RegistryServer
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.ports.schemas import SchemaRegistry
-from windrow.ingest.registry.embedded import RegistryServer
 
 
 def named(name: str, *refers: str) -> str:

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from tests.contracts.values import valued
+from tests.registry.server import RegistryServer
 from windrow.ingest.assemble import table_columns
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.formats.kind import KEY_FORMATS
 from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.schemas import UsesSchemas
-from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.transform.chain import Chain
 from windrow.ingest.transform.validate import Validate

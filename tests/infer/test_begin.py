@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.formats.avro.wire import varint
 from tests.formats.confluent.registries import framed
 from tests.profiles import examples
+from tests.registry.server import RegistryServer
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
@@ -27,7 +28,6 @@ from windrow.ingest.infer.candidates import TypeGuess
 from windrow.ingest.infer.documents import guess_type
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.reader import MemoryReader
 

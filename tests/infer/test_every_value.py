@@ -30,6 +30,7 @@ from tests.formats.confluent.registries import framed
 from tests.formats.protobuf.schemas import message
 from tests.infer.test_recognise import messages
 from tests.profiles import examples
+from tests.registry.server import RegistryServer
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_type
@@ -40,7 +41,6 @@ from windrow.ingest.infer.schema_drift import unknown_fields
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.schemas import UsesSchemas
-from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.reader import MemoryReader
 

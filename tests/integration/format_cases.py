@@ -19,7 +19,7 @@ from tests.formats.protobuf import wire as protobuf
 from tests.integration.harness import HERE, millis
 from tests.integration.user import User
 from tests.kafka.produce import Headers, Put, create_topic, produce
-from windrow.ingest.registry.embedded import RegistryServer
+from tests.registry.server import RegistryServer
 
 HOUR = "2026-01-05T01:00:00Z"
 

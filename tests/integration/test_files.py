@@ -9,8 +9,8 @@ import pytest
 
 from tests.integration.format_cases import CASES, HOUR, somebody
 from tests.integration.user import User
+from tests.registry.server import RegistryServer
 from tests.s3.server import S3Server
-from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.sinks.files.reader import list_files
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.format_cases import CASES, HOUR, rows, somebody
-from windrow.ingest.registry.embedded import RegistryServer
+from tests.registry.server import RegistryServer
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

@@ -25,10 +25,10 @@ from tests.formats.protobuf import wire as protobuf
 from tests.integration.harness import millis
 from tests.integration.user import ELSEWHERE
 from tests.kafka.produce import Put, create_topic, produce
+from tests.registry.server import RegistryServer
 from windrow.ingest import assemble as assembly
 from windrow.ingest.assemble import assemble
 from windrow.ingest.cli.main import app
-from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.testing.engine import LocalEngine
 
 pytestmark = pytest.mark.broker

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.contracts.registry_contract import SchemaRegistryContract, named, refers_to
+from tests.registry.server import Fault, RegistryServer
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS
 from windrow.ingest.registry import client
 from windrow.ingest.registry.client import MOST_BYTES, Registry
-from windrow.ingest.registry.embedded import Fault, RegistryServer
 
 SECRET = "hunter2"
 TLS = Path(__file__).parents[1] / "kafka" / "tls"

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import framed
+from tests.registry.server import Fault, RegistryServer
 from windrow.ingest.admin.dead_replay import DeadReplayRequest, replay_dead_letters
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble
@@ -28,7 +29,6 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.registry.client import client_of
-from windrow.ingest.registry.embedded import Fault, RegistryServer
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.pipeline import run, run_windows
 from windrow.ingest.runner.schemas import decoder_for

@@ -23,12 +23,12 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tests.contracts.values import valued
 from tests.formats.avro.models import FLAT
+from tests.registry.server import RegistryServer
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 from windrow.ingest.formats.confluent.payloads import AvroPayloads, JsonPayloads, ProtobufPayloads
 from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_type
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.registry.client import Registry, Subjects
-from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.schema.load import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"

@@ -13,9 +13,9 @@ import pytest
 
 from tests.dataframes.on_cluster import BOOTSTRAP
 from tests.integration.format_cases import CASES, HOUR, somebody
+from tests.registry.server import RegistryServer
 from tests.runner.spark.on_cluster import MASTER
 from tests.runner.spark.standalone import Cluster, cluster, deps_only
-from windrow.ingest.registry.embedded import RegistryServer
 
 pytestmark = pytest.mark.spark
 

@@ -15,11 +15,11 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.produce import create_topic
+from tests.registry.server import Fault, RegistryServer
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
 from windrow.ingest.errors import BugError, SpecError, UnreachableError
 from windrow.ingest.registry.client import Registry, Strategy, Subjects, client_of
-from windrow.ingest.registry.embedded import Fault, RegistryServer
 from windrow.ingest.sinks.kafka.registered import RegisteredFormat, RegistrySerializer
 
 __all__ = ["stage"]

@@ -15,12 +15,12 @@ from deltalake import DeltaTable
 
 from tests.cli.conftest import START, Stage, hour, stage
 from tests.kafka.produce import create_topic
+from tests.registry.server import RegistryServer
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
 from tests.sinks.things import messages
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
-from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer

@@ -1,4 +1,4 @@
-"""Embedded schema registry for development and tests.
+"""Schema registry of the tests.
 
 It is a real HTTP server with the API of Confluent's, and keeps its schemas in memory:
 
