@@ -30,13 +30,13 @@ WIDE = 100_000
 """The most columns of a table in a file or a pipe: more than any has, so that none is cut."""
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """An error as JSON."""
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error as JSON. That of a bug has no message, because its text may quote anything."""
 
     kind: str
-    message: str
-    stage: str
     exit_code: int
+    message: str = ""
+    stage: str = ""
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
@@ -48,24 +48,6 @@ class Interrupted(BaseException):
     It isn't Python's KeyboardInterrupt, whose stack trace libraries print before they
     raise it again.
     """
-
-
-class Stopped(msgspec.Struct, frozen=True):
-    """Ctrl-C as JSON."""
-
-    kind: str = Interrupted.__name__
-    message: str = (
-        "Interrupted. A window is committed whole or not at all: run the same command again, it"
-        " goes on from there."
-    )
-    exit_code: int = INTERRUPTED
-
-
-class Bug(msgspec.Struct, frozen=True):
-    """A bug as JSON: its type only, because its text may quote anything."""
-
-    kind: str
-    exit_code: int = BUG
 
 
 class Output:
@@ -105,39 +87,30 @@ class Output:
 
     def fail(self, error: WindrowError) -> None:
         """Shows an error; in JSON next to the result so far, which isn't hidden by it."""
-        self.exit_code = error.exit_code
         error.do = with_spec(error.do, self.spec)
-        self.say(str(error))
-        self._end(
-            Problem(
-                type(error).__name__,
-                str(error),
-                error.stage,
-                error.exit_code,
-                error.topic,
-                error.partition,
-                error.offset,
-            )
-        )
+        kind, place = type(error).__name__, (error.topic, error.partition, error.offset)
+        self._end(str(error), Problem(kind, error.exit_code, str(error), error.stage, *place))
 
     def fail_by_bug(self, error: Exception) -> None:
         """Shows an error that is none of windrow's own, without its text (see --debug)."""
-        self.exit_code = BUG
         kind = type(error).__name__
-        self.say(
+        self._end(
             f"{kind}: this is a bug in windrow. Run the command again with --debug for the stack"
-            " trace, and report it."
+            " trace, and report it.",
+            Problem(kind, BUG),
         )
-        self._end(Bug(kind))
 
     def stop(self) -> None:
         """Shows that the command was interrupted."""
-        stopped = Stopped()
-        self.exit_code = stopped.exit_code
-        self.say(stopped.message)
-        self._end(stopped)
+        message = (
+            "Interrupted. A window is committed whole or not at all: run the same command again,"
+            " it goes on from there."
+        )
+        self._end(message, Problem(Interrupted.__name__, INTERRUPTED, message))
 
-    def _end(self, problem: Problem | Bug | Stopped) -> None:
+    def _end(self, text: str, problem: Problem) -> None:
+        self.say(text)
+        self.exit_code = problem.exit_code
         done = msgspec.to_builtins(self._document)
         self._document = {**(done if isinstance(done, dict) else {}), "error": problem}
 
