@@ -18,7 +18,7 @@ import msgspec
 
 from windrow.assets.completeness import Verdict, completeness, shortened
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
-from windrow.assets.failing import WindowFailedError, failing
+from windrow.assets.failures import WindowFailedError, failing
 from windrow.assets.metadata import Value
 from windrow.assets.names import table_key
 from windrow.assets.partitions import key_of

@@ -27,7 +27,7 @@ from dagster._core.definitions.data_version import (
 )
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 
-from windrow.assets.failing import again_or_failure
+from windrow.assets.failures import again_or_failure
 from windrow.assets.metadata import Value, window_metadata
 from windrow.assets.names import upstream_keys
 from windrow.assets.topic import versions
@@ -39,13 +39,6 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.runner.context import Pipeline, Progress, Result
 from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.source.enumerator.completeness import Completeness, assess
-
-RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
-"""Retries after an unreachable system; refused data is not tried again.
-
-It is no policy of the assets: Dagster would apply that to a cancelled run, too, whose
-interrupted step would begin again and commit.
-"""
 
 NEWEST = 48
 """Number of the newest windows that are looked at for the state of one, and by checks."""
@@ -261,4 +254,4 @@ def errors_reported(
             error.do = with_spec(error.do, spec.spec_file)
         if on_refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             on_refused(error)
-        raise again_or_failure(what, error, RETRY, context.retry_number) from None
+        raise again_or_failure(what, error, context.retry_number) from None

@@ -13,7 +13,7 @@ import dagster as dg
 
 from windrow.assets.dependencies import connection_of
 from windrow.assets.description import selected
-from windrow.assets.failing import failing
+from windrow.assets.failures import failing
 from windrow.assets.metadata import Value
 from windrow.assets.names import kafka_key, topic_key, upstream_keys
 from windrow.ingest.config.pipeline import PipelineSpec

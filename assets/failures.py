@@ -1,4 +1,6 @@
-"""Raises windrow's errors as Dagster's: one sentence, its parts as metadata, no stack.
+"""Failures and retries of runs: windrow's errors as Dagster's, without a stack.
+
+An error is one sentence, with its parts as metadata.
 
 Dagster shows the stack of an exception from its own executor on: a dozen frames that say
 nothing of the data. It doesn't for one that another process of the user's code reported
@@ -19,6 +21,13 @@ from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 
 from windrow.ingest.errors import BugError, UnreachableError, WindrowError
+
+RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
+"""Retries after an unreachable system; refused data is not tried again.
+
+It is no policy of the assets: Dagster would apply that to a cancelled run, too, whose
+interrupted step would begin again and commit.
+"""
 
 
 class _ShownAloneError(DagsterUserCodeProcessError):
@@ -63,7 +72,7 @@ def failure_of(what: str, error: Exception) -> WindowFailedError:
 
 
 def again_or_failure(
-    what: str, error: Exception, policy: dg.RetryPolicy, tries: int
+    what: str, error: Exception, tries: int
 ) -> WindowRetryError | WindowFailedError:
     """Makes a retry of an error if something was unreachable, else a failure.
 
@@ -72,13 +81,12 @@ def again_or_failure(
     Args:
         what: as of `failure_of`.
         error: as of `failure_of`.
-        policy: the number of retries, and the waits before them.
         tries: the number of retries until now.
     """
-    if not isinstance(error, UnreachableError) or tries >= policy.max_retries:
+    if not isinstance(error, UnreachableError) or tries >= RETRY.max_retries:
         return failure_of(what, error)
-    wait = policy.calculate_delay(tries + 1)
-    retry = WindowRetryError(policy.max_retries, wait)
+    wait = RETRY.calculate_delay(tries + 1)
+    retry = WindowRetryError(RETRY.max_retries, wait)
     retry.show_alone(
         SerializableErrorInfo(
             f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=_shown(what, error)
