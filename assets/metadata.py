@@ -159,7 +159,7 @@ def window_metadata(
     found |= (
         _by_kind(receipt)
         | _of_keyed_table(receipt)
-        | _occasional(result)
+        | _optional(result)
         | _receipt_or_command(spec, receipt)
     )
     found |= {} if lag is None else lag_metadata(lag)
@@ -218,7 +218,7 @@ def _of_keyed_table(receipt: Receipt) -> dict[str, Value]:
     }
 
 
-def _occasional(result: Result) -> dict[str, Value]:
+def _optional(result: Result) -> dict[str, Value]:
     """The entries that only some windows have."""
     receipt, version, group_offsets = (
         result.committed.receipt,

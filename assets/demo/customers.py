@@ -55,17 +55,17 @@ def changes(start: datetime, seed: int = 11) -> Iterator[CustomerMessage]:
     number = THERE_BEFORE
     for i in range(CHANGES):
         now = begin + (i + 1) * int(timedelta(hours=HOURS).total_seconds() * 1000) // (CHANGES + 1)
-        luck = rng.random()
-        if luck < 0.2:
+        draw = rng.random()
+        if draw < 0.2:
             row = _customer(rng, f"customer-{number:04d}")
             number += 1
             rows[row.customer] = row
             yield _message("c", None, row, now)
             continue
         old = rows.pop(rng.choice(list(rows)))
-        if luck < 0.3:
+        if draw < 0.3:
             yield from _deletion(old, now)
-        elif luck < 0.32:
+        elif draw < 0.32:
             row = old._replace(customer=f"customer-{number:04d}")
             number += 1
             rows[row.customer] = row

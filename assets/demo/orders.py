@@ -101,12 +101,12 @@ def _poison_and_tombstones(
 
 def _late(rng: random.Random, now: int, earliest: int) -> int:
     """The order's timestamp: now, or for 1 in 100 some minutes, for 1 in 200 some hours ago."""
-    luck = rng.random()
-    if luck < 0.985:
+    draw = rng.random()
+    if draw < 0.985:
         return now
     ago = (
         rng.randrange(60_000, 45 * 60_000)
-        if luck < 0.995
+        if draw < 0.995
         else rng.randrange(3_600_000, 5 * 3_600_000)
     )
     return max(earliest, now - ago)

@@ -15,7 +15,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import OnRemoved
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.ledger import Ledger
-from windrow.ingest.source.enumerator.cutoff import WAY_OUT, described, surely_cut_off
+from windrow.ingest.source.enumerator.cutoff import WAY_OUT, confirmed_cut_off, described
 from windrow.ingest.source.enumerator.look import (
     UNSTAMPED,
     UNSTAMPED_WAY_OUT,
@@ -88,7 +88,7 @@ def _logs_now(
         for tp in without_timestamps(broker, in_time)
     ] + [
         Finding("wrong", "topic", f"{mark.tp}: {described(mark, end, current.label)}", WAY_OUT)
-        for mark, end in surely_cut_off(broker, marks, sleep)
+        for mark, end in confirmed_cut_off(broker, marks, sleep)
     ]
 
 

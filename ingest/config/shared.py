@@ -37,12 +37,12 @@ def find_shared(folder: Path) -> tuple[Path | None, Path]:
         # also if it is no file: the next one above may give the name to another cluster
         if os.path.lexists(folder_ / FILE):
             return folder_ / FILE, folder_
-        if folder_ == home or (folder_ / ".git").exists() or _anybodys(folder_.parent):
+        if folder_ == home or (folder_ / ".git").exists() or _is_world_writable(folder_.parent):
             return None, folder_
     return None, Path(here.anchor)
 
 
-def _anybodys(folder: Path) -> bool:
+def _is_world_writable(folder: Path) -> bool:
     return bool(folder.stat().st_mode & stat.S_IWOTH)
 
 

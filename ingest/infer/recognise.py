@@ -23,7 +23,7 @@ from windrow.ingest.infer.registered import Framed, framed, of_registry
 from windrow.ingest.infer.request import PipelineRequest, SampledFormat
 from windrow.ingest.ports.schemas import SchemaRegistry
 
-_UNTOLD = (
+_DO = (
     "Nothing was written. Say what they are: --format csv --columns NAME,NAME, --format string or"
     " --format raw."
 )
@@ -79,7 +79,7 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
             " format of the others is unknown"
         )
         raise SpecError(
-            what, "spec", f"{_UNTOLD} Plain Avro and Protobuf need their schema: docs/formats.md."
+            what, "spec", f"{_DO} Plain Avro and Protobuf need their schema: docs/formats.md."
         )
     for format_ in ENVELOPES:
         events = len(events_of(format_, messages))
@@ -126,7 +126,7 @@ def _by_format(
 
 
 def _none(topic: str, valued: int, what: str) -> SpecError:
-    return SpecError(f"None of {counted(valued)} of topic {topic} are {what}", "spec", _UNTOLD)
+    return SpecError(f"None of {counted(valued)} of topic {topic} are {what}", "spec", _DO)
 
 
 def _refuse_empty(topic: str, sampled: int, messages: Sequence[KeyAndValue]) -> None:

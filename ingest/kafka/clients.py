@@ -36,7 +36,7 @@ Key = frozenset[tuple[str, Value]]
 MOST = 16
 """Most clients that are kept; a process with more clusters makes some of them again."""
 
-_HEARD = 64
+_MOST_ERRORS = 64
 """Most errors that are kept; a request looks at those since it was sent."""
 
 
@@ -49,7 +49,7 @@ class Client:
         Raises:
             SpecError: the properties can't be used.
         """
-        self._errors: deque[tuple[float, KafkaError]] = deque(maxlen=_HEARD)
+        self._errors: deque[tuple[float, KafkaError]] = deque(maxlen=_MOST_ERRORS)
         self._properties = properties
         # nothing in here refers to this object, so it is freed with its last broker
         self._on_error = partial(_note_error, self._errors)

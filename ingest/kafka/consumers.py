@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 
 import confluent_kafka as ck
 
-from windrow.ingest.kafka.retry import NEWS_SECONDS
+from windrow.ingest.kafka.retry import NEW_TOPIC_SECONDS
 
 
 class Consumers:
@@ -97,7 +97,7 @@ class _PooledConsumer:
         """
         if ask and topic not in self._topics:
             with suppress(ck.KafkaException):
-                self.consumer.list_topics(topic, NEWS_SECONDS)
+                self.consumer.list_topics(topic, NEW_TOPIC_SECONDS)
         self._topics.add(topic)
 
     def close(self) -> None:

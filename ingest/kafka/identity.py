@@ -108,7 +108,7 @@ class _Identity(NamedTuple):
     partitions: int
 
 
-def turned_away(error: KafkaError) -> bool:
+def is_client_refused(error: KafkaError) -> bool:
     """Returns whether the cluster refuses this client, or a certificate was not accepted."""
     return error.code() in DENIED or untrusted(error.str())
 
@@ -136,7 +136,7 @@ def refusal_of(
     split: Split, error: KafkaError, errors: list[KafkaError], properties: Mapping[str, Any]
 ) -> WindrowError:
     """Makes the user's error of a request that failed, by the client's other errors too."""
-    refused = next((e for e in (*errors, error) if turned_away(e)), None)
+    refused = next((e for e in (*errors, error) if is_client_refused(e)), None)
     if refused is not None:
         return denied(split, scrubbed(refused.str(), properties))
     if error.code() in GONE:

@@ -19,9 +19,9 @@ from windrow.ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN,
 from windrow.ingest.kafka.properties import PLACE
 from windrow.ingest.kafka.retry import (
     AGAIN_SECONDS,
-    HEAR_SECONDS,
-    NEWS_SECONDS,
-    OTHERS_SECONDS,
+    ERROR_POLL_SECONDS,
+    NEW_TOPIC_SECONDS,
+    OTHER_BROKERS_SECONDS,
     REQUEST_SECONDS,
     repeated,
 )
@@ -86,11 +86,11 @@ class Questions:
         """
         deadline = time.monotonic() + self.seconds + 5
         while True:
-            wait([future], HEAR_SECONDS)
+            wait([future], ERROR_POLL_SECONDS)
             self.admin.poll(0)  # delivers the client's errors and logs
-            if future.done() or self._turned_away or time.monotonic() > deadline:
+            if future.done() or self._client_refused or time.monotonic() > deadline:
                 break
-        if not future.done() and self._turned_away:
+        if not future.done() and self._client_refused:
             code = (
                 KafkaError._SSL
                 if self._login_error is None
@@ -101,7 +101,7 @@ class Questions:
 
     def is_retriable(self, error: KafkaError) -> bool:
         """Returns whether the request is worth another try after this error."""
-        return not self._turned_away and (
+        return not self._client_refused and (
             error.code() in AGAIN or (error.code() in UNKNOWN and self._topic_may_be_new)
         )
 
@@ -145,7 +145,7 @@ class Questions:
         doesn't answer, so these tries don't count as such.
         """
         while True:
-            self._topic_may_be_new = time.monotonic() - began < NEWS_SECONDS
+            self._topic_may_be_new = time.monotonic() - began < NEW_TOPIC_SECONDS
             try:
                 return question()
             except KafkaException as why:
@@ -244,7 +244,7 @@ class Questions:
         )
 
     @property
-    def _turned_away(self) -> bool:
+    def _client_refused(self) -> bool:
         """True if another try won't help.
 
         Then the login was refused, or a certificate was not accepted and for a while no
@@ -252,5 +252,5 @@ class Questions:
         """
         rejected = self._certificate_error
         return self._login_error is not None or (
-            rejected is not None and time.monotonic() - rejected[0] > OTHERS_SECONDS
+            rejected is not None and time.monotonic() - rejected[0] > OTHER_BROKERS_SECONDS
         )

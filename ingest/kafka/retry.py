@@ -26,22 +26,22 @@ AGAIN_SECONDS, MOST_SECONDS = 0.1, 2.0
 A step of a transaction that librdkafka calls retriable is repeated after the first.
 """
 
-NEWS_SECONDS = 1.0
+NEW_TOPIC_SECONDS = 1.0
 """Seconds in which a broker may not know of a topic that was just created."""
 
-OTHERS_SECONDS = 2.0
+OTHER_BROKERS_SECONDS = 2.0
 """Seconds that other brokers have to answer once one has refused the client.
 
 The same holds where a broker's certificate was not accepted.
 """
 
-HEAR_SECONDS = 0.05
+ERROR_POLL_SECONDS = 0.05
 """Pause between two looks at a client's errors while it waits for an answer."""
 
 POLL_SECONDS = 0.05
 """Timeout of one poll of a consumer."""
 
-QUIET_SECONDS = 1.0
+IDLE_SECONDS = 1.0
 """Seconds without a message after which the cluster is asked for the reason.
 
 The client reports a deleted topic or a refused login late, or never.
@@ -91,7 +91,7 @@ def repeated(question: Callable[[], T], worth: Callable[[Exception], bool], pati
         wait = min(2 * wait, MOST_SECONDS)
 
 
-def surely(suspects: C, look: Callable[[C], C], pause: Callable[[float], None]) -> C:
+def confirmed(suspects: C, look: Callable[[C], C], pause: Callable[[float], None]) -> C:
     """Looks at suspects again, some time apart; returns those that are left each time.
 
     Args:

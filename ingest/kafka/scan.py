@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 
 from windrow.ingest.kafka.codes import END, PASSING
 from windrow.ingest.kafka.properties import Value
-from windrow.ingest.kafka.retry import POLL_SECONDS, QUIET_SECONDS
+from windrow.ingest.kafka.retry import IDLE_SECONDS, POLL_SECONDS
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Stamps
 
@@ -78,7 +78,7 @@ def _chunk(
     """
     found: list[tuple[int, int, int]] = []
     start, position, stop = range_
-    moved, due = time.monotonic(), QUIET_SECONDS
+    moved, due = time.monotonic(), IDLE_SECONDS
     while position < stop and len(found) < size:
         taken, before, doubtful = _received(consumer, size - len(found)), position, None
         for message in taken:
@@ -95,7 +95,7 @@ def _chunk(
         if not taken:
             position = max(position, _next_offset(consumer, tp, None, started=position > start))
         if position > before:
-            moved, due = time.monotonic(), QUIET_SECONDS
+            moved, due = time.monotonic(), IDLE_SECONDS
         quiet = time.monotonic() - moved
         if position < stop and (doubtful is not None or quiet >= due):
             on_stall(tp, position, stop, None if doubtful is None else doubtful.error(), quiet)

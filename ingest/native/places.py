@@ -38,7 +38,7 @@ def folders(source: Path) -> Iterator[Path]:
     except RuntimeError:
         return  # the user has no home
     ours = (home / "windrow", home / "windrow" / "compiled", home / "windrow" / "compiled" / name)
-    if _writable(*ours) and all(map(_private, ours)) and not _anybodys(home):
+    if _writable(*ours) and all(map(_private, ours)) and not _is_world_writable(home):
         yield ours[-1]
 
 
@@ -115,7 +115,7 @@ def _private(folder: Path) -> bool:
     )
 
 
-def _anybodys(folder: Path) -> bool:
+def _is_world_writable(folder: Path) -> bool:
     """Returns whether anybody may replace what is in a folder."""
     mode = folder.stat().st_mode
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX

@@ -105,7 +105,7 @@ class Broker(Protocol):
 
         The log may have grown again since: the cluster tells by the leader epochs. A
         mark without an epoch is never returned. One answer is no proof
-        (`source.enumerator.cutoff.surely_cut_off`).
+        (`source.enumerator.cutoff.confirmed_cut_off`).
         """
 
     def committed(

@@ -17,10 +17,10 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.source.enumerator.cutoff import (
+    confirmed_cut_off,
+    confirmed_gone,
     cut_off_error,
     described,
-    surely_cut_off,
-    surely_gone,
 )
 from windrow.ingest.source.enumerator.splits import WAY_OUT, refuse_lost, refuse_other_identity
 
@@ -141,7 +141,7 @@ def _logs_cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int | No
         for m in marks
         if cluster == plan.stop.cluster_id and ids.get(m.topic) == planned[m.topic].topic_id
     ]
-    return surely_cut_off(pipeline.broker, same, pipeline.sleep)
+    return confirmed_cut_off(pipeline.broker, same, pipeline.sleep)
 
 
 def _given_up(
@@ -170,7 +170,7 @@ def _given_up(
         raise IdentityError(what, "plan", do, min(replaced))
     drops = pipeline.spec.source.on_removed == "drop" and cluster == plan.stop.cluster_id
     missing = [name for name in names if name not in ids] if drops else []
-    return frozenset({*replaced, *surely_gone(pipeline.broker, missing, pipeline.sleep)})
+    return frozenset({*replaced, *confirmed_gone(pipeline.broker, missing, pipeline.sleep)})
 
 
 def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:

@@ -109,10 +109,10 @@ class ReadTask:
     metadata: Mapping[str, str]
 
     def __call__(self, split: Split, give: Take) -> Staged:
-        return replace(self.task, rows=lambda _: _RowGiver(give, self.metadata))(split)
+        return replace(self.task, rows=lambda _: _RowForwarder(give, self.metadata))(split)
 
 
-class _RowGiver:
+class _RowForwarder:
     """A stager that gives rows away, with their metadata columns."""
 
     def __init__(self, give: Take, metadata: Mapping[str, str]) -> None:

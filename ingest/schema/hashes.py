@@ -30,7 +30,7 @@ _LENGTHS = types.Array(int64, 1, "C", readonly=True)
 
 
 @inlined
-def _stir(x):
+def _mix_cell(x):
     x *= _A
     x ^= x >> _U(32)
     return x * _B
@@ -53,7 +53,7 @@ def add_cells(sums, hashes, key, present):
     """
     for i in range(len(sums)):
         if len(present) == 0 or present[i]:
-            sums[i] += _stir(hashes[i] + key)
+            sums[i] += _mix_cell(hashes[i] + key)
 
 
 @compiled(void(uint64[::1]))
@@ -71,7 +71,7 @@ def hash_texts(data, ends, hashes):
         at, end = ends[i], ends[i + 1]
         found, place = _LENGTH * _U(end - at), _GOLDEN
         while at + 8 <= end:
-            found += _stir(word_at(octets, at) + place)
+            found += _mix_cell(word_at(octets, at) + place)
             at, place = at + 8, place + _GOLDEN
         if at < end:
             word = _U(0)
@@ -80,7 +80,7 @@ def hash_texts(data, ends, hashes):
             else:
                 for j in range(end - at):
                     word |= _U(octets[at + j]) << _U(8 * j)
-            found += _stir(word + place)
+            found += _mix_cell(word + place)
         hashes[i] = found
 
 
@@ -95,7 +95,7 @@ def hash_lists(lengths, elements, present, hashes):
         found, place = _LENGTH * _U(lengths[i]), _GOLDEN
         for _ in range(lengths[i]):
             if len(present) == 0 or present[at]:
-                found += _stir(elements[at] + place)
+                found += _mix_cell(elements[at] + place)
             at, place = at + 1, place + _GOLDEN
         hashes[i] = found
 

@@ -175,7 +175,7 @@ def allowed_changes(
     raise SchemaChangedError(what, "setup", f"{do}{more}")
 
 
-def refuse_unfit_files(where: str, problems: Sequence[str]) -> None:
+def refuse_unusable_files(where: str, problems: Sequence[str]) -> None:
     """Refuses staged files that the table, as it is at the commit, can't take.
 
     Raises:

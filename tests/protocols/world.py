@@ -254,12 +254,12 @@ class SinkProtocol(Protocol):
             if r.of is None and (r.window, r.attempt) not in world.letters:
                 yield f"INV-1: the receipt of {r} without its dead letter"
         for window in sorted(windows):
-            yield from self._tears(
+            yield from self._mismatches(
                 [r for r in receipts if r.window == window], newest(window + 1, receipts)
             )
             yield from self._letters(window, receipts, times)
 
-    def _tears(self, mine: list[Receipt], after: Receipt | None) -> Iterator[str]:
+    def _mismatches(self, mine: list[Receipt], after: Receipt | None) -> Iterator[str]:
         if len({(r.start, r.stop) for r in mine}) > 1:
             yield f"INV-5: window {mine[0].window} is committed under two plans"
         if len({r.generation for r in mine}) < len(mine):

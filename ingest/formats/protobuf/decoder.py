@@ -77,7 +77,7 @@ class ProtobufPass(OnePass):
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         del longest
         tables = self._tables
-        own = tables.root, tables.kids, tables.numbers, self.state, self.entries, self.keys
+        own = tables.root, tables.inner_spaces, tables.numbers, self.state, self.entries, self.keys
         PASS.scan(data, begins, ends, *own, mask)
 
     def _most_entries(self, size: int, messages: int) -> int:

@@ -51,11 +51,11 @@ from windrow.ingest.formats.protobuf.tables import (
     FRAMES,
     HIGH,
     INNER,
+    INNER_SPACES,
     INSTANT,
     ITEMS,
     KEY,
     KEYED,
-    KIDS,
     KIND,
     LENGTHS,
     LOW,
@@ -121,10 +121,10 @@ def sparse_field(numbers, table, number):
 
 
 @inlined
-def open_lists(kids, spaces, numbers, state):
+def open_lists(inner_spaces, spaces, numbers, state):
     """Notes where the lists and maps of a new row, or of a new item, begin: all are empty."""
-    for i in range(numbers[np.uintp(kids)]):
-        space = numbers[np.uintp(kids + 1 + i)]
+    for i in range(numbers[np.uintp(inner_spaces)]):
+        space = numbers[np.uintp(inner_spaces + 1 + i)]
         state[np.uintp(ITEMS + 2 * spaces + space)] = state[np.uintp(ITEMS + space)]
 
 
@@ -134,7 +134,7 @@ def next_item(row, spaces, numbers, state):
     at = np.uintp(ITEMS + numbers[np.uintp(row + SPACE)])
     index = state[at]
     state[at] += 1
-    open_lists(numbers[np.uintp(row + KIDS)], spaces, numbers, state)
+    open_lists(numbers[np.uintp(row + INNER_SPACES)], spaces, numbers, state)
     return index
 
 
@@ -277,13 +277,15 @@ def may_end(data, end, table, frame, bits, numbers, state, keys):
 
 
 @inlined
-def message(data, at, end, table, kids, left, inner_left, spaces, numbers, state, entries, keys):
+def message(
+    data, at, end, table, inner_spaces, left, inner_left, spaces, numbers, state, entries, keys
+):
     """Scans one message; returns whether it is a row.
 
     If it isn't, the caller restores the counts of items.
     """
     frame, index, bits, entry = FRAMES - FRAME, state[ITEMS], 0, state[ENTRIES]
-    open_lists(kids, spaces, numbers, state)
+    open_lists(inner_spaces, spaces, numbers, state)
     while at >= 0:
         if at == end:
             if not may_end(data, end, table, frame, bits, numbers, state, keys):
@@ -351,7 +353,7 @@ def message(data, at, end, table, kids, left, inner_left, spaces, numbers, state
 
 
 @part
-def message_or_nothing(data, at, end, table, kids, left, numbers, state, entries, keys):
+def message_or_nothing(data, at, end, table, inner_spaces, left, numbers, state, entries, keys):
     """Scans one message; returns whether it is a row. If not, the state is as before it."""
     # the loops are written out as in Avro's scanner
     spaces = state[SPACES]
@@ -360,7 +362,9 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, entries
     state[MESSAGES] += 1
     state[KEYS_MASK] = _room_for_keys(end - at) - 1
     inner_left = _inner_budget(end - at)
-    if message(data, at, end, table, kids, left, inner_left, spaces, numbers, state, entries, keys):
+    if message(
+        data, at, end, table, inner_spaces, left, inner_left, spaces, numbers, state, entries, keys
+    ):
         state[ITEMS] += 1
         return True
     for space in range(ITEMS, ITEMS + spaces):
@@ -382,10 +386,10 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, entries
         uint8[::1],
     )
 )
-def scan(data, begins, ends, table, kids, numbers, state, entries, keys, taken):
+def scan(data, begins, ends, table, inner_spaces, numbers, state, entries, keys, taken):
     """Scans the messages between `begins` and `ends`; notes in `taken` which are rows.
 
-    `table`, `kids`: the tables' `root` and `kids`.
+    `table`, `inner_spaces`: the tables' `root` and `inner_spaces`.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, numbers_at, state_at, entries_at, keys_at = (
@@ -399,5 +403,5 @@ def scan(data, begins, ends, table, kids, numbers, state, entries, keys, taken):
         at, end = np.int64(begin_at[i]), np.int64(end_at[i])
         left = _budget(end - at)
         taken_at[i] = message_or_nothing(
-            data_at, at, end, table, kids, left, numbers_at, state_at, entries_at, keys_at
+            data_at, at, end, table, inner_spaces, left, numbers_at, state_at, entries_at, keys_at
         )

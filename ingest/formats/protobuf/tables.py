@@ -90,7 +90,7 @@ FIELD = 16
     REPEATED,
     LENGTHS,
     SPACE,
-    KIDS,
+    INNER_SPACES,
     COST,
     INNER,
     MESSAGE_COST,
@@ -107,7 +107,7 @@ FIELD = 16
 - `ONCE`: bits that must not be set when the field comes: the result would depend on the
   order of the fields, so the strict decoder decides; `SETS`: bits that the field sets.
 - `REPEATED`: 1 if the field may come several times, or packed; `LENGTHS`: the node of its
-  list or map, or `NOBODY`; `SPACE`: the space of its items; `KIDS`: the place of the list
+  list or map, or `NOBODY`; `SPACE`: the space of its items; `INNER_SPACES`: the place of the list
   of spaces that begin anew with each item, its length first; `COST`: what an item costs
   of the budget.
 - `INNER`: the table of the message inside; `MESSAGE_COST`: its cost (`budget.py`).
@@ -190,7 +190,7 @@ class FieldTables:
     """Tables for a message type and columns.
 
     - `numbers`: all tables; `root`: the place of the table of the messages' own type.
-    - `kids`: the place of the list of spaces that begin anew with each row.
+    - `inner_spaces`: the place of the list of spaces that begin anew with each row.
     - `symbols`: the bytes of all enum symbols and default texts, one after the other.
     - `nodes`: the nodes of the columns; `keyed`: True if a map is among them.
     - `defaults`: for each node that has a value when its field isn't set, the node and
@@ -199,7 +199,7 @@ class FieldTables:
 
     numbers: npt.NDArray[np.int64]
     root: int
-    kids: int
+    inner_spaces: int
     symbols: bytes
     nodes: list[Node]
     keyed: bool
@@ -213,12 +213,12 @@ def field_tables(kind: Any, columns: Columns) -> FieldTables:
     """
     nodes = nodes_of(columns)
     writer = _TableWriter(nodes, columns.finer)
-    root, kids = writer.type_of(kind, nodes[0]), writer.kids(0)
+    root, inner_spaces = writer.type_of(kind, nodes[0]), writer.inner_spaces(0)
     writer.fill()
     return FieldTables(
         np.array(writer.numbers, np.int64),
         root,
-        kids,
+        inner_spaces,
         bytes(writer.symbols),
         nodes,
         any(node.kind == MAP for node in nodes),
@@ -261,17 +261,17 @@ class _TableWriter:
         self._finer = finer
         self._places: dict[tuple[str, int], int] = {}
         self._empty: list[tuple[int, Any, Node | None]] = []
-        self._kids: dict[int, int] = {}
+        self._inner_spaces: dict[int, int] = {}
         self.numbers: list[int] = []
         self.symbols = bytearray()
         self.defaults: list[tuple[int, int]] = []
 
-    def kids(self, space: int) -> int:
+    def inner_spaces(self, space: int) -> int:
         """Returns the place of the list of spaces whose lists and maps lie in a space."""
-        if space not in self._kids:
+        if space not in self._inner_spaces:
             inner = [node.inner for node in self._nodes if node.inner and node.space == space]
-            self._kids[space] = self._put([len(inner), *inner])
-        return self._kids[space]
+            self._inner_spaces[space] = self._put([len(inner), *inner])
+        return self._inner_spaces[space]
 
     def type_of(self, kind: Any, node: Node | None) -> int:
         """Returns the place of a type's table.
@@ -389,10 +389,10 @@ class _TableWriter:
         row[REPEATED] = 1
         if node is None:
             return None
-        row[LENGTHS], row[SPACE], row[KIDS] = (
+        row[LENGTHS], row[SPACE], row[INNER_SPACES] = (
             node.number,
             node.inner,
-            self.kids(node.inner),
+            self.inner_spaces(node.inner),
         )
         row[COST] = sum(item_cost(child.type) for child in node.children)
         self.defaults.append((node.number, 0))

@@ -28,7 +28,7 @@ So their files needn't be looked at.
 """
 
 _LIBRARY = (*_PACKAGES, sysconfig.get_path("stdlib"))
-_BORN = time.time_ns()
+_STARTED = time.time_ns()
 _SEEN: dict[str, int | None] = {}
 
 _COLLECTED_AFTER = 50_000
@@ -37,7 +37,7 @@ _COLLECTED_AFTER = 50_000
 After 700, which is Python's own number, collecting takes a fifth of loading.
 """
 
-_spared = 0
+_frozen = 0
 """Number of loaded modules when this process last froze its collector's objects."""
 
 
@@ -49,7 +49,7 @@ def working() -> Iterator[None]:
     with keeping():
         yield
     _note_loaded()
-    _spare_loaded()
+    _freeze_loaded()
 
 
 def end_if_stale() -> None:
@@ -74,7 +74,7 @@ def _note_loaded() -> None:
     for file in {*_PACKAGES, *files, *loaded_sources()} - _SEEN.keys():
         changed = _changed(file)
         if changed is not None:
-            _SEEN[file] = changed if changed < _BORN else None
+            _SEEN[file] = changed if changed < _STARTED else None
 
 
 def _changed(file: str) -> int | None:
@@ -84,13 +84,13 @@ def _changed(file: str) -> int | None:
         return None
 
 
-def _spare_loaded() -> None:
+def _freeze_loaded() -> None:
     """Tells Python's collector that loaded objects stay.
 
     PySpark has it look through everything after each task, a tenth of a second. Only
     after a job that loaded something: frozen objects are never looked at again.
     """
-    global _spared  # one per process, as the collector is  # noqa: PLW0603
-    if len(sys.modules) > _spared:
-        _spared = len(sys.modules)
+    global _frozen  # one per process, as the collector is  # noqa: PLW0603
+    if len(sys.modules) > _frozen:
+        _frozen = len(sys.modules)
         gc.freeze()

@@ -21,7 +21,7 @@ from windrow.ingest.sinks.delta.columns import evolution_of, has_local_times
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_properties
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unfit_files
+from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unusable_files
 from windrow.ingest.sinks.write_check import refuse_unwritable
 
 
@@ -42,7 +42,7 @@ def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evol
     """
     own = table.schema()
     become = evolution_of(own, pa.schema(own) if columns is None else columns, evolve)
-    refuse_unfit_files(uri, become.problems)
+    refuse_unusable_files(uri, become.problems)
     return become
 
 

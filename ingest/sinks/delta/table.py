@@ -76,9 +76,9 @@ def load(uri: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except Exception as error:
-        torn = newest_entry_error(uri, Place(uri))
-        if torn is not None:
-            raise torn from error
+        damaged = newest_entry_error(uri, Place(uri))
+        if damaged is not None:
+            raise damaged from error
         why = reason(error).partition(": ParsedLogPath")[0]
         what = f"the table {uri} can't be read: {why}"
         if any(words in why for words in _OF_FEATURES):

@@ -31,7 +31,7 @@ from windrow.ingest.sinks.iceberg.columns import (
 from windrow.ingest.sinks.iceberg.stage import IcebergFile, field_id
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_in, owner_properties
-from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unfit_files
+from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unusable_files
 
 _PARTITION_FIELD = 1000
 """Iceberg's ids of partition fields begin here."""
@@ -112,11 +112,11 @@ def evolved(
             used its field id for another column since.
     """
     become = evolution_for(table, columns, evolve)
-    refuse_unfit_files(where, become.problems)
+    refuse_unusable_files(where, become.problems)
     ids = {f.name: field_id(f) for f in file_columns(table, become)}
     staged = {name: number for file in files for name, number in file.ids.items()}
     others = [name for name, number in staged.items() if ids.get(name) != number]
-    refuse_unfit_files(
+    refuse_unusable_files(
         where, [f"{name}: another commit brought other columns first" for name in others]
     )
     return become

@@ -35,7 +35,7 @@ from windrow.ingest.kafka.producers import (
     kind_of,
 )
 from windrow.ingest.kafka.properties import Value
-from windrow.ingest.kafka.retry import PATIENCE_SECONDS, QUIET_SECONDS
+from windrow.ingest.kafka.retry import IDLE_SECONDS, PATIENCE_SECONDS
 from windrow.ingest.model.plan import Split
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.ports.sink import Delivered
@@ -326,7 +326,7 @@ class MessageSender:
         try:
             self._producer.refuse_broken()
         except ProducerError as broken:
-            deadline = time.monotonic() + QUIET_SECONDS
+            deadline = time.monotonic() + IDLE_SECONDS
             while broken.kind == "refused" and time.monotonic() < deadline:
                 self._take_reports()
             raise

@@ -28,10 +28,10 @@ from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import (
     LOOK_SECONDS,
-    NEWS_SECONDS,
+    NEW_TOPIC_SECONDS,
     PATIENCE_SECONDS,
     SEEN_SECONDS,
-    surely,
+    confirmed,
 )
 from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.sinks.kafka.records import OffsetSpan
@@ -179,7 +179,7 @@ class SinkTopics:
                 )
             if not wait:
                 return None
-            time.sleep(NEWS_SECONDS)
+            time.sleep(NEW_TOPIC_SECONDS)
             return self.control(wait=False)
         if len(described.partitions) != 1:
             what = (
@@ -243,7 +243,7 @@ class SinkTopics:
             spans: where messages were published.
             readable: the first answer to what can be read.
         """
-        suspects = surely(
+        suspects = confirmed(
             _lacking(spans, readable), lambda some: _lacking(some, self.readable()), time.sleep
         )
         return {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from windrow.ingest.errors import CutOffError
-from windrow.ingest.kafka.retry import APART_SECONDS, TIMES, surely
+from windrow.ingest.kafka.retry import APART_SECONDS, TIMES, confirmed
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.source import Source
@@ -86,7 +86,7 @@ def cut_off_error(mark: Mark, end: int | None, label: Label) -> CutOffError:
     )
 
 
-def surely_cut_off(
+def confirmed_cut_off(
     broker: Broker, marks: Sequence[Mark], pause: Callable[[float], None]
 ) -> list[tuple[Mark, int | None]]:
     """The marks below which their logs were surely cut off, in order.
@@ -98,7 +98,7 @@ def surely_cut_off(
     short = _too_short(broker, marks, pause)
     others = set(marks) - {mark for mark, _ in short}
     suspects = broker.diverged(sorted(m for m in others if m.how != "removed" and m.offset > 0))
-    diverged = surely(suspects, broker.diverged, pause)
+    diverged = confirmed(suspects, broker.diverged, pause)
     return sorted([*short, *((mark, None) for mark in diverged)])
 
 
@@ -110,11 +110,11 @@ def _too_short(
     ) -> dict[TopicPartition, tuple[Mark, int]]:
         return cut_off([mark for mark, _ in short.values()], broker.ends(list(short)))
 
-    suspects = surely(cut_off(marks, broker.ends([m.tp for m in marks])), look, pause)
+    suspects = confirmed(cut_off(marks, broker.ends([m.tp for m in marks])), look, pause)
     return [suspects[tp] for tp in sorted(suspects)]
 
 
-def surely_gone(
+def confirmed_gone(
     broker: Broker, missing: Sequence[str], pause: Callable[[float], None]
 ) -> Sequence[str]:
     """The topics among the missing ones that are still missing when asked again.
@@ -127,7 +127,7 @@ def surely_gone(
         existing = broker.topics(names)
         return [name for name in names if name not in existing]
 
-    return surely(missing, look, pause)
+    return confirmed(missing, look, pause)
 
 
 def unless_cut_off(question: Callable[[], T], pause: Callable[[float], None]) -> T:

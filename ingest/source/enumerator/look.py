@@ -17,7 +17,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
 from windrow.ingest.source.enumerator.settled_rule import AHEAD, find_cuts
 
-FAR = 2_000
+MOST_SCANNED = 2_000
 """A look that has passed so many messages without an answer is a long one.
 
 Timestamps of such a topic-partition are far out of order.
@@ -68,7 +68,7 @@ class Look:
         A cut beyond the limit has no meaning.
 
         Raises:
-            ScanBudgetError: the cut isn't among the next FAR messages.
+            ScanBudgetError: the cut isn't among the next MOST_SCANNED messages.
         """
         if piece.begin >= piece.limit:
             return []
@@ -78,8 +78,8 @@ class Look:
     def through(self, piece: ScanRange, labels: Sequence[int]) -> list[OffsetAndEpoch]:
         """The cuts of ascending labels, as far as they lie below the limit, in one pass.
 
-        If a label has no cut within FAR messages, Kafka is asked once for the first
-        offset at or after it, and the pass leaps to there. So of a healthy
+        If a label has no cut within MOST_SCANNED messages, Kafka is asked once for the first
+        offset at or after it, and the pass goes on there. So of a healthy
         topic-partition it reads short pieces, and one with timestamps far out of order
         from end to end, once.
         """
@@ -87,8 +87,8 @@ class Look:
         while len(cuts) < len(labels) and piece.begin < piece.limit:
             try:
                 self._add_cuts(piece, labels, cuts)
-            except _LeapError as leap:
-                piece = replace(piece, begin=leap.target)
+            except _SeekError as seek:
+                piece = replace(piece, begin=seek.target)
             else:
                 break
         return cuts
@@ -115,27 +115,27 @@ class Look:
     def _add_cuts(
         self, piece: ScanRange, labels: Sequence[int], cuts: list[OffsetAndEpoch]
     ) -> None:
-        """Appends each cut as soon as it is known, since a leap depends on the next label."""
+        """Appends each cut as soon as it is known: the next label says where to go on."""
         with closing(self._stamps(piece)) as chunks:
             for cut in find_cuts(
-                self._until_leap(piece, chunks, labels, cuts), labels[len(cuts) :]
+                self._until_seek(piece, chunks, labels, cuts), labels[len(cuts) :]
             ):
                 cuts.append(cut)  # noqa: PERF402
 
-    def _until_leap(
+    def _until_seek(
         self,
         piece: ScanRange,
         chunks: Iterable[Stamps],
         labels: Sequence[int],
         cuts: Sequence[OffsetAndEpoch],
     ) -> Iterator[Stamps]:
-        """Yields chunks until a leap to the next label saves more than FAR offsets.
+        """Yields chunks until going on at the next label saves more than MOST_SCANNED offsets.
 
         Between two chunks, `cuts` has all cuts that the earlier chunks decide. Messages
-        that these leave undecided lie before the leap's target, so below the label.
+        that these leave undecided lie before that place, so below the label.
 
         Raises:
-            _LeapError: the pass goes on at its target.
+            _SeekError: the pass goes on at its target.
         """
         passed, known, asked = 0, len(cuts), False
         for chunk in chunks:
@@ -143,13 +143,13 @@ class Look:
                 passed, known, asked = 0, len(cuts), False
             yield chunk
             passed += len(chunk.offsets)
-            if passed >= FAR and len(cuts) == known and not asked:
+            if passed >= MOST_SCANNED and len(cuts) == known and not asked:
                 asked = True
                 moment = _EPOCH + timedelta(milliseconds=labels[known])
                 hit = self.broker.first_at_or_after([piece.tp], moment)[piece.tp]
                 target = piece.end if hit is None else hit.offset
-                if target > int(chunk.offsets[-1]) + FAR:
-                    raise _LeapError(target)
+                if target > int(chunk.offsets[-1]) + MOST_SCANNED:
+                    raise _SeekError(target)
 
     def _stamps(self, piece: ScanRange) -> Generator[Stamps, None, None]:
         """Yields chunks until all candidates below the limit can be decided.
@@ -193,16 +193,16 @@ def without_timestamps(broker: Broker, tps: Sequence[TopicPartition]) -> list[To
 
 
 def _patient(chunks: Iterable[Stamps]) -> Iterator[Stamps]:
-    """Yields chunks until FAR messages have passed."""
+    """Yields chunks until MOST_SCANNED messages have passed."""
     passed = 0
     for chunk in chunks:
         yield chunk
         passed += len(chunk.offsets)
-        if passed >= FAR:
+        if passed >= MOST_SCANNED:
             raise ScanBudgetError
 
 
-class _LeapError(Exception):
+class _SeekError(Exception):
     """The pass goes on at `target`."""
 
     def __init__(self, target: int) -> None:

@@ -44,7 +44,7 @@ from windrow.ingest.model.source import AtLabel, Partitions, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.look import (
-    FAR,
+    MOST_SCANNED,
     UNSTAMPED,
     UNSTAMPED_WAY_OUT,
     Look,
@@ -297,7 +297,7 @@ def _is_dense(broker: Broker, logs: Sequence[_Log], labels: Sequence[datetime]) 
         sum(piece.begin for _, piece in _pieces(broker, logs, label))
         for label in (labels[0], labels[-1])
     )
-    return high - low <= FAR * len(logs) * (len(labels) - 1)
+    return high - low <= MOST_SCANNED * len(logs) * (len(labels) - 1)
 
 
 def _near(broker: Broker, look: Look) -> _Ask:

@@ -21,7 +21,7 @@ from windrow.ingest.client_cache import is_keeping, keep, taken
 from windrow.ingest.errors import DataLossError, RefusedError
 from windrow.ingest.kafka.client import LOG, scrubbed
 from windrow.ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
-from windrow.ingest.kafka.identity import denied, turned_away, unreachable
+from windrow.ingest.kafka.identity import denied, is_client_refused, unreachable
 from windrow.ingest.kafka.retry import APART_SECONDS, CONNECT_SECONDS, TIMES
 from windrow.ingest.model.plan import Split
 from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Fetching, Start
@@ -290,7 +290,7 @@ class Cursor:
 
         The read goes on if offsets turn out to be gone and may be skipped.
         """
-        if self._last_error is not None and turned_away(self._last_error):
+        if self._last_error is not None and is_client_refused(self._last_error):
             raise denied(self._split, self._error_text(self._last_error))
         position = self.position
         self._no_progress()

@@ -11,12 +11,12 @@ from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import OnLoss, Source, Topics
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.source.enumerator.cutoff import (
+    confirmed_cut_off,
+    confirmed_gone,
     cut_off,
     cut_off_error,
     described,
     refuse_cut_off,
-    surely_cut_off,
-    surely_gone,
     unless_cut_off,
 )
 from windrow.ingest.testing.broker import MemoryBroker
@@ -103,7 +103,7 @@ def test_three_answers_must_agree() -> None:
     """
     pauses: list[float] = []
     broker = Elected({T0: 3, T1: 3}, {T0: 3, T1: 5}, {T0: 4})
-    assert surely_cut_off(broker, [M1, M0], pauses.append) == [(M0, 4)]
+    assert confirmed_cut_off(broker, [M1, M0], pauses.append) == [(M0, 4)]
     assert broker.asked == [[T1, T0], [T1, T0], [T0]]
     assert pauses == [1.5, 1.5]
 
@@ -111,15 +111,15 @@ def test_three_answers_must_agree() -> None:
 def test_a_log_that_grew_back_in_time_is_whole() -> None:
     """And one that was never below is asked once."""
     pauses: list[float] = []
-    assert surely_cut_off(Elected({T0: 3}, {T0: 4}, {T0: 5}), [M0], pauses.append) == []
-    assert surely_cut_off(Elected({T0: 5}), [M0], pauses.append) == []
+    assert confirmed_cut_off(Elected({T0: 3}, {T0: 4}, {T0: 5}), [M0], pauses.append) == []
+    assert confirmed_cut_off(Elected({T0: 5}), [M0], pauses.append) == []
     assert len(pauses) == 2
 
 
 def test_logs_that_were_cut_off_are_told_in_order() -> None:
     """By topic and partition."""
     three = Elected(*[{T0: 3, T1: 2}] * 3)
-    assert surely_cut_off(three, [M1, M0], lambda _: None) == [(M0, 3), (M1, 2)]
+    assert confirmed_cut_off(three, [M1, M0], lambda _: None) == [(M0, 3), (M1, 2)]
 
 
 class Diverged(Elected):
@@ -146,7 +146,7 @@ def test_a_log_that_was_cut_off_and_grew_over_the_mark_is_told() -> None:
     first, removed = Mark("t", 2, 1, "end"), Mark("t", 4, 5, "removed")
     broker = Diverged([first, M1, M0], [first, M0], [first, M0])
     marks = [M1, first, Mark("t", 3, 0, "end"), removed, M0]
-    assert surely_cut_off(broker, marks, pauses.append) == [(M0, None), (first, None)]
+    assert confirmed_cut_off(broker, marks, pauses.append) == [(M0, None), (first, None)]
     assert broker.compared == [[M0, M1, first], [first, M1, M0], [first, M0]]
     assert pauses == [1.5, 1.5]
 
@@ -155,7 +155,7 @@ def test_a_log_that_ends_below_the_mark_has_not_grown_over_it() -> None:
     """Only the others are compared, and all are told in order."""
     broker = Diverged([M0], [M0], [M0])
     broker.answers = [{T1: 2}] * 3
-    assert surely_cut_off(broker, [M1, M0], lambda _: None) == [(M0, None), (M1, 2)]
+    assert confirmed_cut_off(broker, [M1, M0], lambda _: None) == [(M0, None), (M1, 2)]
     assert broker.compared[0] == [M0]
 
 
@@ -180,10 +180,10 @@ def test_a_topic_is_gone_if_it_is_missing_each_time() -> None:
     """Only those that still are missing are asked for again; of none nobody is asked."""
     pauses: list[float] = []
     broker = Listed("b", "c")
-    assert surely_gone(broker, ["a", "b", "c"], pauses.append) == ["a"]
+    assert confirmed_gone(broker, ["a", "b", "c"], pauses.append) == ["a"]
     assert broker.asked == [["a", "b", "c"], ["a", "c"]]
     assert pauses == [1.5, 1.5]
-    assert surely_gone(broker, [], pauses.append) == []
+    assert confirmed_gone(broker, [], pauses.append) == []
     assert len(pauses) == 2
 
 

@@ -26,7 +26,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty messages without an answer are far."""
-    monkeypatch.setattr("windrow.ingest.source.enumerator.look.FAR", 40)
+    monkeypatch.setattr("windrow.ingest.source.enumerator.look.MOST_SCANNED", 40)
 
 
 class Log(MemoryBroker):

@@ -44,7 +44,7 @@ TP = TopicPartition(TOPIC, 0)
 def far() -> Iterator[None]:
     """A look is far after 25 messages, so that short logs are sick too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("windrow.ingest.source.enumerator.look.FAR", 25)
+        patch.setattr("windrow.ingest.source.enumerator.look.MOST_SCANNED", 25)
         yield
 
 
@@ -394,7 +394,7 @@ def test_a_cut_at_the_upper_neighbours_is_its_own() -> None:
 def test_several_labels_are_one_pass_where_windows_are_small(
     monkeypatch: pytest.MonkeyPatch, each_hour: int, pass_over: bool
 ) -> None:
-    """Up to FAR offsets for each topic-partition and window, on the whole, are passed
+    """Up to MOST_SCANNED offsets for each topic-partition and window, on the whole, are passed
     over; beyond that each label is looked for alone.
     """
     asked: list[datetime] = []
@@ -414,8 +414,8 @@ def test_several_labels_are_one_pass_where_windows_are_small(
             TopicPartition(TOPIC, partition),
             [(START + i * HOUR // (messages or 1), "plain") for i in range(5 * messages)],
         )
-    monkeypatch.setattr("windrow.ingest.source.enumerator.resolve.FAR", 10)
-    monkeypatch.setattr("windrow.ingest.source.enumerator.look.FAR", 1_000)
+    monkeypatch.setattr("windrow.ingest.source.enumerator.resolve.MOST_SCANNED", 10)
+    monkeypatch.setattr("windrow.ingest.source.enumerator.look.MOST_SCANNED", 1_000)
     found = resolve(
         broker,
         SOURCE,

@@ -20,7 +20,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.client import consumer_properties
 from windrow.ingest.kafka.embedded.server import find_jars
-from windrow.ingest.kafka.identity import turned_away
+from windrow.ingest.kafka.identity import is_client_refused
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.source.reader.fetching import Start
@@ -83,6 +83,6 @@ def test_a_client_that_is_turned_away_says_why(
     with closing(
         WAYS[way](consumer_properties(server.secure, wrong), Start("t", 0, 0, None), heard.append)
     ) as fetcher:
-        while not any(map(turned_away, heard)):
+        while not any(map(is_client_refused, heard)):
             assert time.monotonic() < deadline, heard
             heard.extend(error for error, _ in fetcher.poll(10, 10).events)
