@@ -12,8 +12,9 @@ Behind an escape some letters mean a character of control, as for MySQL, Postgre
 The standard library's `csv`, where it is strict, takes all lines of this grammar, with
 the same fields. The exceptions are an empty line, which is one empty field here,
 letters behind an escape, and fields beyond the library's limit of 131,072 characters.
-The library also takes any number of line breaks at the end. And it makes up a line break
-behind an escape that ends the line.
+The library also takes any number of line breaks at the end. It makes up a line break
+behind an escape that ends the line. And if the last field has an escaped line break, it may
+wait for another line.
 """
 
 from __future__ import annotations

@@ -32,10 +32,13 @@ def ours(text: str, dialect: Dialect) -> list[str] | None:
 
 
 def theirs(text: str, dialect: Dialect) -> list[str] | None:
-    """As the standard library reads a file of this one line."""
+    """As the standard library reads a file of this one line.
+
+    Behind an escaped line break the library waits for another line: an empty one comes.
+    """
     quoting = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
     reader = csv.reader(
-        [text],
+        [text, "\n"],
         delimiter=dialect.delimiter,
         quotechar=dialect.quote,
         escapechar=dialect.escape,
@@ -72,6 +75,14 @@ def test_a_line_is_what_the_standard_library_makes_of_it(
         assert mine == library
     elif library is not None:
         assert {"\r", "\n"} & {*text} or text.endswith(str(dialect.escape))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\nb"])
+@pytest.mark.parametrize("newline", ["", "\n", "\r\n"])
+def test_an_escaped_line_break_in_the_last_field(end: str, newline: str) -> None:
+    """It is a part of the field, and the line may end behind it."""
+    text, dialect = f"a^-{end}{newline}", Dialect("^", "]", "-")
+    assert ours(text, dialect) == theirs(text, dialect) == ["a", end]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=repr)
