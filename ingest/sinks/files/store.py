@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
@@ -291,19 +292,19 @@ class FilesState(PagedState):
             yield from read_file(self.folder, file.path, self._manifest.schema)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """Old files without replaced ones in the grace period, which readers may still read."""
+        """Leaves replaced files out during the grace period: readers may still read them.
+
+        If the manifest that replaced them is missing, the next one that is there counts: files that
+        were replaced before an old manifest are old, too.
+        """
         named = {file.path for file in self.row_files()}
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
-        replaced = {
-            window_folder(key): path_of(line.version)
+        log = sorted((f.path, millis(f.modified)) for f in self.folder.walk(FILES_LOG))
+        young = {
+            window_folder(key)
             for key, line in self._lines.items()
             if line.generation
-        }
-        commits = self.folder.seen(replaced.values())
-        young = {
-            folder
-            for folder, path in replaced.items()
-            if (commit := commits[path]) is not None and millis(commit.modified) > cutoff
+            and all(at > cutoff for _, at in log[bisect_left(log, (path_of(line.version),)) :][:1])
         }
         return {
             path: at

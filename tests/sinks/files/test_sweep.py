@@ -12,6 +12,7 @@ from tests.clock import clock_ahead
 from tests.sinks.files.test_log import commit, fresh
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.things import ROWS, staged_receipt
+from windrow.ingest.sinks.files.manifest import path_of
 from windrow.ingest.sinks.files.reader import list_files
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
@@ -42,3 +43,22 @@ def test_a_replaced_generation_stays_for_those_who_read_it(tmp_path: Path, later
     with clock_ahead(timedelta(hours=3)):
         assert sorted(fresh(sink).sweep(GRACE)) == sorted(listed)
     assert report(sink, range(1 + later)).ok
+
+
+def test_a_manifest_that_is_missing(tmp_path: Path) -> None:
+    """Files that it replaced stay until the next manifest is older than the grace period: nobody
+    knows when they were replaced, but that it was before that.
+    """
+    sink = FilesBoth(str(tmp_path / "orders"), ROWS)
+    sink.prepare()
+    commit(sink, 0)
+    replaced = list_files(sink.uri)
+    for number, generation in ((0, 1), (1, 0), (2, 0)):
+        commit(sink, number, generation)
+    Path(sink.uri, path_of(2)).unlink()
+    for file in (Path(sink.uri) / "data").rglob("*.parquet"):
+        os.utime(file, (1_000_000_000,) * 2)
+    assert fresh(sink).sweep(GRACE) == []
+    os.utime(Path(sink.uri, path_of(3)), (1_000_000_000,) * 2)
+    assert sorted(fresh(sink).sweep(GRACE)) == sorted(replaced)
+    assert report(sink, range(3)).ok
