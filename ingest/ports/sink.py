@@ -351,15 +351,20 @@ class Sink(Protocol):
             SpecError: something other than windrow made the table.
         """
 
-    def prepare(self, owner: TableOwner) -> None:
+    def prepare(self, owner: TableOwner, replaced: Collection[str] = ()) -> None:
         """Creates the table and binds it to its owner, or compares the owner if it exists.
 
         Idempotent, and safe under concurrent calls. The columns of an existing table
         change only with the commit of the first rows that need it.
 
+        Args:
+            owner: the table's owner.
+            replaced: keys of the committed windows that the caller is about to replace.
+
         Raises:
             SchemaChangedError: the columns differ by more than the sink may change;
-                shows the difference.
+                shows the difference. Or it lets no committed row go, as Delta's
+                append-only tables, and some would be replaced.
             GridError, OwnerError: the table is bound to another owner; says what to do.
         """
 

@@ -311,7 +311,8 @@ def _begin(
     for window in (w for w in wanted if found[w] is None and not request.again):
         refuse_lost_receipt(pipeline, window)
     refuse_unready(pipeline)
-    pipeline.sink.prepare(pipeline.owner())
+    replaced = [window.key for window in wanted if request.replace and found[window] is not None]
+    pipeline.sink.prepare(pipeline.owner(), replaced)
     pipeline.dead_letters.prepare(pipeline.owner())
     bind_table(pipeline)
     plans = freeze_plans(pipeline, wanted, found, progress)

@@ -330,7 +330,8 @@ class WindowTable(ReceiptTable):
     def reading(self) -> AbstractContextManager[TableState | None]:
         return self.store.reading()
 
-    def prepare(self, owner: TableOwner) -> None:
+    def prepare(self, owner: TableOwner, replaced: Collection[str] = ()) -> None:
+        del replaced  # a kind whose tables may keep all rows looks at it
         prepare(self.store, self.columns, owner)
 
     def columns_to_come(self) -> Sequence[str]:

@@ -73,6 +73,21 @@ def test_a_new_column(narrow: Stage) -> None:
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
 
 
+def test_a_replay_into_an_append_only_table(narrow: Stage) -> None:
+    """A replay is refused before the window is read: nothing is staged, and what windrow brings
+    otherwise comes.
+    """
+    place = narrow.folder / "lake" / "things"
+    DeltaTable(str(place)).alter.set_table_properties({"delta.appendOnly": "true"})
+    before = sorted(place.glob("data/*/*.parquet"))
+    error = narrow.json("replay", narrow.spec, "--window", hour(3), code=1)["error"]["message"]
+    assert "is append-only (delta.appendOnly), " in error
+    assert f"a replay of {hour(3)}" in error
+    assert sorted(place.glob("data/*/*.parquet")) == before
+    narrow.json("run", narrow.spec, "--window", hour(5))
+    assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
+
+
 def test_a_wider_column(narrow: Stage) -> None:
     """Dead letters that were too large are replayed into the wider table; every receipt
     still says what the table holds.

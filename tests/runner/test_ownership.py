@@ -5,7 +5,7 @@ place of one that is gone.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -230,8 +230,8 @@ def test_runs_that_begin_at_once_share_one_table(desk: Desk) -> None:
     late = desk.pipeline(**elsewhere(desk))
     prepare = late.sink.prepare
 
-    def overtaken(owner: TableOwner) -> None:
-        prepare(owner)
+    def overtaken(owner: TableOwner, replaced: Collection[str] = ()) -> None:
+        prepare(owner, replaced)
         desk.run(0)
 
     late.sink.prepare = overtaken  # type: ignore[method-assign]

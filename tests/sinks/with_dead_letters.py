@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,10 +18,9 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.columns import DEAD_LETTERS
-from windrow.ingest.sinks.delta.store import DeltaStore
+from windrow.ingest.sinks.delta import store as delta
 from windrow.ingest.sinks.kind import Evolve, Rows
 from windrow.ingest.sinks.kinds import delta_dead_letters
-from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
 OWNER = TableOwner("orders", "ledger-1", "hourly")
@@ -48,8 +47,8 @@ class WithDeadLetters:
 
     dead_letters: DeadLetters
 
-    def prepare(self, owner: TableOwner = OWNER) -> None:
-        super().prepare(owner)  # type: ignore[misc]
+    def prepare(self, owner: TableOwner = OWNER, replaced: Collection[str] = ()) -> None:
+        super().prepare(owner, replaced)  # type: ignore[misc]
         self.dead_letters.prepare(owner)
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
@@ -68,10 +67,8 @@ class WithDeadLetters:
         return [*self.sweep(older_than), *self.dead_letters.sweep(older_than)]  # type: ignore[attr-defined]
 
 
-class DeltaSink(WindowTable):
+class DeltaSink(delta.DeltaSink):
     """A Delta table, which rows are appended to unless it has a primary key."""
-
-    store: DeltaStore
 
     def __init__(
         self,
@@ -81,7 +78,7 @@ class DeltaSink(WindowTable):
         evolve: Evolve = "add_columns",
         primary_key: PrimaryKey | None = None,
     ) -> None:
-        super().__init__(DeltaStore(uri, metadata, primary_key, evolve), schema)
+        super().__init__(delta.DeltaStore(uri, metadata, primary_key, evolve), schema)
         self.uri = self.store.place
 
 

@@ -86,11 +86,10 @@ class _Delta:
     def make(
         self, section: DeltaSection, rows: Rows, metadata: Mapping[str, str], folder: Path
     ) -> Sink:
-        from windrow.ingest.sinks.delta.store import DeltaStore
-        from windrow.ingest.sinks.window_table import WindowTable
+        from windrow.ingest.sinks.delta.store import DeltaSink, DeltaStore
 
         store = DeltaStore(section.place(folder), metadata, section.key, section.evolve)
-        return WindowTable(store, rows)
+        return DeltaSink(store, rows)
 
     def dead_letters(self, section: DeltaSection, folder: Path) -> DeadLetters:
         from windrow.ingest.sinks.dead_letter_table import DeadLetterTable

@@ -59,7 +59,7 @@ from windrow.ingest.sinks.table_store import (
     TableChange,
     Written,
 )
-from windrow.ingest.sinks.window_table import committed_by_key
+from windrow.ingest.sinks.window_table import WindowTable, committed_by_key
 from windrow.ingest.sinks.write_check import refuse_unwritable
 
 _KIND = "delta:"
@@ -237,7 +237,16 @@ class DeltaState(PagedState):
         become = evolution_of(self._table.schema(), columns, store.evolve)
         rewrites = store.primary_key is not None or become.widens_table
         refuse_unsupported(store.place, self._table, rewrites=rewrites)
-        return create.column_changes(store.place, self._table, columns, store.evolve)
+        changes = create.column_changes(store.place, self._table, columns, store.evolve)
+        if store.primary_key is not None:
+            self.refuse_append_only("windows of a table with a primary key")
+        elif become.widens_table:
+            self.refuse_append_only(f"wider columns: {', '.join(changes)}")
+        return changes
+
+    def refuse_append_only(self, act: str, parts: Collection[str] | None = None) -> None:
+        """Refuses what removes files (`sinks.delta.table.refuse_append_only`)."""
+        tables.refuse_append_only(self._store.place, self._table, act, parts)
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
@@ -297,7 +306,8 @@ class DeltaState(PagedState):
                 receipt, writing = self._merged(
                     receipt, self._store.staged.named(change.staged), become
                 )
-            tables.refuse_append_only(store.place, self._table, writing)
+            gone = any(isinstance(action, RemoveAction) for action in writing.actions)
+            self.refuse_append_only("this commit", None if gone else writing.parts)
         page = self.put_page(receipt, change.notes, self.version + 1)
         note = _note(receipt) if receipt is not None else ", ".join(change.notes)
 
@@ -384,6 +394,18 @@ class DeltaState(PagedState):
         return msgspec.structs.replace(receipt, merged=merged), _renewing(
             actions, become, self._table.schema()
         )
+
+
+class DeltaSink(WindowTable):
+    """A Delta table that takes windows."""
+
+    store: DeltaStore
+
+    def prepare(self, owner: TableOwner, replaced: Collection[str] = ()) -> None:
+        super().prepare(owner)
+        with self.store.reading() as state:
+            if state is not None and replaced:
+                state.refuse_append_only(f"a replay of {', '.join(replaced)}", replaced)
 
 
 def _renewing(actions: list[Action], become: Evolution, table: Schema) -> Writing:

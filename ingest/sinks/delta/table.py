@@ -314,11 +314,6 @@ def part_of(table: DeltaTable) -> str:
     return f"partition.{table.metadata().partition_columns[0]}"
 
 
-def may_lose_files(table: DeltaTable) -> bool:
-    """Returns whether a commit may remove files: the table isn't `delta.appendOnly`."""
-    return str(table.metadata().configuration.get("delta.appendOnly")).lower() != "true"
-
-
 # ----------------------------------------------------------------------------------- writing
 
 
@@ -359,28 +354,31 @@ class Writing:
     parts: Collection[str] | None = ()
 
 
-def refuse_append_only(uri: str, table: DeltaTable, writing: Writing) -> None:
-    """Refuses a commit that removes files from an append-only table.
+def refuse_append_only(
+    uri: str, table: DeltaTable, act: str, parts: Collection[str] | None
+) -> None:
+    """Refuses what removes files of an append-only table.
+
+    Args:
+        uri: the table's path or URI.
+        table: the snapshot.
+        act: what would remove them, for the error.
+        parts: the values of the partition column whose files would go; None for all files.
 
     Raises:
-        SchemaChangedError: the table is append-only, and the commit removes files.
+        SchemaChangedError: the table is append-only, and has such files.
     """
-    if may_lose_files(table):
-        return
-    gone = any(isinstance(action, RemoveAction) for action in writing.actions)
-    if gone or any(
-        writing.parts is None or file.part in writing.parts for file in data_files(table)
-    ):
+    kept = str(table.metadata().configuration.get("delta.appendOnly")).lower() == "true"
+    if kept and any(parts is None or file.part in parts for file in data_files(table)):
         what = (
-            f"the table {uri} is append-only (delta.appendOnly), and this commit would take rows'"
-            " files away to write them anew"
+            f"the table {uri} is append-only (delta.appendOnly), and rows' files would go and be"
+            f" written anew by {act}"
         )
-        raise SchemaChangedError(
-            what,
-            "commit",
+        do = (
             "Nothing was committed. Unset delta.appendOnly in the table, then run it again; a"
-            " replay by windrow replay SPEC --window W.",
+            " replay by windrow replay SPEC --window W."
         )
+        raise SchemaChangedError(what, "setup", do)
 
 
 def write(place: Place, table: DeltaTable, writing: Writing, page: str, note: str) -> None:

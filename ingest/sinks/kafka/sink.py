@@ -19,7 +19,7 @@ the receipt says that it is complete.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from windrow.ingest.errors import RefusedError
@@ -77,8 +77,9 @@ class KafkaSink(KafkaTable):
     def places(self) -> Sequence[str]:
         return [self.options.staging]
 
-    def prepare(self, owner: TableOwner) -> None:
+    def prepare(self, owner: TableOwner, replaced: Collection[str] = ()) -> None:
         """Makes the control topic if it is missing, but no target topic."""
+        del replaced  # a topic replaces no window
         self._check_options()
         bound = self.owner()
         if bound is None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from itertools import combinations
@@ -129,11 +129,11 @@ class RoutedSink:
     def owner(self) -> TableOwner | None:
         return self._other.owner()
 
-    def prepare(self, owner: TableOwner) -> None:
+    def prepare(self, owner: TableOwner, replaced: Collection[str] = ()) -> None:
         """Prepares the last table first: the pipeline that owns it may go on."""
         assert self._checked_router
         for sink in (self._other, *self._tables):
-            sink.prepare(owner)
+            sink.prepare(owner, replaced)
 
     def columns_to_come(self) -> Sequence[str]:
         assert self._checked_router

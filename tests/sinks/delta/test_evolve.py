@@ -394,6 +394,26 @@ def test_a_table_that_is_append_only(plain: Evolving) -> None:
     assert plain.wrong() == []
 
 
+def test_what_an_append_only_table_does_not_let_go_is_told_before_anything_is_read(
+    table: Evolving,
+) -> None:
+    """A window of a table with a primary key, wider columns and a replay are refused by `prepare`,
+    with the reason; a replay of a window without rows there is none.
+    """
+    sink = table.sink(NARROW)
+    DeltaTable(table.uri).alter.set_table_properties({"delta.appendOnly": "true"})
+    what = r"append-only \(delta.appendOnly\).* "
+    if table.keyed:
+        with pytest.raises(SchemaChangedError, match=f"{what}a table with a primary key"):
+            sink.prepare()
+        return
+    with pytest.raises(SchemaChangedError, match=rf"{what}wider columns: n \(integer to long\)"):
+        table.sink(WIDE, "widen")
+    with pytest.raises(SchemaChangedError, match=f"{what}a replay of {window(1).key}"):
+        sink.prepare(replaced=[window(1).key])
+    sink.prepare(replaced=[window(2).key])
+
+
 @pytest.mark.parametrize("number", [1, 2], ids=["a replay", "a window"])
 def test_a_commit_that_an_append_only_table_does_not_let_go(table: Evolving, number: int) -> None:
     """A replay, a merge, and a table that became append-only after a run had looked:
