@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Self, TypedDict
+from typing import Annotated, Any, Self, TypedDict
 
 from pydantic import AfterValidator, Field
 
 from windrow.ingest.registry.settings import RegistrySpec
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import (
     ClientProperties,
     Count,
@@ -23,6 +25,19 @@ def _not_zero(value: timedelta) -> timedelta:
     if not value:
         raise ValueError("must be more than 0")
     return value
+
+
+_FETCHING = {
+    "rack": "client.rack",
+    "fetch_min_bytes": "fetch.min.bytes",
+    "fetch_max_bytes": "fetch.max.bytes",
+    "fetch_partition_bytes": "fetch.message.max.bytes",
+    "fetch_wait": "fetch.wait.max.ms",
+    "queue_bytes": "queued.max.messages.kbytes",
+    "queue_messages": "queued.min.messages",
+    "request_timeout": "socket.timeout.ms",
+}
+"""Properties of librdkafka by names that people look for under `tuning`."""
 
 
 class ReaderTuning(TypedDict, total=False):
@@ -47,6 +62,12 @@ class TuningSpec(Section):
     ] = Field(
         default=None, description="How long a read may see nothing arrive before it is given up."
     )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Yields keys that are properties of `client` under another name."""
+        for name in written.keys() & _FETCHING.keys():
+            yield (name,), f"unknown key; did you mean {_FETCHING[name]} under client?"
 
     def over(self, other: TuningSpec) -> TuningSpec:
         """Returns these settings, and the other's for those that are not set here."""

@@ -294,3 +294,18 @@ def test_wrong_tuning(folder: Path) -> None:
         "line 11: source.tuning.batch_byte: unknown key; did you mean batch_bytes?",
         "line 12: source.tuning.batch_messages: must be a whole number, not True",
     ]
+
+
+def test_what_a_client_fetches_ahead_is_no_tuning(folder: Path) -> None:
+    """Its mistake names the property of `client` that is meant."""
+    lines = ["topic: a", "tuning:", "  fetch_min_bytes: 1MiB", "  queue_messages: 7"]
+    assert mistakes(folder, *lines) == [
+        (
+            "line 9: source.tuning.fetch_min_bytes: unknown key; did you mean fetch.min.bytes"
+            " under client?"
+        ),
+        (
+            "line 10: source.tuning.queue_messages: unknown key; did you mean queued.min.messages"
+            " under client?"
+        ),
+    ]

@@ -109,9 +109,22 @@ def _daemon(
     `started`: a pattern of the log line that it writes once it is up; its group is yielded,
     with the process.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     here = ["--host", host, "--port", "0", "--webui-port", "0"]
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *here]
+    with running(folder, [*command, *arguments], started, environment, host) as made:
+        yield made
+
+
+@contextmanager
+def running(
+    folder: Path,
+    command: list[str],
+    started: str,
+    environment: Mapping[str, str],
+    host: str = LOOPBACK,
+) -> Iterator[tuple[str, psutil.Process]]:
+    """Runs a command that starts a master or a worker, until the end of the block."""
+    folder.mkdir(parents=True, exist_ok=True)
     env = {
         **environment,
         "SPARK_LOCAL_IP": host,
@@ -119,11 +132,11 @@ def _daemon(
         "SPARK_DAEMON_MEMORY": "256m",
     }
     env.pop("PYTHONPATH", None)
-    log = folder / f"{name}.log"
+    log = folder / f"{command[1].rpartition('.')[2]}.log"
     with (
         log.open("w") as out,
         subprocess.Popen(
-            [*command, *arguments], stdout=out, stderr=subprocess.STDOUT, env=env, cwd=folder
+            command, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=folder
         ) as process,
     ):
         try:

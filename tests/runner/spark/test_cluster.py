@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,8 +15,10 @@ import pytest
 from tests.dataframes.on_cluster import BOOTSTRAP
 from tests.integration.format_cases import CASES, HOUR, somebody
 from tests.registry.server import RegistryServer
+from tests.runner.spark.daemons import of_this_process, running
 from tests.runner.spark.on_cluster import MASTER
 from tests.runner.spark.standalone import Cluster, cluster, deps_only
+from windrow.ingest.kafka.embedded.server import free_port
 
 pytestmark = pytest.mark.spark
 
@@ -51,6 +54,29 @@ def test_a_window_is_read_by_a_worker_that_has_nothing_of_it(
         sorted((d["stage"], d["reason"]) for d in user.types("dead", "show")["dead"]) == case.dead
     )
     assert user.types("verify", "--deep")["findings"] == []
+
+
+@pytest.mark.long
+@pytest.mark.broker
+@pytest.mark.slow
+def test_the_page_says_how_to_try_a_cluster(
+    kafka: str, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
+    """Its three commands, on a port that is free: the window is committed."""
+    page = (ROOT / "docs" / "clusters.md").read_text().replace("7077", str(free_port()))
+    block = next(
+        code for code in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "Worker" in code
+    )
+    master, worker, run = map(shlex.split, block.splitlines())
+    case, environment = CASES["json"], of_this_process(tmp_path)
+    user = somebody(case, kafka, tmp_path, schema_registry)
+    at = run.index("--master")
+    with (
+        running(tmp_path / "one", master, r"Starting Spark master at (\S+)", environment),
+        running(tmp_path / "two", worker, r"registered with master (\S+)", environment),
+    ):
+        ran = user.starts_and_ends("run", "--window", HOUR, *run[at:])
+    assert ran["windows"][0]["committed"]["receipt"]["counts"]["valid"] == len(case.rows)
 
 
 @pytest.mark.long
