@@ -14,7 +14,7 @@ import msgspec
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.window import Window
 
-RECEIPT_VERSION = 4
+RECEIPT_VERSION = 5
 """The form of receipts. Only this form is written and read."""
 
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
@@ -71,7 +71,7 @@ class Merged(Changed, frozen=True):
     """
 
     tombstones: Tombstones | None = None
-    tombstones_changed: Changed | None = msgspec.field(default=None, name="buried")
+    tombstones_changed: Changed | None = None
     kept: int = 0
     unknown: int = 0
 
@@ -127,7 +127,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
     late_by: tuple[tuple[str, int], ...] = ()
     min_timestamp: datetime | None = None
     max_timestamp: datetime | None = None
-    diverged: bool = msgspec.field(default=False, name="regrown")
+    diverged: bool = False
     checksums: Checksums = Checksums()
     schemas: tuple[tuple[str, str], ...] = ()
 

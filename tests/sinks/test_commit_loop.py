@@ -320,16 +320,16 @@ def _damaged(text: str) -> str:
 
 
 def _later(text: str) -> str:
-    return text.replace('"version":4', '"version":99')
+    return text.replace('"version":5', '"version":99')
 
 
 def _earlier(text: str) -> str:
-    return text.replace('"version":4', '"version":3')
+    return text.replace('"version":5', '"version":4')
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(_damaged, "is damaged"), (_later, "later windrow"), (_earlier, "form 3, from before")],
+    [(_damaged, "is damaged"), (_later, "later windrow"), (_earlier, "form 4, from before")],
 )
 def test_a_receipt_that_cannot_be_read(sink: Any, change: Callable[[str], str], said: str) -> None:
     """A damaged one, and those of a later and an earlier form, are each named as what
