@@ -131,7 +131,7 @@ def test_a_pipeline_runs_on_it(stage: Stage, request: pytest.FixtureRequest, kin
         ),
         (
             "{kind: iceberg, warehouse: lake, table: shop.things, mode: upsert}",
-            "sink.mode: an Iceberg table takes no upsert",
+            "sink.mode: must be 'append', not 'upsert'",
         ),
         ("{kind: iceberg, warehouse: lake, table: shop.things, path: x}", "sink.path: unknown key"),
         ("{kind: iceberg, warehouse: 'a%20b', table: shop.things}", "with a %, ? or # in it"),

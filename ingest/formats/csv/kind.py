@@ -58,7 +58,7 @@ class CsvOptions(TimestampOptions):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds equal special characters, and a null that no field can be."""
+        """Finds equal special characters."""
         yield from super().conflicts(written)
         seen: dict[str, str] = {}
         for name, default in (("delimiter", ","), ("quote", '"'), ("escape", "none")):
@@ -67,18 +67,6 @@ class CsvOptions(TimestampOptions):
                 other = seen.setdefault(value, name)
                 if other != name:
                     yield (name,), f"is the same as {other}: a character has one meaning"
-        null = written.get("null_literal")
-        if isinstance(null, str) and (
-            set(null) & {*"\r\n", *(c for c, name in seen.items() if name == "delimiter")}
-        ):
-            yield (
-                ("null_literal",),
-                "contains a delimiter or a line break, so no field could ever be this",
-            )
-        elif isinstance(null, str) and null[:1] in {
-            c for c, name in seen.items() if name == "quote"
-        } - {""}:
-            yield ("null_literal",), "begins with a quote, and a field in quotes is never null"
 
     def encoding(self, _folder: Path, _setting: str) -> CsvEncoding:
         from windrow.ingest.formats.csv.decoder import CsvEncoding

@@ -44,7 +44,7 @@ WIDTH = 16
 - `LOW`, `HIGH`: see `shared.nodes.bounds_of`; `FACTOR`: what a decimal that is bytes is
   multiplied with, see `Node.power`. Of a text, `LOW` is 1 if it takes an object or a
   list, too; of a list, if it takes an object; of the document, if one that is no object
-  is the only column.
+  is the value of the only column.
 - `REQUIRED`: 1 if neither null nor nothing will do.
 - `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if JSON may have
   these bytes without an escape.

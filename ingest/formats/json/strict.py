@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import json.scanner
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -65,7 +66,6 @@ class StrictJson:
         self._alone = reading.alone and len(columns.columns) == 1
         self._only = {c.name for c in columns.columns} if reading.unknown == "dead" else None
         self._names = _names(pa.struct(list(columns.arrow_schema)))
-        self._repeated: list[tuple[object, str]] = []
         self._decoder = json.JSONDecoder(
             object_pairs_hook=self._object,
             parse_int=integer,
@@ -90,7 +90,6 @@ class StrictJson:
             raise RefusedValueError(
                 "too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another", ""
             )
-        self._repeated.clear()
         self.truncation.text = text
         self.truncation.spans.clear()
         try:
@@ -102,8 +101,6 @@ class StrictJson:
             raise RefusedValueError(
                 "not_json", f"JSON is malformed: {error.msg} (character {error.pos})", ""
             ) from None
-        if self._repeated:
-            raise self._duplicate(document)
         if "\\u" in text and _WHOLE_PAIRS.fullmatch(text) is None:  # UTF-8 can't hold a half
             raise RefusedValueError(
                 "not_json", "JSON is malformed: half a surrogate pair in a string", ""
@@ -132,56 +129,17 @@ class StrictJson:
         decoder.scan_once = json.scanner.py_make_scanner(decoder)  # type: ignore[attr-defined]
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Makes an object, and notes it if it has a key twice.
+        """Makes an object, or refuses one that has a key twice.
 
-        The parser calls it from the innermost object outwards, without a path.
+        A key that the schema doesn't name is data, so the refusal doesn't say it.
         """
         found = dict(pairs)
         if len(found) < len(pairs):
-            seen: set[str] = set()
-            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            self._repeated.append((found, twice))
+            ((key, _),) = Counter(name for name, _ in pairs).most_common(1)
+            name = f" `{key}`" if key in self._names else ""
+            what = f"Object holds the key{name} more than once"
+            raise RefusedValueError("duplicate_key", what, "")
         return found
-
-    def _duplicate(self, document: Any) -> RefusedValueError:
-        """Refuses the first object that has a key twice.
-
-        Its path contains the schema's names only: any other name is data.
-        """
-        holder, key = self._repeated[0]
-        name = f" `{key}`" if key in self._names else ""
-        path = self._path_of(holder, document)
-        return RefusedValueError(
-            "duplicate_key",
-            f"Object holds the key{name} more than once",
-            "$..." if path is None else f"${path}",
-        )
-
-    def _path_of(self, wanted: object, value: Any) -> str | None:
-        """Path of an object in the document; None if a later duplicate has replaced it.
-
-        Names and numbers are put together only on the way to the object.
-        """
-        if value is wanted:
-            return ""
-        inner: Iterable[tuple[Any, Any]] = (
-            value.items()
-            if type(value) is dict
-            else enumerate(value)
-            if type(value) is list
-            else ()
-        )
-        for step, item in inner:
-            below = self._path_of(wanted, item)
-            if below is not None:
-                return (
-                    f"[{step}]"
-                    if type(value) is list
-                    else f".{step}"
-                    if step in self._names
-                    else "[...]"
-                ) + below
-        return None
 
 
 def _field(document: dict[str, Any], column: Column, convert: Convert) -> Any:

@@ -52,8 +52,9 @@ class Node:
     - `epoch`: the unit of a timestamp that is a number; `zone`: the zone of one that is
       a text without an offset.
     - `days`: whether a date is a number.
-    - `power`: for a decimal as bytes whose column has more digits after the point, 10
-      to the number of these; -1 if they are too many or fewer; 0 for any other value.
+    - `power`: for a decimal that comes as bytes, the power of ten that gives it the
+      column's scale; -1 if that is too large for 64 bits, or the column's scale is the
+      smaller one; 0 for any other value.
     """
 
     number: int

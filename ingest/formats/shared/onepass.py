@@ -23,9 +23,9 @@ ENTRIES, SPACES = range(2)
 """First places of every pass's state: entries; spaces of the nodes."""
 
 KEPT = 1 << 20
-"""Entries of the entries, or of the table of keys, that are kept for the next batch.
+"""The most entries, and the most places in the table of keys, whose memory is kept.
 
-Memory beyond that, which a large message took, is given back.
+The next batch uses it again. Memory beyond that, which a large message took, is given back.
 """
 
 

@@ -329,7 +329,7 @@ class DeltaState(PagedState):
         )
         schema = schema_after(table.schema(), become) if become.changes else None
         if change.replaces and schema is None and self._has_rows(change.receipt):
-            # a file of the same rows changes nothing, for who reads the table as a stream
+            # for those who read the table as a stream, a file with the same rows is no change
             older = [file for file in tables.data_files(table) if file.part == key]
             removed = [tables.remove_action(table, file, changes=False) for file in older]
             return Writing([*removed, *tables.add_actions(table, files, key, changes=False)])
@@ -409,7 +409,11 @@ class DeltaSink(WindowTable):
 
 
 def _renewing(actions: list[Action], become: Evolution, table: Schema) -> Writing:
-    """Makes a merge's actions a commit; buckets lose all files where columns change."""
+    """Turns the actions of a merge into a commit.
+
+    deltalake adds columns only together with a removal, so where columns change, each bucket that
+    the merge has written anew loses all of its files by that.
+    """
     if not become.changes:
         return Writing(actions)
     lose = {

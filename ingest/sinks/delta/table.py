@@ -176,7 +176,10 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
 
 
 def newest_entry_error(uri: str, place: Place) -> UnreachableError | None:
-    """Error of a newest entry that isn't lines of JSON; None if it is, or can't be read."""
+    """Returns the error for a newest entry of the log that isn't lines of JSON.
+
+    None if it is, or if it can't be read.
+    """
     try:
         newest = max(filter(_ENTRY.fullmatch, place.names(LOG)), default=None)
         content = b"" if newest is None else place.get(f"{LOG}/{newest}")

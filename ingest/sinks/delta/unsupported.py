@@ -50,8 +50,8 @@ def refuse_unsupported(uri: str, table: DeltaTable, *, rewrites: bool) -> None:
         uri: the table's.
         table: the snapshot.
         rewrites: whether rows that stay are to be written anew, with others or in wider columns.
-            The feed of changes would tell of each that it was deleted and came again. Files of new
-            rows, and those of a replaced window, it tells right by themselves.
+            The change data feed would report each of them as deleted and inserted. New rows, and
+            those of a replaced window, it reports correctly.
 
     Raises:
         SchemaChangedError: it has some; the error names all of them.

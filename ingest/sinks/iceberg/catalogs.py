@@ -41,9 +41,9 @@ _PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
 """Properties whose values may be in an error; any other one may be a secret."""
 
 _ODD_ANSWERS = (JSONDecodeError, AnswerError)
-"""Errors of a server, or of a proxy before it, that has a failure.
+"""Errors that a failing server, or a proxy before it, leads to.
 
-Their classes look like wrong settings.
+By their classes they look like wrong settings.
 """
 
 _WRONG_SETTINGS = (

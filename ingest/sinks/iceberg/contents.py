@@ -82,7 +82,7 @@ def _of_file(
 
 
 def _name(table: Table, field: pa.Field) -> str:
-    """The table's name of a file's column, as other writers spell some names differently."""
+    """The table's name of a file's column: other writers spell some names differently in files."""
     return next(
         (table.schema().find_column_name(number) for name, number in _ids([field])), None
     ) or str(field.name)

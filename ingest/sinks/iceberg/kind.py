@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from windrow.ingest.errors import SpecError, how_to_install
 from windrow.ingest.model.metadata_columns import DEFAULT
@@ -42,14 +42,6 @@ def _folder(value: str) -> str:
             " has a catalog: say it under catalog"
         )
     return place(value)
-
-
-def _mode(value: object) -> object:
-    if value in {"upsert", "delete-aware"}:
-        raise sentence(
-            f"an Iceberg table takes no {value}: rows are appended. A table of kind delta takes it"
-        )
-    return value
 
 
 def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -101,7 +93,7 @@ class IcebergSection(SinkSection):
             " itself."
         ),
     )
-    mode: Annotated[Literal["append"], BeforeValidator(_mode)] = Field(
+    mode: Literal["append"] = Field(
         default="append",
         description=(
             "What becomes of rows: they are appended. Rows of a primary key need a table of kind"

@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 _SHORT = 16
 """Most characters, or bytes, of a text's bounds, as in Iceberg's own writers."""
 
-_LAST = 0x10FFFF
-_SURROGATES = (0xD800, 0xE000)
+_LAST = "\U0010ffff"
 _FIXED = {
     "int32": "<i",
     "int64": "<q",
@@ -100,28 +99,15 @@ def _low(kind: pa.DataType, value: Any) -> bytes | None:
 
 
 def _high(kind: pa.DataType, value: Any) -> bytes | None:
-    """Upper bound as Iceberg encodes it; a text is shortened to one that sorts behind it."""
+    """Upper bound as Iceberg encodes it; a text is shortened to one that sorts behind it.
+
+    Long bytes have none, and so have texts with the last character of all where they are cut.
+    """
     if not _is_text(kind) or len(value) <= _SHORT:
         return _encoded(kind, value)
-    short = _next_text(value[:_SHORT]) if pa.types.is_string(kind) else _next_bytes(value[:_SHORT])
-    return None if short is None else _encoded(kind, short)
-
-
-def _next_text(value: str) -> str | None:
-    for at in range(len(value) - 1, -1, -1):
-        code = ord(value[at]) + 1
-        if code == _SURROGATES[0]:
-            code = _SURROGATES[1]
-        if code <= _LAST:
-            return value[:at] + chr(code)
-    return None
-
-
-def _next_bytes(value: bytes) -> bytes | None:
-    for at in range(len(value) - 1, -1, -1):
-        if value[at] < 0xFF:
-            return value[:at] + bytes([value[at] + 1])
-    return None
+    if pa.types.is_binary(kind) or value[_SHORT] == _LAST:
+        return None
+    return _encoded(kind, value[:_SHORT] + _LAST)
 
 
 def _encoded(kind: pa.DataType, value: Any) -> bytes | None:

@@ -3,10 +3,9 @@
 Every change makes a snapshot, also one without rows. Its summary names the newest page
 (`ingest.sinks.pages`); the pages list the windows of the table. The newest snapshot by windrow
 among the ancestors of main has the state, so a rollback undoes windows' rows and their receipts
-together. Where all of these snapshots are expired, the table's property counts, which names the
-last change's page. A rollback doesn't change the property. So the newest windows then count only if
-the table has their rows: a rollback undoes the newest windows, and all that are newer than its
-snapshot.
+together. If all of these snapshots are expired, a property of the table names the page of the last
+change. A rollback doesn't change the property. So then the newest windows count only as long as the
+table has their rows, from the newest one down to the first one that has any.
 """
 
 from __future__ import annotations

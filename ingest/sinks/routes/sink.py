@@ -320,7 +320,7 @@ def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
     table in another table's folder loses its files to the other one's clean-up.
 
     Raises:
-        SpecError: two of them don't; the error names them.
+        SpecError: the error names the two.
     """
     every = (*tables, other)
     for one, another in combinations(every, 2):
