@@ -311,8 +311,9 @@ def _begin(
     for window in (w for w in wanted if found[w] is None and not request.again):
         refuse_lost_receipt(pipeline, window)
     refuse_unready(pipeline)
-    replaced = [window.key for window in wanted if request.replace and found[window] is not None]
-    pipeline.sink.prepare(pipeline.owner(), replaced)
+    pipeline.sink.prepare(
+        pipeline.owner(), [w.key for w in wanted if request.replace and found[w] is not None]
+    )
     pipeline.dead_letters.prepare(pipeline.owner())
     bind_table(pipeline)
     plans = freeze_plans(pipeline, wanted, found, progress)
