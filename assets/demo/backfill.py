@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,19 +25,21 @@ from windrow.ingest.config.window import in_time
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
-def backfill(
-    defs: dg.Definitions, spec: PipelineSpec, keys: Sequence[str]
+def materialize(
+    defs: dg.Definitions, spec: PipelineSpec, keys: Sequence[str] = ()
 ) -> dg.ExecuteInProcessResult:
-    """Observes the topic, then runs the windows of `keys` in one run.
+    """Observes the topic, then runs the windows of `keys` in one run, or waiting micro-batches.
 
     Both are in the history of DAGSTER_HOME afterwards.
     """
-    return _run(defs, spec, range_tags(dg.PartitionKeyRange(keys[0], keys[-1])))
-
-
-def drain(defs: dg.Definitions, spec: PipelineSpec) -> dg.ExecuteInProcessResult:
-    """Observes the topic, then commits all waiting messages as micro-batches, in one run."""
-    return _run(defs, spec, {})
+    instance = dg.DagsterInstance.get()
+    defs.resolve_implicit_global_asset_job_def().execute_in_process(
+        run_config=_QUIET, instance=instance, asset_selection=upstream_keys(spec)
+    )
+    tags = range_tags(dg.PartitionKeyRange(keys[0], keys[-1])) if keys else {}
+    return defs.resolve_job_def(job_name(spec)).execute_in_process(
+        run_config=_QUIET, instance=instance, raise_on_error=False, tags=tags
+    )
 
 
 def day_keys(spec: PipelineSpec, start: datetime) -> list[str]:
@@ -51,18 +53,6 @@ def say_failure(console: Console, result: dg.ExecuteInProcessResult, log: Path) 
     errors = [e.step_failure_data.error_display_string for e in result.get_step_failure_events()]
     why = errors[0] if errors else "the run failed before its first step"
     console.print(f"[red]The run failed.[/red] {why}\nMore in {log}", soft_wrap=True)
-
-
-def _run(
-    defs: dg.Definitions, spec: PipelineSpec, tags: Mapping[str, str]
-) -> dg.ExecuteInProcessResult:
-    instance = dg.DagsterInstance.get()
-    defs.resolve_implicit_global_asset_job_def().execute_in_process(
-        run_config=_QUIET, instance=instance, asset_selection=upstream_keys(spec)
-    )
-    return defs.resolve_job_def(job_name(spec)).execute_in_process(
-        run_config=_QUIET, instance=instance, raise_on_error=False, tags=tags
-    )
 
 
 @contextmanager

@@ -9,7 +9,6 @@
     ROOT/.windrow/demo/customers.parquet  the produced changes of customers
     ROOT/.windrow/demo/run.log     the output of Spark and Dagster
     ROOT/.windrow/demo/ui.json     the id of the UI's process
-    ROOT/.windrow/demo/tmp         the UI's temporary files, while it runs
 
 Broker, tables, ledger and manifests belong together: without the manifests the demo
 begins anew.
@@ -67,11 +66,6 @@ class DemoHome:
     def ui_file(self) -> Path:
         """The file with the id of the UI's process."""
         return self.demo / "ui.json"
-
-    @property
-    def ui_tmp(self) -> Path:
-        """The UI's temporary files."""
-        return self.demo / "tmp"
 
     @property
     def log(self) -> Path:

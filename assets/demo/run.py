@@ -8,7 +8,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from rich.console import Console
 
-from windrow.assets.demo.backfill import aside, backfill, day_keys, drain, say_failure
+from windrow.assets.demo.backfill import aside, day_keys, materialize, say_failure
 from windrow.assets.demo.check import (
     COLUMNS,
     CUSTOMER,
@@ -88,8 +88,8 @@ def _ingest(place: DemoHome, console: Console) -> bool:
     before = _version(spec), _version(customers)
     keys = day_keys(spec, place.start())
     with aside(place.log), console.status(f"Running {len(keys)} windows ..."):
-        results = [backfill(defs(), spec, keys)]
-        results += [drain(defs(), customers)] if results[0].success else []
+        results = [materialize(defs(), spec, keys)]
+        results += [materialize(defs(), customers)] if results[0].success else []
     for result in results:
         if not result.success:
             say_failure(console, result, place.log)

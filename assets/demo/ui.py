@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,11 +18,6 @@ from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 _FIRST_PORT = 3000
 _STOP_SECONDS = 8.0
-_LONGEST_TMPDIR = 90
-"""Most bytes of TMPDIR.
-
-Dagster's processes talk through sockets in it, and a socket's path has at most 107 bytes.
-"""
 _WARNINGS = (
     "ignore:Function `dev_command` is superseded",
     "ignore:Parameter `execution_type` of function `AssetsDefinition",
@@ -78,7 +72,8 @@ def _dagster(place: DemoHome, console: Console) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "dagster", "dev", "-m", "windrow.assets.definitions", *options],
         cwd=PROJECT,
-        env=_environment(place),
+        env=os.environ
+        | {"DAGSTER_HOME": str(place.dagster_home), "PYTHONWARNINGS": ",".join(_WARNINGS)},
     )
     try:
         note(place.ui_file, process.pid)
@@ -93,23 +88,6 @@ def _dagster(place: DemoHome, console: Console) -> None:
     finally:
         _end(place)
         process.wait()
-        shutil.rmtree(place.ui_tmp, ignore_errors=True)
-
-
-def _environment(place: DemoHome) -> dict[str, str]:
-    """The environment of Dagster's processes.
-
-    Their temporary files are in the demo's folder, which is removed afterwards; in the
-    system's one if the folder's path is too long for a socket.
-    """
-    environment = os.environ | {
-        "DAGSTER_HOME": str(place.dagster_home),
-        "PYTHONWARNINGS": ",".join(_WARNINGS),
-    }
-    if len(os.fsencode(place.ui_tmp)) > _LONGEST_TMPDIR:
-        return environment
-    place.ui_tmp.mkdir(exist_ok=True)
-    return environment | {"TMPDIR": str(place.ui_tmp)}
 
 
 def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
