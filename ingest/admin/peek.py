@@ -132,8 +132,7 @@ def write_messages(messages: Messages, path: Path) -> int:
     A Parquet file has the columns of `MESSAGES`.
 
     Raises:
-        SpecError: the file's folder doesn't exist, or its ending is neither .parquet nor
-            .jsonl.
+        SpecError: as `write_file`.
     """
     return write_file(path, MESSAGES, documents, messages)
 

@@ -105,7 +105,7 @@ def client_mistakes(
 
 
 def written_out(document: Document) -> list[Mistake]:
-    """Mistakes: secrets in plain text in the file.
+    """Finds secrets that are written in plain text in a file.
 
     They are those of clients, registries and catalogs, and the passwords in URLs.
     """
