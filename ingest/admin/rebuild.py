@@ -228,5 +228,6 @@ def _contradiction(what: str) -> IdentityError:
     return IdentityError(
         f"The ledger contradicts the table's receipts: {what}",
         "ledger",
-        "Use an empty state file, or the one the table was begun with.",
+        "Set `state` to the ledger that the table was begun with; or to one that doesn't exist yet,"
+        " and rebuild that.",
     )

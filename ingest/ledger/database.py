@@ -43,7 +43,7 @@ _CHECK = (
     " again."
 )
 _OTHER_FORMS = ("windrow_ledger_", "windrow_facts")
-"""What the names of the tables begin with that other versions of windrow made."""
+"""The beginnings of the names of tables that other versions of windrow made."""
 
 _WRITES = "windrow_writes"
 _NAMES = {
@@ -77,7 +77,10 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection | None]:
-        """Opens a transaction that sees one state; None if there is no ledger."""
+        """Opens a transaction; None if there is no ledger.
+
+        On SQLite all its questions see one state. On a server each sees what is committed by then.
+        """
         with self._explained():
             if self.file is not None and not self.file.exists():  # SQLite would create it
                 yield None
@@ -121,7 +124,7 @@ class Database:
             raise SpecError(
                 f"The ledger {self.name} was made by another version of windrow",
                 "ledger",
-                f"Use that version. Or: {REBUILD}",
+                f"Use that version. Or, if this one reads the table: {REBUILD}",
             )
         return TABLE.name in names
 

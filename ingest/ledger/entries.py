@@ -63,8 +63,9 @@ TABLE = Table(
 """The number in its name is the version of the form; ledgers of other forms are refused."""
 
 REBUILD = (
-    "Move it away, or set `state` to another place, and run `windrow doctor SPEC --rebuild-ledger`:"
-    " everything in it comes back from the table's receipts."
+    "Set `state` to another path or database (a file can be moved away instead), and run `windrow"
+    " doctor SPEC --rebuild-ledger`: all that committed windows stand on comes back from the"
+    " table's receipts. Rebases that no window began at have to be recorded again."
 )
 
 ITSELF = ""

@@ -77,8 +77,8 @@ class SqlLedger:
                     f"The ledger {self.database.name} has id {mine} and holds boundaries; the table"
                     f" is bound to ledger {identity}",
                     "ledger",
-                    "Use the state file that the table was begun with, or an empty one to rebuild"
-                    " from the table's receipts.",
+                    "Set `state` to the ledger that the table was begun with; or to one that"
+                    " doesn't exist yet, to rebuild it from the table's receipts.",
                 )
             entries.put(IDENTITY, ONLY, identity)
 
@@ -231,13 +231,13 @@ class SqlLedger:
 
     @contextmanager
     def _reading(self, pipeline_id: str) -> Iterator[Entries]:
-        """One state of a pipeline's entries."""
+        """Opens a pipeline's entries to read them, as `Database.reading` sees them."""
         with self.database.reading() as connection:
             yield Entries(connection, pipeline_id, self.database.name)
 
     @contextmanager
     def writing(self, pipeline_id: str) -> Iterator[Entries]:
-        """A pipeline's entries in a transaction that excludes its other writers."""
+        """Opens a pipeline's entries in a transaction that excludes its other writers."""
         with self.database.writing(pipeline_id) as connection:
             yield Entries(connection, pipeline_id, self.database.name)
 

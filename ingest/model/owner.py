@@ -11,8 +11,8 @@ from windrow.ingest.errors import GridError, OwnerError
 
 OTHER_LEDGER = (
     "Set state (or WINDROW_STATE) to the ledger that the table was begun with. If that ledger is"
-    " lost, set state to a ledger that doesn't exist yet, or move the wrong one away, and run"
-    " windrow doctor SPEC --rebuild-ledger: it rebuilds the ledger from the table."
+    " lost, set state to a ledger that doesn't exist yet, and run windrow doctor SPEC"
+    " --rebuild-ledger: it rebuilds the ledger from the table."
 )
 
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.sinks.stage import FileStager
 from windrow.ingest.sinks.staged_files import RowFile
 
@@ -94,6 +93,5 @@ class TextStager(FileStager[RowFile]):
                 " transform change them."
             )
             rows, name = found
-            at = self._split.topic, self._split.partition, messages["offset"][int(rows[0])].as_py()
-            raise UnstorableRowsError(f"column {name} {WHAT}", "stage", do, *at, rows.tolist())
+            raise self._unstorable(f"column {name} {WHAT}", do, messages, rows.tolist())
         return batch

@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import BugError, UnreachableError
+from windrow.ingest.errors import BugError, UnreachableError, UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staging
@@ -274,6 +274,14 @@ class FileStager(Generic[File]):
         """Converts a staged batch for the file; refuses rows that it can't hold."""
         del messages
         return batch
+
+    def _unstorable(
+        self, what: str, do: str, messages: pa.RecordBatch, rows: Sequence[int]
+    ) -> UnstorableRowsError:
+        """The error for rows that the file can't hold, at the message of the first one."""
+        offset = messages["offset"][rows[0]].as_py()
+        at = self._split.topic, self._split.partition, offset
+        return UnstorableRowsError(what, "stage", do, *at, rows)
 
 
 def _refuse_unlike(

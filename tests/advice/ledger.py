@@ -5,13 +5,14 @@ The table is one in an SQLite file; the messages are those of every kind.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from tests.advice.sqlite import FILE, SqliteWorld, world
-from tests.advice.world import COMMITTED, Advice, Step
+from tests.advice.world import COMMITTED, Advice, Step, World
 from tests.cli.conftest import hour
 
 __all__ = ["world"]
@@ -21,15 +22,18 @@ LEDGER = Path(".windrow/state.db")
 OF = "windrow_ledger_2 WHERE kind = '{}'"
 SET = "UPDATE windrow_ledger_2 SET value = replace(value, '{}', '{}') WHERE kind = '{}'"
 REBUILD = Step("windrow doctor SPEC --rebuild-ledger")
-AWAY = Step(r"[Mm]ove it away|or an empty one|an empty state file", lambda _w, _m: LEDGER.unlink())
+AWAY = Step("a file can be moved away instead", lambda _w, _m: LEDGER.unlink())
+ELSEWHERE = Step(
+    "[Ss]et `?state`? to another path or database|one that doesn't exist yet",
+    lambda world, _: elsewhere(world),
+)
 
-ELSEWHERE = Step("set `state` to another place", lambda world, _: elsewhere(world))
 
-
-def elsewhere(world: SqliteWorld) -> None:
+def elsewhere(world: World) -> None:
     """The spec names another place for the ledger."""
     spec = Path(world.stage.spec)
-    spec.write_text(f"{spec.read_text()}\nstate: other.db\n")
+    before = re.sub(r"^state: .*\n", "", spec.read_text(), flags=re.MULTILINE)
+    spec.write_text(f"{before}\nstate: other.db\n")
 
 
 def ledger(statement: str) -> Callable[[SqliteWorld], None]:
@@ -101,7 +105,7 @@ ROWS = [
         for harm, says, steps in [
             (f"DELETE FROM {OF.format('plan')}", "its plan is missing in the ledger", [REBUILD]),
             (f"DELETE FROM {OF.format('boundary')}", "is missing in the ledger", [REBUILD]),
-            (f"DELETE FROM {OF.format('identity')}", "this one is", [TRIED, AWAY, REBUILD]),
+            (f"DELETE FROM {OF.format('identity')}", "this one is", [TRIED, ELSEWHERE, REBUILD]),
             (
                 SET.format('"dead":1', '"dead":2', "receipt"),
                 "the ledger's copy of the receipt differs",
@@ -111,7 +115,7 @@ ROWS = [
             (
                 SET.format('"stop":3', '"stop":2', "plan"),
                 "its plan differs in the ledger",
-                [TRIED, AWAY, REBUILD],
+                [TRIED, ELSEWHERE, REBUILD],
             ),
         ]
     ),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from tests.advice.ledger import ELSEWHERE, REBUILD
 from tests.advice.world import COMMITTED, Advice, Step, World
 from tests.cli.conftest import Stage, hour
 
@@ -48,10 +50,26 @@ def typed(words: str, command: str) -> Step:
     return Step(words, lambda world, _: world.types(command))
 
 
+def ledger_on_server(world: PostgresWorld) -> None:
+    """The ledger is in the database, too, and can't be read."""
+    spec = Path(world.stage.spec)
+    spec.write_text(f"{spec.read_text()}\nstate: {world.url}\n")
+    assert world.types("windrow doctor SPEC --rebuild-ledger") == 0, world.said
+    world.said = ""
+    world.asks("UPDATE windrow_ledger_2 SET value = '{' WHERE kind = 'receipt'")
+
+
 VERIFY, DEEP = "windrow verify SPEC", "windrow verify SPEC --deep"
 RUN = f"windrow run SPEC --window {hour(3)}"
 RESTORE = Step("windrow verify SPEC --restore-receipts")
 ROWS: list[Advice] = [
+    Advice(
+        "ledger on the server",
+        ledger_on_server,
+        VERIFY,
+        "can't be read",
+        [ELSEWHERE, REBUILD],
+    ),
     Advice(
         "table in the place of another one",
         harms(

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, UnreachableError, UnstorableRowsError
+from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.checksum import checksum, checksums, text
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
@@ -128,19 +128,6 @@ class KafkaStager(FileStager[StagedMessages]):
             encoded
             if self._function is None
             else self._function.with_partitions(encoded, batch, messages["offset"], self._split)
-        )
-
-    def _unstorable(
-        self, what: str, do: str, messages: pa.RecordBatch, rows: Sequence[int]
-    ) -> UnstorableRowsError:
-        return UnstorableRowsError(
-            what,
-            "stage",
-            do,
-            self._split.topic,
-            self._split.partition,
-            messages["offset"][rows[0]].as_py(),
-            rows,
         )
 
 

@@ -13,7 +13,8 @@ They are in a schema of their own:
 
 A table is known by its oid, in `targets.relation`: a name may be given to another table. The
 column's type `regclass` is written into a dump as the table's name, and read as the oid that the
-table has then, so a table that was dumped and restored with this schema is known again.
+table has then, so a table that was dumped and restored with this schema is known again. In
+`targets.place` is the name that the table had at its newest commit.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import class_row
 
-from windrow.ingest.errors import DamagedError, RefusedError, SpecError
+from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
@@ -39,12 +40,12 @@ from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.postgres.columns import CatalogColumn
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import (
+    LOCK_WAIT,
     Connection,
     TablePlace,
     has_table,
     identifier,
-    is_true,
-    set_lock_timeout,
+    set_local,
 )
 from windrow.ingest.sinks.stored_receipts import ReceiptRow, range_texts, row_digest
 from windrow.ingest.sinks.table_store import StoredReceipt
@@ -79,7 +80,7 @@ CREATE TABLE IF NOT EXISTS {notes} (
 
 _TABLE = """
 SELECT relkind IN ('r', 'p') AND NOT EXISTS (
-    SELECT FROM pg_class p WHERE p.relpersistence = 'u' AND p.oid IN (
+    SELECT FROM pg_class p WHERE (p.relpersistence = 'u' OR p.relkind = 'f') AND p.oid IN (
         SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)
     )
 )
@@ -88,16 +89,19 @@ FROM pg_class c WHERE c.oid = to_regclass(%s)
 
 _TARGET = """
 SELECT form, id, pipeline, ledger, grid, window_column, columns, commits
-FROM {targets} WHERE relation = to_regclass(%s)
+FROM {targets} WHERE relation = to_regclass(%(relation)s)
 """
 
 _LOCK = """
-UPDATE {targets} SET commits = commits + 1 WHERE relation = to_regclass(%s)
+UPDATE {targets} SET commits = commits + 1, place = %(place)s
+WHERE relation = to_regclass(%(relation)s)
 RETURNING form, id, pipeline, ledger, grid, window_column, columns, commits - 1
 """
 
 _COLUMNS = """
-SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull
+SELECT a.attname::text, format_type(a.atttypid, a.atttypmod) || CASE
+    WHEN a.attgenerated <> '' OR a.attidentity = 'a' THEN ' generated always' ELSE ''
+    END, NOT a.attnotnull
 FROM pg_attribute a
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
@@ -155,11 +159,6 @@ _BRIEFLY = "50ms"
 _BACKUP = "the schema, together with the table,"
 """What is restored from a backup if there is no copy of a receipt."""
 
-_RESTORE_TOMBSTONES = (
-    "Restore it from a backup, together with the table. Until then no window can be committed:"
-    " nobody could tell which keys were taken out."
-)
-
 
 class Target(msgspec.Struct, frozen=True):
     """The row of a bound table in `targets`.
@@ -184,38 +183,35 @@ class ExistingTable(msgspec.Struct, frozen=True):
     target: Target | None
 
 
-def table_at(connection: Connection, place: TablePlace) -> ExistingTable | None:
+def table_at(
+    connection: Connection, place: TablePlace, *, lock: bool = False
+) -> ExistingTable | None:
     """Looks up the table at a place; None if it doesn't exist.
+
+    Args:
+        connection: in a transaction.
+        place: the table's.
+        lock: whether the table is locked until the end of the transaction. Then no other commit
+            changes it meanwhile, so all that is read from here on stays true.
 
     Raises:
         SpecError: it isn't a table that survives a crash, or another version of windrow made it.
     """
-    return _table_at(connection, place, _TARGET)
-
-
-def locked(connection: Connection, place: TablePlace) -> ExistingTable | None:
-    """Looks up the table as `table_at`, and locks it until the end of the transaction.
-
-    No other commit changes the table meanwhile, so all that is read from here on stays true.
-    """
-    with waiting_for(f"the table {place}, which another session, usually a commit, has locked"):
-        return _table_at(connection, place, _LOCK)
-
-
-def _table_at(connection: Connection, place: TablePlace, target_query: str) -> ExistingTable | None:
     target = None
     if has_table(connection, TableName(place.own, "targets")):
-        target = _target(connection, place, target_query)
+        held = ", which another session, usually a commit, has locked" if lock else ""
+        with waiting_for(f"the table {place}{held}"):
+            target = _target(connection, place, _LOCK if lock else _TARGET)
     found = connection.execute(_TABLE, [place.name.quoted]).fetchone()
     if found is None:
         return None
     if not found[0]:
         raise SpecError(
-            f"{place} is no table, or it or a partition of it is unlogged: a crash would take its"
-            " rows, and leave their receipts",
+            f"{place} is no table, or it or a partition of it is unlogged or foreign: a crash would"
+            " take its rows, and leave their receipts, or it has commits of its own",
             "setup",
             "Set sink.table to a table, or to a name that isn't taken; or ALTER TABLE ... SET"
-            " LOGGED.",
+            " LOGGED, or ... DETACH PARTITION.",
         )
     rows = connection.execute(_COLUMNS, [place.name.quoted]).fetchall()
     return ExistingTable(tuple(CatalogColumn(*row) for row in rows), target)
@@ -223,7 +219,8 @@ def _table_at(connection: Connection, place: TablePlace, target_query: str) -> E
 
 def _target(connection: Connection, place: TablePlace, query: str) -> Target | None:
     try:
-        row = connection.execute(place.query(query), [place.name.quoted]).fetchone()
+        names = {"relation": place.name.quoted, "place": str(place.name)}
+        row = connection.execute(place.query(query), names).fetchone()
     except psycopg.errors.UndefinedColumn:
         row = (f"{FORM - 1} or before",)
     if row is None:
@@ -283,7 +280,7 @@ class BoundTable:
     # --------------------------------------------------------------------- receipts and ranges
 
     def committed(self) -> Collection[str]:
-        """Committed windows, those whose receipt was deleted among them: their ranges say so."""
+        """Returns the committed windows. One whose receipt was deleted is known by its ranges."""
         query = self.place.query(
             "SELECT window_key FROM {receipts} WHERE target = %(target)s"
             " UNION SELECT window_key FROM {ranges} WHERE target = %(target)s"
@@ -358,9 +355,7 @@ class BoundTable:
     # ----------------------------------------------------------------------------------- notes
 
     def note(self, name: str) -> int | None:
-        asked = self.place.query("SELECT value FROM {notes} WHERE target = %s AND name = %s")
-        row = self.connection.execute(asked, [self.target.id, name]).fetchone()
-        return None if row is None else int(row[0])
+        return self.notes().get(name)
 
     def notes(self) -> Mapping[str, int]:
         asked = self.place.query("SELECT name, value FROM {notes} WHERE target = %s")
@@ -377,13 +372,13 @@ class BoundTable:
     # ------------------------------------------------------------------------------------ rows
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        if keys is None:
-            asked = self.place.query("SELECT DISTINCT {window} FROM {table}", window=self._window)
-            return {key for (key,) in self.connection.execute(asked, ())}
-        asked = self.place.query(
-            "SELECT EXISTS (SELECT FROM {table} WHERE {window} = %s)", window=self._window
+        asked = "SELECT DISTINCT {window} FROM {table}"
+        if keys is not None:
+            asked += " WHERE {window} = ANY(%(keys)s)"
+        found = self.connection.execute(
+            self.place.query(asked, window=self._window), {"keys": list(keys or ())}
         )
-        return {key for key in keys if is_true(self.connection, asked, key)}
+        return {key for (key,) in found}
 
     def delete_rows(self, key: str) -> None:
         """Deletes all rows of a window.
@@ -405,26 +400,13 @@ class BoundTable:
         """
         # a savepoint, so that the rows stay after a timeout
         with suppress(psycopg.errors.LockNotAvailable), self.connection.transaction():
-            set_lock_timeout(self.connection, _BRIEFLY)
+            set_local(self.connection, lock_timeout=_BRIEFLY)
             self.connection.execute(_SUMMARIZE, [self.place.name.quoted] * 2)
-        set_lock_timeout(self.connection)
+        set_local(self.connection, lock_timeout=LOCK_WAIT)
 
     @property
     def _window(self) -> sql.Composable:
         return identifier(self.target.window_column)
-
-    # ------------------------------------------------------------------------------ tombstones
-
-    def refuse_lost_tombstones(self) -> None:
-        """Refuses a table whose tombstones are missing.
-
-        Raises:
-            DamagedError: they are.
-        """
-        name = tombstones_name(self.place, self.target)
-        if not has_table(self.connection, name):
-            what = f"the table {name}, which says which keys {self.place} has lost by deletes,"
-            raise DamagedError(f"{what} is missing", "commit", _RESTORE_TOMBSTONES)
 
 
 def rows_stay(place: TablePlace) -> RefusedError:

@@ -46,10 +46,9 @@ from windrow.ingest.sinks.postgres.server import (
     has_table,
     identifier,
     is_true,
-    reading,
     writing,
 )
-from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes
+from windrow.ingest.sinks.schema_evolution import allowed_changes, refuse_unfit_files
 
 _SETUP = 7_308_332_045_911_029_879
 """The number of the advisory lock under which tables are made; any number will do."""
@@ -65,8 +64,7 @@ SELECT EXISTS (
         )
 )
 """
-"""Question whether an index keeps exactly these columns unique."""
-
+"""Asks whether an index keeps exactly these columns unique."""
 
 _INEXACT = """
 SELECT a.attname::text, c.collname::text
@@ -79,13 +77,18 @@ FROM pg_attribute a JOIN pg_collation c ON NOT c.collisdeterministic AND (
 )
 WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) ORDER BY 1 LIMIT 1
 """
-"""Columns, or unique indexes of them, by whose collation texts with other bytes are equal."""
+"""Finds a column for whose collation, or for that of a unique index of it, texts with different
+bytes are equal.
+"""
 
 _BY_NAME = """
-SELECT t.id FROM {targets} t WHERE t.place = %s
+SELECT format('UPDATE %%I.targets SET relation = %%L WHERE id = %%L;', %s::text, %s::text, t.id)
+FROM {targets} t WHERE t.place = %s
 ORDER BY (SELECT max(committed_at) FROM {receipts} WHERE target = t.id) DESC NULLS LAST LIMIT 1
 """
-"""The bound table of a name; the one with the newest receipt, if the name was used again."""
+"""The statement that puts a table in the place of the bound one that had its name; of the one with
+the newest receipt, if the name was used again.
+"""
 
 
 class WantedTable(msgspec.Struct, frozen=True):
@@ -112,17 +115,14 @@ def ensure(place: TablePlace, wanted: WantedTable, owner: TableOwner) -> None:
             a right.
         LostConnectionError: nobody knows whether it was done; it may be done again.
     """
-    with reading(place.url) as connection:
+    with writing(place, "setup") as connection:
+        _make_own_tables(connection, place)
         found = _checked(connection, place, wanted)
-    if found is None or found.target is None:
-        with writing(place.url, "setup") as connection:
-            _make_own_tables(connection, place)
-            found = _checked(connection, place, wanted)
-            if found is None:
-                _create(connection, place, wanted)
-            if found is None or found.target is None:
-                _bind(connection, place, wanted, owner)
-            commit(connection)
+        if found is None:
+            _create(connection, place, wanted)
+        if found is None or found.target is None:
+            _bind(connection, place, wanted, owner)
+        commit(connection)
 
 
 def try_to_create(place: TablePlace) -> None:
@@ -133,7 +133,7 @@ def try_to_create(place: TablePlace) -> None:
     Raises:
         SpecError, UnreachableError: it can't be done.
     """
-    with writing(place.url, "setup") as connection:
+    with writing(place, "setup") as connection:
         _make_own_tables(connection, place)
         if table_at(connection, place) is None:
             connection.execute(place.query("CREATE TABLE {table} ()"), ())
@@ -211,35 +211,21 @@ def _refuse_other_columns(
         raise SchemaChangedError(what, "setup", do)
 
 
-def evolution_at_commit(table: BoundTable, wanted: WantedTable) -> Evolution:
-    """Works out how the table, as it is at the commit, takes the staged rows.
+def change_columns(table: BoundTable, wanted: WantedTable) -> pa.Schema:
+    """Changes the columns of the table, and of its tombstones, within the transaction.
 
-    It may have changed since they were staged.
+    Returns the columns by then, which take the staged rows.
 
     Raises:
-        SchemaChangedError: the table can't take a staged column.
+        SchemaChangedError: the table was changed since they were staged, and can't take them.
     """
-    target = table.target
-    become = evolution_of(target.columns, wanted.schema, wanted.evolve)
-    problems = [
-        *key_difference(target.columns, wanted.schema),
-        *become.problems,
-        *column_problems(table.catalog_columns, _there(table, wanted)),
-    ]
-    if problems:
-        what = f"the staged rows don't fit the table {table.place} any more: " + "; ".join(problems)
-        raise SchemaChangedError(
-            what,
-            "commit",
-            "Nothing was committed. The table was changed meanwhile: run the window again.",
-        )
-    return become
-
-
-def change_columns(table: BoundTable, become: Evolution, keyed: KeyedColumns | None) -> None:
-    """Changes the columns of the table, and of its tombstones, within the transaction."""
+    current, keyed = table.target.columns, wanted.keyed
+    become = evolution_of(current, wanted.schema, wanted.evolve)
+    there = column_problems(table.catalog_columns, _there(table, wanted))
+    problems = [*key_difference(current, wanted.schema), *become.problems, *there]
+    refuse_unfit_files(str(table.place), problems)
     if not (become.added or become.altered):
-        return
+        return become.columns
     add = sql.SQL("ADD COLUMN IF NOT EXISTS {} {}")  # another client may have added it before
     added = [add.format(identifier(f.name), _type(f)) for f in become.added]
     widened = {
@@ -258,6 +244,7 @@ def change_columns(table: BoundTable, become: Evolution, keyed: KeyedColumns | N
         _alter(table, tombstones_name(table.place, table.target), of_keys)
     put = table.place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
     table.connection.execute(put, [become.columns.serialize().to_pybytes(), table.target.id])
+    return become.columns
 
 
 def _alter(table: BoundTable, name: TableName, parts: Sequence[sql.Composable]) -> None:
@@ -348,16 +335,16 @@ def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
     if not is_true(connection, place.query("SELECT EXISTS (SELECT FROM {table})")):
         return
     do = "Set sink.table to a name that isn't taken, or to a table without rows."
+    names = [place.own, place.name.quoted, str(place.name)]
     known = (
         has_table(connection, TableName(place.own, "targets"))
-        and connection.execute(place.query(_BY_NAME), [str(place.name)]).fetchone()
+        and connection.execute(place.query(_BY_NAME), names).fetchone()
     )
     if known:
-        targets, relation = TableName(place.own, "targets").quoted, place.name.quoted
-        bind = f"UPDATE {targets} SET relation = '{relation}' WHERE id = '{known[0]}';"  # noqa: S608
         do = (
-            f"If windrow wrote its rows, and the table was copied or restored since: {bind} makes"
-            f" it windrow's again, and windrow verify SPEC --deep says which windows it lacks. {do}"
+            f"If windrow wrote its rows, and the table was copied or restored since: {known[0]}"
+            " makes it windrow's again, and windrow verify SPEC --deep says which windows it lacks."
+            f" {do}"
         )
     raise SpecError(
         f"the table {place} was not made by windrow, as far as the schema {place.own} knows, and"

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pgpq
 import pyarrow as pa
 import pyarrow.compute as pc
 from pgpq.encoders import LargeStringEncoderBuilder
 from pgpq.schema import Jsonb
 
-from windrow.ingest.sinks.iso_times import WHAT, without_text
+from windrow.ingest.sinks.iso_times import WHAT, RowNumbers, without_text
 from windrow.ingest.sinks.joining import octets_of
 from windrow.ingest.sinks.postgres.columns import JSON, column_type
 from windrow.ingest.sinks.postgres.json_text import json_texts
@@ -34,28 +33,11 @@ _FIRST_MICRO = -211_813_488_000_000_000 + MICROS
 """The bounds of PostgreSQL's calendar, which begins in 4713 BC. Arrow's timestamps end earlier."""
 
 
-class UnstorableValueError(Exception):
-    """Raised for values that a column can't hold; becomes an UnstorableRowsError in the stager.
-
-    `rows`: their rows in the batch, ascending. `what`: the column, and the problem.
-    """
-
-    def __init__(self, rows: npt.NDArray[np.int64], what: str) -> None:
-        super().__init__(rows, what)
-        self.rows, self.what = rows, what
-
-
 def copy_rows(batch: pa.RecordBatch) -> bytes:
-    """Encodes a batch's rows, without COPY's header and trailer.
-
-    Raises:
-        UnstorableValueError: a column can't hold a value.
-    """
+    """Encodes a batch's rows, without COPY's header and trailer. None of them is `unstorable`."""
     encoders: dict[str, Any] = {}
     columns, names = [], [str(number) for number in range(batch.num_columns)]
-    for name, field, array in zip(names, batch.schema, batch.columns, strict=True):
-        for rows, what in _unstorable(array):
-            raise UnstorableValueError(rows, f"column {field.name} {what}")
+    for name, array in zip(names, batch.columns, strict=True):
         if column_type(array.type) == JSON:
             texts = json_texts(array)
             plain = pc.if_else(array.is_valid(), texts, None) if array.null_count else texts
@@ -75,10 +57,19 @@ def copy_rows(batch: pa.RecordBatch) -> bytes:
     return octets if len(rest) == len(TAIL) else octets + rest[: -len(TAIL)]
 
 
-# --------------------------------------------------------------------------------------------------
+def unstorable(batch: pa.RecordBatch) -> tuple[RowNumbers, str] | None:
+    """Finds the first column with values that it can't hold: their rows, ascending, and why."""
+    return next(
+        (
+            (rows, f"column {name} {what}")
+            for name, array in zip(batch.schema.names, batch.columns, strict=True)
+            for rows, what in _unstorable(array)
+        ),
+        None,
+    )
 
 
-def _unstorable(array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
+def _unstorable(array: pa.Array) -> Iterator[tuple[RowNumbers, str]]:
     """Yields the rows with values that the column can't hold, and the problem."""
     kind = array.type
     if column_type(kind) == JSON:
@@ -107,6 +98,6 @@ def _unstorable(array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
         )
 
 
-def _rows(wrong: pa.Array, what: str) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
+def _rows(wrong: pa.Array, what: str) -> Iterator[tuple[RowNumbers, str]]:
     if pc.any(wrong).as_py():
         yield np.flatnonzero(wrong.fill_null(False).to_numpy(zero_copy_only=False)), what

@@ -110,7 +110,7 @@ class PostgresSection(SinkSection):
 
     @property
     def keeps(self) -> bool:
-        """False with versions: a change with a version in between may still come."""
+        """False for a table with versions: one that lies between two others may still come."""
         return self.primary_key is not None and self.version is None
 
     def place(self, folder: Path) -> str:

@@ -76,10 +76,8 @@ def merge(
     Raises:
         RefusedError: a replacement lacks keys whose last change was its window's; a file isn't as
             it was staged; or a trigger keeps the table from changing.
-        DamagedError: the tombstones are missing.
+        psycopg.Error: the server refuses a statement, as where the tombstones are missing.
     """
-    if keyed.has_tombstones:
-        table.refuse_lost_tombstones()
     merging = Merge(table, keyed, columns, receipt)
     merging.load(staged, files)
     merging.keep_the_last()
@@ -95,7 +93,7 @@ def merge(
     merging.write()
     key = receipt.window.key
     older = committed_by_key(table, [key]).get(key) if receipt.generation > 0 else None
-    merged = merging.tally.after(
+    merged = merging.counts.after(
         None if older is None else older.receipt,
         tombstones_changed=merging.tombstones_changed if keyed.has_tombstones else None,
     )
@@ -108,7 +106,7 @@ class Merge:
     def __init__(
         self, table: BoundTable, keyed: KeyedColumns, columns: pa.Schema, receipt: Receipt
     ) -> None:
-        self.tally, self.tombstones_changed = MergeCounts(), MergeCounts()
+        self.counts, self.tombstones_changed = MergeCounts(), MergeCounts()
         self._late: dict[str, int] = {}
         self.table, self.place, self._connection = table, table.place, table.connection
         self._keyed, self._columns = keyed, columns
@@ -227,7 +225,7 @@ class Merge:
                     column=identifier(name),
                     gone=sql.SQL("t.{}").format(identifier(DELETED)) if gone else sql.SQL("false"),
                 )
-        self.tally.kept, self.tally.unknown = self._first_row(
+        self.counts.kept, self.counts.unknown = self._first_row(
             "SELECT count(*) FILTER (WHERE known), count(*) FILTER (WHERE NOT known) FROM (SELECT"
             " cardinality(array_remove(w.{unavailable}, NULL)) = 0 AS known FROM {last} w WHERE"
             " {leaves}) counted"
@@ -267,11 +265,11 @@ class Merge:
         Raises:
             RefusedError: a trigger keeps rows out of the table, or in it.
         """
-        tally, names = self.tally, [identifier(name) for name in self._columns.names]
-        tally.rows_removed, tally.removed = self.counted(
+        counts, names = self.counts, [identifier(name) for name in self._columns.names]
+        counts.rows_removed, counts.removed = self.counted(
             "{table} t JOIN {last} w ON {same}", of="t"
         )
-        tally.rows_added, tally.added = self.counted("{last} w WHERE {stays}", of="w")
+        counts.rows_added, counts.added = self.counted("{last} w WHERE {stays}", of="w")
         if self._keyed.has_tombstones:
             self._execute("DELETE FROM {table} t USING {last} w WHERE {same} AND w.{deleted}")
             if self._first_row(
@@ -288,7 +286,7 @@ class Merge:
             names=sql.SQL(", ").join(names),
             put=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others),
         )
-        refuse_fewer_rows(self.place, taken, tally.rows_added)
+        refuse_fewer_rows(self.place, taken, counts.rows_added)
 
     def _change_tombstones(self) -> None:
         """Writes a tombstone for each deleted key, and deletes those of keys with a row."""

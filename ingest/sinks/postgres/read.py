@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,22 +19,16 @@ from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identif
 _BATCH_ROWS = 2048
 
 
-class _Days(Loader):
-    """Loads a date as days since 1970: Python's dates end with the year 9999."""
+class _Since1970(Loader):
+    """Loads a date as days since 1970, and a timestamp, which is longer, as microseconds.
+
+    Python's own end with the year 9999.
+    """
 
     format = Format.BINARY
 
     def load(self, data: Buffer) -> int:
-        return int(struct.unpack("!i", data)[0]) + DAYS
-
-
-class _Micros(Loader):
-    """Loads a timestamp as microseconds since 1970."""
-
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> int:
-        return int(struct.unpack("!q", data)[0]) + MICROS
+        return int.from_bytes(data, signed=True) + (DAYS if len(data) == 4 else MICROS)
 
 
 def rows(
@@ -57,8 +50,8 @@ def rows(
         of: another table to read from.
     """
     set_json_loads(loads, connection)
-    for name, loader in (("date", _Days), ("timestamp", _Micros), ("timestamptz", _Micros)):
-        connection.adapters.register_loader(name, loader)
+    for name in ("date", "timestamp", "timestamptz"):
+        connection.adapters.register_loader(name, _Since1970)
     columns = sql.SQL(", ").join(map(identifier, schema.names))
     with connection.cursor("rows", binary=True) as cursor:
         query = place.query(

@@ -11,12 +11,18 @@ A client that is stopped in its transaction would hold the lock for ever, and on
 lost for hours. So the server ends a session that is idle in a transaction for `IDLE`, and one whose
 machine answers no keepalive. When a stopped client wakes, its COMMIT fails; it looks again, and
 finds the other run's receipt.
+
+Two waits have no end of their own. A client that is stopped in the middle of a COPY, on a machine
+that goes on, isn't idle for the server: it holds the lock until somebody ends its session, which
+the error of the runs that waited for it names. And no time limit tells a long COMMIT or merge from
+one whose answer is lost behind a proxy that stays connected: the wait for a COMMIT is said, and the
+proxy's own keepalives end it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,12 +30,14 @@ import psycopg
 from psycopg import conninfo, sql
 
 from windrow.ingest.errors import (
+    DamagedError,
     LostConnectionError,
     RefusedError,
     SpecError,
     Stage,
     UnreachableError,
     WindrowError,
+    first_few,
 )
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.secrets import masked
@@ -40,7 +48,9 @@ from windrow.ingest.waiting import waiting_for
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 IDLE = "10s"
-"""Longest time that a session may be idle in a transaction: none works between two statements."""
+"""The longest time that a session may be idle in a transaction. No client of ours works for long
+between two statements.
+"""
 
 WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The seconds before each further try after a lost connection.
@@ -60,7 +70,12 @@ _PLANNING = {"enable_seqscan": "off", "jit": "off"}
 Else it would read the whole table to find that it has no row of a window.
 """
 
-_WHOLE = {"row_security": "off", "statement_timeout": "0", "quote_all_identifiers": "off"}
+_WHOLE = {
+    "row_security": "off",
+    "statement_timeout": "0",
+    "transaction_timeout": "0",
+    "quote_all_identifiers": "off",
+}
 """Settings for reliable answers.
 
 All rows or an error, never only those that a policy shows; no time limit; and names of types as
@@ -96,7 +111,7 @@ _OTHER_TYPES = (
     "a staged row is of other types than the table's columns ({})",
     "Nothing was committed. The table was changed meanwhile: run the window again.",
 )
-"""What COPY finds by too many or too few bytes."""
+"""COPY notices other types by a value that has too many or too few bytes."""
 
 _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
     "53100": (UnreachableError, "its disk is full ({})", _MAKE_ROOM),
@@ -104,10 +119,10 @@ _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
     "53300": (UnreachableError, "it takes no more connections ({})", _MAKE_ROOM),
     "55P03": (
         UnreachableError,
-        f"another session held a lock for more than {LOCK_WAIT}",
+        f"another session held a lock for more than {LOCK_WAIT}: {{}}",
         (
-            "Nothing was committed. SELECT pid, state, query FROM pg_stat_activity says who may"
-            " hold it, and SELECT pg_terminate_backend(pid) ends that; then run this again."
+            "Nothing was committed. SELECT pid, state, query FROM pg_stat_activity says what a"
+            " session does, and SELECT pg_terminate_backend(pid) ends it; then run this again."
         ),
     ),
     "08P01": _OTHER_TYPES,
@@ -127,6 +142,15 @@ _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
         "it refuses it: {}",
         "Grant it: docs/sinks/postgres.md says which rights it takes.",
     ),
+    "42P01": (
+        DamagedError,
+        "{}",
+        (
+            "Was that table renamed or dropped? Give it its name back (ALTER TABLE ... RENAME); or"
+            " restore it from a backup, together with the table and the schema of windrow's own"
+            " tables. Until then no window can be committed."
+        ),
+    ),
     "42703": (
         RefusedError,
         "{}",
@@ -143,7 +167,7 @@ OF_A_ROW = {"22", "23", "P0"}
 """SQLSTATE classes of errors about a row, whose messages may quote its values."""
 
 _NAMING = {"execMain.c", "execPartition.c", "execIndexing.c", "nbtinsert.c", "ri_triggers.c"}
-"""The files of the server's source that refuse a row in a sentence with names alone."""
+"""The files of PostgreSQL's source code whose errors about a row quote names, and no values."""
 
 
 def identifier(*parts: str) -> sql.Composable:
@@ -203,21 +227,6 @@ def refuse_unusable(url: ServerUrl) -> None:
         ) from None  # the driver's text may hold the password
 
 
-@contextmanager
-def connected(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
-    """Opens a connection, and closes it at the end.
-
-    Raises:
-        UnreachableError: the server can't be reached, or the connection was lost.
-        SpecError: the user lacks a right.
-    """
-    try:
-        with _connect(url) as connection:
-            yield connection
-    except psycopg.Error as error:
-        raise explained(url, error, stage) from error
-
-
 def _connect(url: ServerUrl) -> Connection:
     given = conninfo.conninfo_to_dict(url.text)
     options = {**{k: v for k, v in _DEFAULTS.items() if k not in given}, "client_encoding": "UTF8"}
@@ -230,46 +239,57 @@ def _connect(url: ServerUrl) -> Connection:
         )
 
 
+def reading(place: TablePlace, stage: Stage = "setup") -> AbstractContextManager[Connection]:
+    """Opens a connection in a read-only transaction that sees one state of all tables."""
+    begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    return _transaction(place, stage, begin, idle_in_transaction_session_timeout="0")
+
+
+def writing(place: TablePlace, stage: Stage = "commit") -> AbstractContextManager[Connection]:
+    """Opens a connection in a transaction that writes, whatever the server's defaults are.
+
+    Each of its statements sees all that is committed by then. What isn't committed is rolled back.
+    """
+    begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+    lasts = {"synchronous_commit": "on", "idle_in_transaction_session_timeout": IDLE}
+    return _transaction(place, stage, begin, **_KEEPALIVES, **lasts)
+
+
 @contextmanager
-def reading(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
-    """Opens a connection in a read-only transaction that sees one state of all tables.
+def _transaction(
+    place: TablePlace, stage: Stage, begin: str, **settings: str
+) -> Iterator[Connection]:
+    """Opens a connection, and begins a transaction with settings of its own.
 
-    Raises as `connected`.
+    Raises:
+        LostConnectionError: the connection was lost, or the server rolled the transaction back by
+            itself. Nothing was written unless a COMMIT was sent.
+        UnreachableError, SpecError, RefusedError: the server refused it; nothing was committed.
     """
-    with connected(url, stage) as connection:
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        _set(
-            connection,
-            {
-                **_PLANNING,
-                **_WHOLE,
-                "lock_timeout": LOCK_WAIT,
-                "idle_in_transaction_session_timeout": "0",
-            },
-        )
-        yield connection
+    try:
+        connection = _connect(place.url)
+        try:
+            connection.execute(begin)
+            set_local(connection, lock_timeout=LOCK_WAIT, **_PLANNING, **_WHOLE, **settings)
+            yield connection
+        finally:
+            with suppress(psycopg.Error):
+                connection.rollback()
+            connection.close()
+    except psycopg.Error as error:
+        raised = explained(place, error, stage)
+        if is_lost(error) or error.sqlstate in _RETRIED:
+            raised = LostConnectionError(raised.what, stage, raised.do)
+        raise raised from error
 
 
-def begin(connection: Connection) -> None:
-    """Begins a transaction that writes, whatever the server's defaults are.
-
-    Each of its statements sees all that is committed by then.
-    """
-    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-    waits = {"lock_timeout": LOCK_WAIT, "idle_in_transaction_session_timeout": IDLE}
-    _set(connection, {**_PLANNING, **_WHOLE, **_KEEPALIVES, **waits, "synchronous_commit": "on"})
-
-
-def set_lock_timeout(connection: Connection, wait: str = LOCK_WAIT) -> None:
-    """Limits how long the next statements of the transaction wait for a lock."""
-    _set(connection, {"lock_timeout": wait})
-
-
-def _set(connection: Connection, settings: Mapping[str, str]) -> None:
-    asked = sql.SQL(", ").join(
-        sql.SQL("set_config({}, {}, true)").format(*pair) for pair in settings.items()
+def set_local(connection: Connection, **settings: str) -> None:
+    """Sets those of the settings that the server knows, until the end of the transaction."""
+    asked = (
+        "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS s (name,"
+        " value) WHERE current_setting(name, true) IS NOT NULL"
     )
-    connection.execute(sql.SQL("SELECT {}").format(asked))
+    connection.execute(asked, [[*settings], [*settings.values()]])
 
 
 def is_true(
@@ -285,38 +305,14 @@ def has_table(connection: Connection, name: TableName) -> bool:
     return is_true(connection, "SELECT to_regclass(%s) IS NOT NULL", name.quoted)
 
 
-@contextmanager
-def writing(url: ServerUrl, stage: Stage = "commit") -> Iterator[Connection]:
-    """Opens a connection in a transaction that writes, and rolls back what isn't committed.
-
-    Raises:
-        LostConnectionError: the connection was lost, or the server rolled the transaction back by
-            itself. Nothing was written unless a COMMIT was sent.
-        UnreachableError, SpecError, RefusedError: the server refused it; nothing was committed.
-    """
-    try:
-        connection = _connect(url)
-        try:
-            begin(connection)
-            yield connection
-        finally:
-            with suppress(psycopg.Error):
-                connection.rollback()
-            connection.close()
-    except psycopg.Error as error:
-        raised = explained(url, error, stage)
-        if is_lost(error) or error.sqlstate in _RETRIED:
-            raised = LostConnectionError(raised.what, stage, raised.do)
-        raise raised from error
-
-
 def commit(connection: Connection) -> None:
     """Commits the transaction.
 
     Raises:
         psycopg.Error: it wasn't committed, or no answer came.
     """
-    cursor = connection.execute("COMMIT")
+    with waiting_for("the server's answer to COMMIT"):
+        cursor = connection.execute("COMMIT")
     # the server answers with no error if the transaction had failed before
     if cursor.statusmessage != "COMMIT":
         raise psycopg.errors.TransactionRollback("the transaction was rolled back")
@@ -325,7 +321,7 @@ def commit(connection: Connection) -> None:
 def is_lost(error: psycopg.Error) -> bool:
     """Returns whether the connection was lost, and with it the last statement's answer.
 
-    A connection that TLS refused was never there.
+    False for a connection that TLS refused: it was never opened.
     """
     state = error.sqlstate
     if state is None:
@@ -333,12 +329,13 @@ def is_lost(error: psycopg.Error) -> bool:
     return state not in _KNOWN and (state.startswith("08") or state in _ENDED)
 
 
-def explained(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowError:
+def explained(place: TablePlace, error: psycopg.Error, stage: Stage) -> WindrowError:
     """The windrow error for an error of the driver.
 
     Its message quotes no values, unlike the one of the server.
     """
-    state, why = error.sqlstate or "", reason(url, error)
+    url, state = place.url, error.sqlstate or ""
+    why = _lock_holders(place) if state == "55P03" else reason(url, error)
     advice = tls_advice(str(error)) if not state else None
     if advice is not None:
         return SpecError(f"the server {url.place} isn't trusted: {why}", stage, advice)
@@ -358,6 +355,23 @@ def explained(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowErro
         " change of it? Fix that, or refuse such rows by a rule of the schema; then run the window"
         " again.",
     )
+
+
+_LOCK_HOLDERS = """
+SELECT DISTINCT l.pid FROM pg_locks l LEFT JOIN {targets} t ON t.relation = to_regclass(%s)
+WHERE l.granted AND (l.relation = to_regclass(%s) OR l.transactionid = t.xmax)
+"""
+"""A session holds up others by a lock on the table, or by a change of its row in `targets`."""
+
+
+def _lock_holders(place: TablePlace) -> str:
+    """Names the sessions that have locks on a table, or on its row in `targets`."""
+    pids: list[object] = []
+    with suppress(psycopg.Error), _connect(place.url) as connection:
+        connection.execute("SET lock_timeout = '1s'")
+        names = [place.name.quoted] * 2
+        pids = [pid for (pid,) in connection.execute(place.query(_LOCK_HOLDERS), names)]
+    return f"pid {first_few(pids) or 'unknown'}"
 
 
 def reason(url: ServerUrl, error: psycopg.Error) -> str:

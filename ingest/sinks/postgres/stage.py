@@ -1,21 +1,19 @@
 """Stages a split's rows in a file that COPY takes, and copies such files into tables.
 
 Staging runs on executors: they encode the columns, side by side, and send nothing to the server.
-The commit streams the files into the table, so the server writes each row once. A file's stager
-says its length and checksum: one that is gone, cut short or changed is noticed while it is
-streamed, and the transaction is rolled back. So no file has to be synced: one that a loss of power
-takes is staged again.
+The commit streams the files into the table, so the server writes each row once. With each file its
+stager returns the length and a checksum, so a file that is gone, cut short or changed is noticed
+while it is streamed, and the transaction is rolled back. So no file has to be synced: one that is
+lost with the power is staged again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import uuid
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -24,16 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from windrow.ingest.errors import RefusedError, UnreachableError, UnstorableRowsError
+from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged import Staging
-from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns
-from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, UnstorableValueError, copy_rows
+from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows, unstorable
 from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, explained
-from windrow.ingest.sinks.stage import DeadLetterLayout, Layout, writable
-from windrow.ingest.sinks.staged_files import StagedFiles
+from windrow.ingest.sinks.stage import DeadLetterLayout, FileStager, GrowingFile, Layout
+from windrow.ingest.sinks.staged_files import StagedFiles, staged_path
 
 _BLOCK = 1 << 20
 """The bytes of a file that are in the driver's memory at once."""
@@ -85,89 +81,57 @@ class PostgresStagerFactory(msgspec.Struct, frozen=True):
         """Makes a stager, whose file is unique to this call."""
         return PostgresStager(self, split)
 
-    def path(self) -> str:
-        """Makes a new path."""
-        window, attempt = (quote(part, safe="") for part in (self.window, self.layout.attempt))
-        return f"{self.folder}/{window}/{attempt}-{uuid.uuid4().hex}.copy"
+
+class CopyWriter:
+    """Writes rows as a binary COPY has them (`sinks.stage.RowWriter`)."""
+
+    def __init__(self) -> None:
+        self._crc, self._columns = 0, list[str]()
+        self._out: pa.NativeFile
+
+    def begin(self, out: pa.NativeFile) -> None:
+        self._out = out
+        self._write(HEAD)
+
+    def write(self, rows: pa.Table) -> None:
+        self._columns = rows.schema.names
+        for batch in rows.to_batches():
+            self._write(copy_rows(batch))
+
+    def end(self) -> None:
+        self._write(TAIL)
+
+    def describe(self, path: str, size: int, rows: int) -> CopyFile:
+        return CopyFile(path, size, self._crc, rows, tuple(self._columns))
+
+    def _write(self, octets: bytes) -> None:
+        self._out.write(octets)
+        self._crc = zlib.crc32(octets, self._crc)
 
 
-class PostgresStager:
-    """Stages one split in one file, which is created with its first batch.
-
-    One batch is in memory.
-    """
+class PostgresStager(FileStager[CopyFile]):
+    """Stages one split in one file. One batch is in memory."""
 
     def __init__(self, made_by: PostgresStagerFactory, split: Split) -> None:
-        self._made_by, self._split = made_by, split
-        self._place, self._path = Place(made_by.staging), made_by.path()
-        self._rows = self._checksum = self._size = self._crc = 0
-        self._out: pa.NativeFile | None = None
+        self._made_by = made_by
+        path = staged_path(made_by.window, made_by.layout.attempt, "copy", made_by.folder)
+        place = Place(made_by.staging)
+        file = GrowingFile(place, path, CopyWriter(), grouped=False, durable=False)
+        super().__init__(made_by.staging, made_by.layout, split, file)
 
-    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        if rows.num_rows or messages.num_rows:
-            self.check(rows, messages)()
-
-    def check(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
-        batch = self._made_by.layout.batch(rows, messages, self._split)
-        whole = batch.append_column(
-            self._made_by.window_column, pa.repeat(self._made_by.window, batch.num_rows)
-        )
-        if self._made_by.keyed is not None:
-            whole = whole.append_column(
-                HASH.name, pa.array(self._made_by.keyed.hashes(whole).view(np.int64))
-            )
-        try:
-            octets = copy_rows(whole)
-        except UnstorableValueError as unstorable:
+    def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
+        found, keyed = unstorable(batch), self._made_by.keyed
+        if found is not None:
             do = (
                 "Nothing was committed. Refuse such values by a rule of the schema, so that their"
                 " messages become dead letters; or give the column another type: bytes hold NUL."
             )
-            offset = messages["offset"][int(unstorable.rows[0])].as_py()
-            raise UnstorableRowsError(
-                unstorable.what,
-                "stage",
-                do,
-                self._split.topic,
-                self._split.partition,
-                offset,
-                unstorable.rows.tolist(),
-            ) from None
-
-        def take() -> None:
-            with writable(self._made_by.staging, self._split):
-                if self._out is None:
-                    self._out = self._place.create(self._path)
-                    self._write(self._out, HEAD)
-                self._write(self._out, octets)
-            self._rows += batch.num_rows
-            self._checksum += checksum(batch)
-
-        return take
-
-    def finish(self) -> Staging:
-        if self._out is None:
-            return Staging()
-        with writable(self._made_by.staging, self._split):
-            self._write(self._out, TAIL)
-            self._out.close()
-            self._place.finish(self._path, durable=False)
-        names = [*self._made_by.layout.schema.names, self._made_by.window_column]
-        if self._made_by.keyed is not None:
-            names.append(HASH.name)
-        file = CopyFile(self._path, self._size, self._crc, self._rows, tuple(names))
-        return Staging(self._rows, text(self._checksum), (msgspec.json.encode(file).decode(),))
-
-    def discard(self) -> None:
-        """Closes the file without a result. It stays: a sweep removes it."""
-        with suppress(OSError, pa.ArrowException):
-            if self._out is not None:
-                self._out.close()
-
-    def _write(self, out: pa.NativeFile, octets: bytes | memoryview) -> None:
-        out.write(octets)
-        self._size += len(octets)
-        self._crc = zlib.crc32(octets, self._crc)
+            raise self._unstorable(found[1], do, messages, found[0].tolist())
+        window = pa.repeat(self._made_by.window, batch.num_rows)
+        whole = batch.append_column(self._made_by.window_column, window)
+        if keyed is None:
+            return whole
+        return whole.append_column(HASH.name, pa.array(keyed.hashes(whole).view(np.int64)))
 
 
 class CopyFiles(StagedFiles[CopyFile]):
@@ -305,7 +269,7 @@ def _copied(
         line = re.search(r"^COPY .*?, \w+ (\d+)", error.diag.context or "", re.MULTILINE)
         if line is None or (error.sqlstate or "")[:2] not in OF_A_ROW:
             raise
-        refused = explained(place.url, error, "commit")
+        refused = explained(place, error, "commit")
         with suppress(OSError, ValueError):  # the file may be gone or damaged by now
             refused.topic, refused.partition, refused.offset = staged.position(file, int(line[1]))
         raise refused from error

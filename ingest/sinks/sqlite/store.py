@@ -92,7 +92,7 @@ SELECT (SELECT count(*) FROM {table} WHERE {window} = :key), CASE WHEN EXISTS (
     SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = :table COLLATE NOCASE
 ) THEN (SELECT count(*) FROM {table} WHERE {window} IS NOT :key) ELSE 0 END
 """
-"""The rows of a window; and all others, which only a trigger could change meanwhile."""
+"""Counts the rows of a window; and all others of a table with a trigger, which may change them."""
 
 _AGAIN = "Fix that, then run it again: it looks first."
 _ERRORS = {

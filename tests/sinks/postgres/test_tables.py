@@ -10,6 +10,7 @@ import re
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from tests.heard import waits_heard
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at, staging_of
 from tests.sinks.things import ROWS, TOPIC, plan, produced, receipt, stage, staged_receipt, window
 from tests.sinks.with_dead_letters import OWNER
@@ -33,8 +35,9 @@ from windrow.ingest.errors import (
     UnreachableError,
 )
 from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres import server
-from windrow.ingest.sinks.postgres.server import begin, connected, reading
+from windrow.ingest.sinks.postgres.server import reading, writing
 from windrow.ingest.sinks.postgres.stage import CopyFile, CopyFiles
 from windrow.ingest.testing.checker import check
 
@@ -111,6 +114,14 @@ def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> No
         (
             COLUMNS.replace("_timestamp timestamptz", "_timestamp timestamp"),
             "_timestamp: timestamp without time zone",
+        ),
+        (
+            COLUMNS.replace("amount bigint", "amount bigint GENERATED ALWAYS AS (7) STORED"),
+            "amount: bigint generated always in the table, not bigint",
+        ),
+        (
+            COLUMNS.replace("amount bigint", "amount bigint GENERATED ALWAYS AS IDENTITY"),
+            "amount: bigint generated always in the table, not bigint",
         ),
     ],
 )
@@ -261,20 +272,25 @@ def test_a_column_that_was_renamed_or_dropped(sink: Any, owner: Any) -> None:
     assert told() == ""
 
 
-def test_a_copy_takes_the_place_of_its_table_if_its_owner_says_so(sink: Any, owner: Any) -> None:
+@pytest.mark.parametrize("name", ["orders", 'John\'s "Orders" 100%'])
+def test_a_copy_takes_the_place_of_its_table_if_its_owner_says_so(
+    database: str, owner: Any, name: str
+) -> None:
     """A copy of a table isn't taken for it. Under its name, and with its rows, it is refused with
-    the statement that makes it windrow's, and that works.
+    the statement that makes it windrow's, and that works; also of a table that was renamed.
     """
-    sink.prepare()
+    sink_at(f"{database}#first").prepare()
+    owner(sql.SQL("ALTER TABLE first RENAME TO {}").format(sql.Identifier(name)))
+    sink = sink_at(f"{database}#{name}")
     commit(sink, 0)
-    owner("CREATE TABLE parted (LIKE orders INCLUDING ALL) PARTITION BY LIST (_partition)")
+    owner(sql.SQL("ALTER TABLE {} RENAME TO orders_now").format(sql.Identifier(name)))
+    owner("CREATE TABLE parted (LIKE orders_now INCLUDING ALL) PARTITION BY LIST (_partition)")
     for n in range(2):
-        owner("CREATE TABLE parted_%d (LIKE orders INCLUDING ALL)" % n)  # no value  # noqa: UP031
+        owner(f"CREATE TABLE parted_{n} (LIKE orders_now INCLUDING ALL)")
         owner(f"ALTER TABLE parted ATTACH PARTITION parted_{n} FOR VALUES IN ({n})")
     assert sink_at(f"{sink.place.url.text}#parted").owner() is None
-    owner("INSERT INTO parted SELECT * FROM orders")
-    owner("ALTER TABLE orders RENAME TO before")
-    owner("ALTER TABLE parted RENAME TO orders")
+    owner("INSERT INTO parted SELECT * FROM orders_now")
+    owner(sql.SQL("ALTER TABLE parted RENAME TO {}").format(sql.Identifier(name)))
     with pytest.raises(SpecError, match=r"not made by windrow.*holds rows") as refused:
         sink.prepare()
     found = re.search(r"(UPDATE .*?);", refused.value.do)
@@ -313,21 +329,26 @@ def test_a_table_that_was_dropped_is_begun_anew(sink: Any, owner: Any) -> None:
     assert owner("SELECT count(*), count(relation) FROM windrow.targets").fetchone()[1] == 2
 
 
-@pytest.mark.parametrize("partitioned", [False, True])
-def test_an_unlogged_table_is_refused(sink: Any, owner: Any, partitioned: bool) -> None:
-    """A crash would empty it, or a partition, and its receipts would stay: it is told
-    before anything is read, also of a bound one.
+@pytest.mark.parametrize("partition", [None, "UNLOGGED", "FOREIGN"])
+def test_an_unlogged_or_foreign_table_is_refused(
+    sink: Any, owner: Any, partition: str | None
+) -> None:
+    """A crash would empty the one, or a partition, and its receipts would stay; the other has
+    commits of its own. It is told before anything is read, also of a bound one.
     """
-    if partitioned:
+    if partition is not None:
+        owner("CREATE FOREIGN DATA WRAPPER elsewhere")
+        owner("CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere")
+        at = "SERVER elsewhere" if partition == "FOREIGN" else ""
         owner(f"CREATE TABLE orders ({COLUMNS}) PARTITION BY LIST (_partition)")
-        owner("CREATE UNLOGGED TABLE orders_0 PARTITION OF orders FOR VALUES IN (0)")
+        owner(f"CREATE {partition} TABLE orders_0 PARTITION OF orders FOR VALUES IN (0) {at}")
     else:
         sink.prepare()
         owner("ALTER TABLE orders SET UNLOGGED")
     for ask in (sink.columns_to_come, sink.prepare):
         with pytest.raises(
             SpecError,
-            match=r"public\.orders is no table, or it or a partition of it is unlogged",
+            match=r"public\.orders is no table, or it or a partition of it is unlogged or foreign",
         ):
             ask()
 
@@ -387,15 +408,75 @@ def test_who_reads_a_locked_table_waits_within_a_limit(
     with psycopg.connect(database) as other:
         other.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
         assert sink.look(window(0)) is not None
-        with pytest.raises(UnreachableError, match="another session held a lock"):
+        held = f"another session held a lock for more than .*: pid {other.info.backend_pid}"
+        with pytest.raises(UnreachableError, match=held):
             sink.audit().rows_held(window(0))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("key", [None, PrimaryKey(("id",))])
+def test_a_run_that_is_stopped_in_its_copy_is_named(
+    database: str, owner: Any, monkeypatch: pytest.MonkeyPatch, key: PrimaryKey | None
+) -> None:
+    """The server can't tell it from a slow one. Who waits for its lock is told its session, and
+    once somebody ends that, as the error says, windows go in.
+    """
+    sink = PostgresBoth(place_of(f"{database}#orders"), ROWS, primary_key=key)
+    sink.prepare()
+    blocks, told = CopyFiles.blocks, list[str]()
+
+    def others_come(files: CopyFiles, file: CopyFile) -> Iterator[bytes]:
+        monkeypatch.setattr(CopyFiles, "blocks", blocks)
+        monkeypatch.setattr(server, "LOCK_WAIT", "100ms")
+        with pytest.raises(UnreachableError, match=r"pg_terminate_backend\(pid\)") as refused:
+            commit(sink, 1)
+        told.extend(re.findall(r"pid (\d+)", refused.value.what))
+        owner("SELECT pg_terminate_backend(%s, 10000)", told)
+        assert isinstance(commit(sink, 1), Done)
+        yield from blocks(files, file)
+
+    made, staged = staged_receipt(sink, 0)
+    sink.commit_dead(made.plan, "a1", staged)
+    monkeypatch.setattr(CopyFiles, "blocks", others_come)
+    assert isinstance(sink.commit(made, staged), Done)
+    assert len(told) == 1
+
+
+@pytest.mark.timeout(60)
+def test_a_long_wait_for_the_answer_to_a_commit_is_told(
+    sink: Any, owner: Any, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No limit tells a long COMMIT from a lost answer, so nobody is left in silence."""
+    monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
+    sink.prepare()
+    owner(
+        "CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END'"
+    )
+    owner(
+        "CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION waits()"
+    )
+    made, staged = staged_receipt(sink, 0)
+    sink.commit_dead(made.plan, "a1", staged)
+    with psycopg.connect(database) as other, ThreadPoolExecutor(1) as pool, waits_heard() as heard:
+        other.execute("SELECT pg_advisory_xact_lock(1)")
+        outcome = pool.submit(sink.commit, made, staged)
+        said = heard.get(timeout=30).getMessage()
+        other.rollback()
+        assert isinstance(outcome.result(30), Done)
+    assert said == "Waiting for the server's answer to COMMIT"
 
 
 def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) -> None:
     """Limits on transactions, isolation, and what is written by default are other
     sessions': no commit and no reading ends by them.
     """
-    settings = ["idle_in_transaction_session_timeout", "statement_timeout"]
+    settings = [
+        "idle_in_transaction_session_timeout",
+        "statement_timeout",
+        "transaction_timeout",
+    ]
     asked = sql.SQL("SELECT {}").format(
         sql.SQL(", ").join(sql.SQL("current_setting({}, true)").format(s) for s in settings)
     )
@@ -403,11 +484,10 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
         for name in settings:
             owner(f"ALTER ROLE CURRENT_USER SET {name} = '1h'")
         owner("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
-        with reading(sink.place.url) as connection:
-            assert connection.execute(asked).fetchone() == ("0", "0")
-        with connected(sink.place.url) as connection:
-            begin(connection)
-            assert connection.execute(asked).fetchone() == ("10s", "0")
+        with reading(sink.place) as connection:
+            assert connection.execute(asked).fetchone() == ("0", "0", "0")
+        with writing(sink.place) as connection:
+            assert connection.execute(asked).fetchone() == ("10s", "0", "0")
             # else a crash of the server would take a window that was reported as committed
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
     finally:

@@ -13,9 +13,10 @@ import pytest
 from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.listener import TLS
 from tests.sinks.postgres.tls import tls_port
+from tests.sinks.postgres.world import place_of
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ledger.database import Database, open_database
-from windrow.ingest.sinks.postgres.server import connected, writing
+from windrow.ingest.sinks.postgres.server import reading, writing
 from windrow.ingest.sinks.postgres.url import server_url
 
 __all__ = ["stage"]
@@ -112,12 +113,12 @@ def test_a_server_without_tls_is_refused(database: str, ledgers: list[Database])
 
 
 def _read_table(url: str) -> None:
-    with connected(server_url(url)):
+    with reading(place_of(f"{url}#orders")):
         pass
 
 
 def _write_table(url: str) -> None:
-    with writing(server_url(url)):
+    with writing(place_of(f"{url}#orders")):
         pass
 
 

@@ -16,7 +16,7 @@ class _NoLock(PostgresStore):
 
     @contextmanager
     def writing(self) -> Iterator[PostgresState | None]:
-        with server.writing(self.table.url) as connection:
+        with server.writing(self.table) as connection:
             found = catalog.table_at(connection, self.table)
             assert found is not None
             assert found.target is not None

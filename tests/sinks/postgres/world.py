@@ -103,7 +103,7 @@ def pieces(sink: Any) -> list[pa.Table]:
         "WHERE {window} = %s AND {topic} = %s AND {partition} = %s AND xmin::text = %s ORDER BY"
         " {offset}"
     ).format(**names)
-    with reading(place.url) as connection:
+    with reading(place) as connection:
         cuts = [] if table_at(connection, place) is None else connection.execute(every).fetchall()
         return [
             pa.Table.from_batches(rows(connection, place, schema, one, cut), schema) for cut in cuts
@@ -115,7 +115,7 @@ def keyed_pieces(sink: Any) -> list[pa.Table]:
     schema = pa.schema([f for f in sink.columns if f.name != HASH.name])
     order = [sql.Identifier(sink.metadata[name]) for name in ("window", "partition", "offset")]
     ordered = sql.SQL("ORDER BY {}").format(sql.SQL(", ").join(order))
-    with reading(sink.place.url) as connection:
+    with reading(sink.place) as connection:
         found = (
             []
             if table_at(connection, sink.place) is None
