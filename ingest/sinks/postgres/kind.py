@@ -27,13 +27,13 @@ from windrow.ingest.sinks.kind import (
     Version,
     key_conflicts,
 )
-from windrow.ingest.sinks.postgres.names import LONGEST, name_problems, table_name
+from windrow.ingest.sinks.postgres.names import LONGEST, TableName, name_problems, table_name
 from windrow.ingest.sinks.postgres.url import server_url
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
     from windrow.ingest.ports.sink import Sink
-    from windrow.ingest.sinks.postgres.server import TablePlace
+    from windrow.ingest.sinks.postgres.store import PostgresStore
 
 
 def _url(value: str) -> str:
@@ -127,40 +127,35 @@ class _Postgres:
     def make(
         self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path
     ) -> Sink:
-        place, staging = _place(section), _staging(section, folder)
-        from windrow.ingest.sinks.postgres.store import PostgresStore
+        name = table_name(section.table)
+        store = _store(section, name, folder, metadata, section.evolve, section.key)
         from windrow.ingest.sinks.window_table import WindowTable
 
-        store = PostgresStore(place, staging, metadata, section.evolve, section.key)
         return WindowTable(store, rows)
 
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
-        place, staging = _place(section), _staging(section, folder)
+        store = _store(section, table_name(section.table).dead, folder)
         from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
-        from windrow.ingest.sinks.postgres.store import PostgresStore
 
-        return DeadLetterTable(PostgresStore(place.dead, staging))
-
-
-def _staging(section: PostgresSection, folder: Path) -> str:
-    from windrow.ingest.sinks.place import normalized
-
-    return normalized(absolute(section.staging, folder))
+        return DeadLetterTable(store)
 
 
-def _place(section: PostgresSection) -> TablePlace:
-    """The table's place; the driver has checked the URL."""
+def _store(section: PostgresSection, name: TableName, folder: Path, *more: Any) -> PostgresStore:
     try:
         from windrow.ingest.sinks.postgres.server import TablePlace, refuse_unusable
+        from windrow.ingest.sinks.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
         raise SpecError(
             f"sink.kind postgres needs {error.name}, which is not installed",
             "spec",
             how_to_install("postgres"),
         ) from error
+    from windrow.ingest.sinks.place import normalized
+
     url = server_url(section.url)
     refuse_unusable(url)
-    return TablePlace(url, table_name(section.table), section.windrow_schema)
+    staging = normalized(absolute(section.staging, folder))
+    return PostgresStore(TablePlace(url, name, section.windrow_schema), staging, *more)
 
 
 POSTGRES: SinkKind[PostgresSection] = _Postgres()

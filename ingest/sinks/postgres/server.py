@@ -191,11 +191,6 @@ class TablePlace(msgspec.Struct, frozen=True):
         return f"{self.url.place}/{self.name}"
 
     @property
-    def dead(self) -> TablePlace:
-        """The table of its dead letters."""
-        return TablePlace(self.url, self.name.dead, self.own)
-
-    @property
     def table(self) -> sql.Composable:
         """The table's name in SQL."""
         return identifier(self.name.schema, self.name.table)

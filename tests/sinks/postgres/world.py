@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pyarrow as pa
 import pytest
@@ -51,7 +52,8 @@ class PostgresBoth(WithDeadLetters, WindowTable):
         store = PostgresStore(place, staging_of(place), metadata, evolve, primary_key)
         super().__init__(store, schema)
         self.place = place
-        self.dead_letters = DeadLetterTable(PostgresStore(place.dead, staging_of(place)))
+        dead = msgspec.structs.replace(place, name=place.name.dead)
+        self.dead_letters = DeadLetterTable(PostgresStore(dead, staging_of(place)))
 
 
 class PostgresKeyedBoth(PostgresBoth):
