@@ -282,6 +282,7 @@ def test_a_copy_takes_the_place_of_its_table_if_its_owner_says_so(
     sink_at(f"{database}#first").prepare()
     owner(sql.SQL("ALTER TABLE first RENAME TO {}").format(sql.Identifier(name)))
     sink = sink_at(f"{database}#{name}")
+    sink.prepare()
     commit(sink, 0)
     owner(sql.SQL("ALTER TABLE {} RENAME TO orders_now").format(sql.Identifier(name)))
     owner("CREATE TABLE parted (LIKE orders_now INCLUDING ALL) PARTITION BY LIST (_partition)")
