@@ -48,7 +48,7 @@ from windrow.ingest.sinks.postgres.server import (
     is_true,
     writing,
 )
-from windrow.ingest.sinks.schema_evolution import allowed_changes, refuse_unfit_files
+from windrow.ingest.sinks.schema_evolution import allowed_changes, refuse_unusable_files
 
 _SETUP = 7_308_332_045_911_029_879
 """The number of the advisory lock under which tables are made; any number will do."""
@@ -223,7 +223,7 @@ def change_columns(table: BoundTable, wanted: WantedTable) -> pa.Schema:
     become = evolution_of(current, wanted.schema, wanted.evolve)
     there = column_problems(table.catalog_columns, _there(table, wanted))
     problems = [*key_difference(current, wanted.schema), *become.problems, *there]
-    refuse_unfit_files(str(table.place), problems)
+    refuse_unusable_files(str(table.place), problems)
     if not (become.added or become.altered):
         return become.columns
     add = sql.SQL("ADD COLUMN IF NOT EXISTS {} {}")  # another client may have added it before
