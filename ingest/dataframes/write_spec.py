@@ -31,12 +31,9 @@ METADATA = dict(
 )
 """The columns that each row gets.
 
-They are the writer's id, the partition of the DataFrame, the row in it, and the batch. The
-first three are the origin of its message (`ingest.sinks.kafka.origin`).
+They are the writer's id, the partition of the DataFrame, the row in it, and the batch: the origin
+of its message (`ingest.sinks.kafka.origin`).
 """
-
-BATCH_HEADER = "windrow.batch"
-"""The header with the batch of a message."""
 
 
 class WriteSpec(Section):
@@ -127,9 +124,6 @@ def _checked(document: Document) -> tuple[WriteSpec | None, list[Mistake]]:
     if not isinstance(written, Mapping):
         return None, [Mistake((), "a write's file is a mapping with id and sink")]
     sink = section_of(written, "sink")
-    headers = sink.get("headers", {})
-    if isinstance(headers, Mapping):
-        sink = {**sink, "headers": {**headers, BATCH_HEADER: METADATA["window"]}} if sink else sink
     values = {**written, "sink": {**_FIXED, **sink}} if sink else written
     spec, found = validated(WriteSpec, values)
     return spec, [*client_mistakes({"client": sink.get("client")}, ("sink",)), *found]

@@ -40,7 +40,7 @@ _OFFSET_SPEC: Any = OffsetSpec
 _OffsetSpecs = Mapping[TopicPartition, Any]
 """The OffsetSpec of each topic-partition."""
 
-_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The zero UUID, which a cluster before Kafka 2.8 gives instead of an id."""
 
 _NO_OFFSET = -1
@@ -466,7 +466,7 @@ def topic_id_of(name: str, text: str) -> str:
     Raises:
         SpecError: the cluster is too old to have topic ids.
     """
-    if text == _NO_TOPIC_ID:
+    if text == NO_TOPIC_ID:
         do = (
             "Use Kafka 2.8 or later: without topic ids, a topic that was deleted and created again"
             " looks like the old one."

@@ -7,22 +7,24 @@ from typing import Any
 
 import confluent_kafka as ck
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # untyped
 
-from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.client import admin_properties
 from windrow.ingest.kafka.clients import CLIENTS
-from windrow.ingest.kafka.codes import DENIED, UNKNOWN
+from windrow.ingest.kafka.codes import UNKNOWN
 from windrow.ingest.kafka.dead_headers import headers_of
-from windrow.ingest.kafka.producers import NOT_TAKEN, MessageProducer
+from windrow.ingest.kafka.producers import (
+    MESSAGE_LIMIT,
+    Message,
+    MessageProducer,
+    ProducerError,
+)
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.questions import Questions
-from windrow.ingest.kafka.retry import AGAIN_SECONDS, PATIENCE_SECONDS
+from windrow.ingest.kafka.retry import PATIENCE_SECONDS
 from windrow.ingest.model.window import Window
-
-MessagePosition = tuple[str, int, int]
-"""A message's topic, partition and offset."""
 
 _RIGHTS = "Grant it Write and Describe on the topic."
 
@@ -31,9 +33,6 @@ PRODUCER_SETTINGS: Mapping[str, Value] = {
     # that a refusal names it
     "batch.size": 16 * 1024,
     "message.timeout.ms": int(PATIENCE_SECONDS * 1000),
-    # with the next property, the limit of memory
-    "queue.buffering.max.kbytes": 32 * 1024,
-    "queue.buffering.max.messages": 10_000,
 }
 
 
@@ -99,11 +98,44 @@ class KafkaDeadTopic:
 
     def publish(self, window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:
         self.refuse_unwritable()  # else a producer's request for metadata may create the topic
-        publishing = _Publishing(self._properties, self._topic, window)
+        producer = MessageProducer({**self._properties, **PRODUCER_SETTINGS}, PATIENCE_SECONDS)
+        messages = (
+            Message(
+                one["key"],
+                one["value"],
+                headers_of(one, window.key),
+                (one["_topic"], one["_partition"], one["_offset"]),
+            )
+            for batch in dead_letters
+            for one in batch.to_pylist()
+        )
         try:
-            publishing.write(dead_letters)
+            producer.write(self._topic, messages)
+        except ProducerError as error:
+            raise self._user_error(window, error) from None
         finally:
-            publishing.leave()
+            producer.leave()
+
+    def _user_error(self, window: Window, error: ProducerError) -> WindrowError:
+        if error.kind == "refused":
+            return RefusedError(
+                f"The topic {self._topic} doesn't accept a dead letter of window"
+                f" {window.key}: {error.text}",
+                "commit",
+                "The window is committed, and the dead letter is in the table. Raise the topic's"
+                " max.message.bytes above the source's, then run the window again. No message above"
+                f" {MESSAGE_LIMIT} is published: for one that is larger leave out"
+                " dead_letters.topic.",
+                *error.about,
+            )
+        what = (
+            f"The dead letters of window {window.key} could not be published to"
+            f" {self._topic}: {error.text}"
+        )
+        again = "The window is committed. Run it again: that publishes them."
+        if error.kind == "denied":
+            return SpecError(what, "commit", f"{_RIGHTS} {again}")
+        return UnreachableError(what, "commit", again)
 
     def _questions(self) -> Questions:
         return Questions(self._bootstrap, CLIENTS.of(self._properties), PATIENCE_SECONDS)
@@ -114,77 +146,3 @@ class KafkaDeadTopic:
             asked, include_authorized_operations=True, request_timeout=questions.seconds
         )
         return questions.results(request)
-
-
-class _Publishing:
-    """A producer that writes a window's dead letters."""
-
-    def __init__(self, properties: Mapping[str, Value], topic: str, window: Window) -> None:
-        self._topic, self._window = topic, window
-        self._undelivered: tuple[KafkaError, MessagePosition] | None = None
-        self._sending = MessageProducer({**properties, **PRODUCER_SETTINGS}, PATIENCE_SECONDS)
-        self._producer = self._sending.producer
-
-    def write(self, dead_letters: Iterable[pa.RecordBatch]) -> None:
-        """Writes all of them, and waits until each is confirmed."""
-        for batch in dead_letters:
-            for dead_letter in batch.to_pylist():
-                self._send(dead_letter)
-        while self._producer.flush(1.0):  # each ends after `message.timeout.ms`
-            self._raise_undelivered()
-        self._raise_undelivered()
-
-    def leave(self) -> None:
-        """Drops what waits to be sent."""
-        self._sending.leave()
-
-    def _send(self, dead_letter: Mapping[str, Any]) -> None:
-        position = (dead_letter["_topic"], dead_letter["_partition"], dead_letter["_offset"])
-
-        def delivered(error: KafkaError | None, _message: object) -> None:
-            if error is not None and self._undelivered is None:
-                self._undelivered = (error, position)
-
-        headers = headers_of(dead_letter, self._window.key)
-        while True:
-            self._raise_undelivered()
-            try:
-                self._producer.produce(
-                    self._topic,
-                    dead_letter["value"],
-                    dead_letter["key"],
-                    headers=headers,
-                    on_delivery=delivered,
-                )
-            except BufferError:
-                self._producer.poll(AGAIN_SECONDS)
-                continue
-            except KafkaException as why:
-                self._undelivered = (why.args[0], position)
-                continue
-            self._producer.poll(0)
-            return
-
-    def _raise_undelivered(self) -> None:
-        """Raises the error of the first dead letter that was not delivered, if there is one."""
-        if self._undelivered is None:
-            return
-        error, position = self._undelivered
-        text = self._sending.scrub(error)
-        if error.code() in NOT_TAKEN:
-            raise RefusedError(
-                f"The topic {self._topic} doesn't accept a dead letter of window"
-                f" {self._window.key}: {text}",
-                "commit",
-                "The window is committed. Raise the topic's max.message.bytes above the source's,"
-                " then run the window again.",
-                *position,
-            )
-        what = (
-            f"The dead letters of window {self._window.key} could not be published to"
-            f" {self._topic}: {text}"
-        )
-        again = "The window is committed. Run it again: that publishes them."
-        if error.code() in DENIED:
-            raise SpecError(what, "commit", f"{_RIGHTS} {again}")
-        raise UnreachableError(what, "commit", again)

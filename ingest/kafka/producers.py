@@ -11,10 +11,10 @@ end the second.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
-from typing import ClassVar, Literal, TypeVar
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
@@ -29,13 +29,24 @@ T = TypeVar("T")
 
 Acks = Literal["0", "1", "all"]
 
+MESSAGE_BYTES = 64 * 1024 * 1024
+"""Limit of a message, and of all messages in the queue of a producer.
+
+librdkafka never takes a message for which an empty queue has no room, and says that the queue is
+full. With one limit for both it says that the message is too large.
+"""
+MESSAGE_LIMIT = f"{MESSAGE_BYTES // 1024**2} MiB"
+
 PRODUCER: Mapping[str, Value] = {
     "acks": "all",
     "enable.idempotence": True,
     "compression.type": "lz4",
     "linger.ms": 5,
-    # The topic limits the size of a message.
-    "message.max.bytes": 1_000_000_000,
+    "message.max.bytes": MESSAGE_BYTES,
+    "queue.buffering.max.kbytes": MESSAGE_BYTES // 1024,
+    # Each message in the queue is a few allocations; with a short queue the same memory is used
+    # again and stays in the processor's cache.
+    "queue.buffering.max.messages": 10_000,
     # Java's clients place keys by it, too.
     "partitioner": "murmur2_random",
 }
@@ -77,11 +88,23 @@ class ProducerError(Exception):
         text: the client's or the broker's words, without secrets.
         unanswered: True if the step was the commit and no answer came: it may have
             succeeded.
+        about: what the message is about that was not written (`Message.about`).
     """
 
-    def __init__(self, kind: Kind, text: str, *, unanswered: bool = False) -> None:
+    def __init__(
+        self, kind: Kind, text: str, *, unanswered: bool = False, about: Any = None
+    ) -> None:
         super().__init__(text)
-        self.kind, self.text, self.unanswered = kind, text, unanswered
+        self.kind, self.text, self.unanswered, self.about = kind, text, unanswered, about
+
+
+class Message(NamedTuple):
+    """A message to write, and what it is about, for the error if it can't be written."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, str | bytes | None]]
+    about: Any = None
 
 
 def kind_of(error: KafkaError) -> Kind:
@@ -141,47 +164,59 @@ class MessageProducer:
         with suppress(KafkaException, SystemError):
             self.producer.purge()
 
-    def write(
-        self,
-        topic: str,
-        records: Sequence[tuple[bytes, bytes | None]],
-        headers: Sequence[tuple[str, bytes]],
-    ) -> None:
-        """Writes records to partition 0 of a topic and waits until all are confirmed.
-
-        Args:
-            topic: the topic.
-            records: keys and values.
-            headers: the headers that each record has.
+    def write(self, topic: str, messages: Iterable[Message]) -> None:
+        """Writes messages to a topic and waits until all are confirmed.
 
         Raises:
-            ProducerError: a record was not written.
+            ProducerError: a message was not written; the error says what it is about.
         """
-        failed: list[KafkaError] = []
-        left = len(records)
+        failed = list[tuple[KafkaError, Any]]()
+        sent = confirmed = 0
 
-        def delivered(error: KafkaError | None, _message: object) -> None:
-            nonlocal left
-            left -= 1
+        def delivered(error: KafkaError | None, _message: object, about: Any) -> None:
+            nonlocal confirmed
+            confirmed += 1
             if error is not None:
-                failed.append(error)
+                failed.append((error, about))
 
-        def put() -> None:
-            for key, value in records:
-                self.records.produce(
-                    topic, value, key, 0, headers=list(headers), on_delivery=delivered
-                )
-
-        self.retried(put)
-        deadline = time.monotonic() + self._patience
-        while left and not failed and time.monotonic() < deadline:
-            self.retried(lambda: self.records.poll(AGAIN_SECONDS))
-        if failed or left:
-            text = self.scrub(failed[0]) if failed else "no answer"
-            kind = kind_of(failed[0]) if failed else "failed"
+        for message in messages:
+            self._put(topic, message, partial(delivered, about=message.about))
+            sent += 1
+            self._poll(0)
+            if failed:
+                break
+        seen, deadline = confirmed, time.monotonic() + self._patience
+        while confirmed < sent and not failed and time.monotonic() < deadline:
+            self._poll(AGAIN_SECONDS)
+            if confirmed > seen:
+                seen, deadline = confirmed, time.monotonic() + self._patience
+        if failed or confirmed < sent:
+            error, about = failed[0] if failed else (KafkaError(KafkaError._TIMED_OUT), None)
             # Without a transaction the record may be in the topic already, or arrive later.
-            unanswered = not self.transactional and kind == "failed"
-            raise ProducerError(kind, text, unanswered=unanswered)
+            unanswered = not self.transactional and kind_of(error) == "failed"
+            raise self.failed(error, unanswered=unanswered, about=about)
+
+    def _put(self, topic: str, message: Message, delivered: Callable[..., None]) -> None:
+        """Puts a message into the client's queue, once there is room for it."""
+        key, value, headers, about = message
+        while True:
+            try:
+                self.retried(
+                    lambda: self.records.produce(
+                        topic, value, key, headers=list(headers), on_delivery=delivered
+                    )
+                )
+            except BufferError:
+                self._poll(AGAIN_SECONDS)
+            except ProducerError as error:
+                error.about = about
+                raise
+            else:
+                return
+
+    def _poll(self, seconds: float) -> None:
+        """Takes delivery reports; waits for the first one, at most so many seconds."""
+        self.retried(lambda: self.records.poll(seconds))
 
     def retried(self, call: Callable[[], T], *, commits: bool = False) -> T:
         """Runs a step, and repeats it while librdkafka calls its error retriable.
@@ -203,9 +238,11 @@ class MessageProducer:
                     raise self.failed(error, unanswered=commits and error.retriable()) from None
                 time.sleep(AGAIN_SECONDS)
 
-    def failed(self, error: KafkaError, *, unanswered: bool = False) -> ProducerError:
+    def failed(
+        self, error: KafkaError, *, unanswered: bool = False, about: Any = None
+    ) -> ProducerError:
         """Makes a step's error of a client's error."""
-        return ProducerError(kind_of(error), self.scrub(error), unanswered=unanswered)
+        return ProducerError(kind_of(error), self.scrub(error), unanswered=unanswered, about=about)
 
     def reason(self, why: KafkaException | SystemError) -> KafkaError:
         """Returns the client's error, also where Python lost it.
@@ -292,8 +329,15 @@ class TransactionalProducer(MessageProducer):
         self._open = True
 
     def commit(self) -> None:
+        self.retried(self._commit_once, commits=True)
+
+    def _commit_once(self) -> None:
         self._open = False
-        self.retried(lambda: self.producer.commit_transaction(CALL_SECONDS), commits=True)
+        try:
+            self.producer.commit_transaction(CALL_SECONDS)
+        except KafkaException as why:
+            self._open = why.args[0].txn_requires_abort()
+            raise
 
     def refuse_broken(self) -> None:
         """Checks that the transaction has not failed.

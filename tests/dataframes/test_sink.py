@@ -86,13 +86,12 @@ class TestOnSpark:
         assert ground.ids() == each_once(range(500), range(1000, 1010))
         message = ground.messages()[0]
         told = dict(message.headers() or ())
-        assert {"windrow.origin", "windrow.batch"} == set(told)
+        assert {"windrow.origin"} == set(told)
         number = json.loads(message.value() or b"")["id"]
-        assert re.fullmatch(rb"out/\d+/\d+/", bytes(told["windrow.origin"] or b""))
-        assert (told["windrow.batch"], message.key()) == (
-            b"batch-000000007",
-            b'{"id":%d}' % number,
+        assert re.fullmatch(
+            rb"out/batch-000000007/out/\d+/\d+/", bytes(told["windrow.origin"] or b"")
         )
+        assert message.key() == b'{"id":%d}' % number
         assert not list((ground.folder / "staging").rglob("*.arrow")), (
             "what is published is of no more use"
         )

@@ -13,8 +13,9 @@ from tests.kafka.dead_letters import read_topic, told
 from tests.kafka.produce import create_topic
 from tests.sinks.things import window
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
-from windrow.ingest.kafka import dead_topic
+from windrow.ingest.kafka import dead_topic, producers
 from windrow.ingest.kafka.dead_topic import KafkaDeadTopic
+from windrow.ingest.kafka.producers import MESSAGE_BYTES
 
 pytestmark = pytest.mark.broker
 
@@ -126,6 +127,27 @@ def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
     topic.publish(window(0), [letters(1), letters(2)])
     found = {told(message, "__connect.errors.offset") for message in read_topic(kafka, name)}
     assert found == {"1", "2"}
+
+
+def test_a_letter_that_the_client_has_no_room_for(kafka: str) -> None:
+    """It is told with its place, and how the pipeline goes on without it, instead of waited for."""
+    topic = KafkaDeadTopic(kafka, {}, create_topic(kafka))
+    large = bytes(MESSAGE_BYTES + 1)
+    with pytest.raises(
+        RefusedError, match=r"shop.orders\[3\]@2\)\. .*above 64 MiB .*leave out dead_letters\.topic"
+    ):
+        topic.publish(window(0), [letters(1), letters(2, value=large)])
+
+
+def test_more_letters_than_the_clients_queue_takes(
+    kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delivery reports make room in the queue; no letter is missing."""
+    few = {**producers.PRODUCER, "queue.buffering.max.messages": 3}
+    monkeypatch.setattr(producers, "PRODUCER", few)
+    name = create_topic(kafka)
+    KafkaDeadTopic(kafka, {}, name).publish(window(0), [letters(*range(20))])
+    assert len(list(read_topic(kafka, name))) == 20
 
 
 def test_a_cluster_that_does_not_confirm(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.sinks.things import messages
+from tests.sinks.things import messages, window
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.runner.task import SplitTask, stage_rows
@@ -161,7 +161,7 @@ def test_a_row_for_a_topic_that_is_not_listed(tmp_path: Path) -> None:
         str(tmp_path),
         RowLayout(NAMES, {"window": "_window", "offset": "_offset"}, "a"),
         encoder,
-        "w",
+        window(0),
     )(SPLIT_OF_FIVE)
     found = stage_rows(
         stager,

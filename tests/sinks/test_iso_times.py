@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.sinks.things import messages
+from tests.sinks.things import messages, window
 from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
@@ -123,7 +123,7 @@ def test_what_has_no_text_is_refused_at_its_offset(
     factory: Any = (
         FilesStagerFactory(str(tmp_path), layout, "w", FileFormat(kind, "none"))
         if kind in {"jsonl", "csv"}
-        else KafkaStagerFactory(str(tmp_path), layout, encoder, "w")
+        else KafkaStagerFactory(str(tmp_path), layout, encoder, window(0))
     )
     if kind in {"texts", "headers"} and pa.types.is_timestamp(arrow):
         assert (

@@ -6,12 +6,11 @@ The control topic says where the messages of a window are.
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
 import confluent_kafka as ck
 import msgspec
@@ -46,8 +45,6 @@ from windrow.ingest.sinks.kafka.store import write_records
 from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.topics import DO_MADE_ANEW, Readable
 from windrow.ingest.sinks.window_table import read_receipt
-
-T = TypeVar("T", int, str)
 
 Seen = tuple[Origin, Mapping[str, bytes | None], ck.Message]
 """A message with its origin, and with all of its headers by name."""
@@ -185,13 +182,17 @@ class KafkaAudit:
         """
         places: dict[int, dict[tuple[str, int], OffsetSpan]] = defaultdict(dict)
         rows, same, splits = Counter[int](), Counter[int](), receipt.plan.splits
-        ranges = Ranges((s.topic, s.partition, s.start, s.stop, n) for n, s in enumerate(splits))
+        ranges: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+        for n, s in enumerate(splits):
+            ranges[s.topic, s.partition].append((s.start, s.stop, n))
         for (topic, partition), log in self._table.topics.readable().items():
             span = OffsetSpan(topic, partition, log.start, log.stable - 1, log.topic_id)
-            for batch in _batched(self._within(span, ranges)):
+            for batch in _batched(self._of_window(span, receipt.window)):
                 hashed = self._hashed(batch, receipt.window)["hash"].to_pylist()
                 for (origin, _, message), row in zip(batch, hashed, strict=True):
-                    n, at = cast("int", ranges.of(origin)), cast("int", message.offset())
+                    own = ranges[origin.topic, origin.partition]
+                    n = next((n for first, end, n in own if first <= origin.offset < end), -1)
+                    at = cast("int", message.offset())
                     known = places[n].get((topic, partition))
                     places[n][topic, partition] = msgspec.structs.replace(
                         span, first=at if known is None else known.first, last=at
@@ -202,13 +203,20 @@ class KafkaAudit:
         lost = any(rows[n] < wanted[n] for n in wanted)
         allows = self._table.capabilities.allows(lost=lost)
         if rows != Counter(wanted) and not allows and not self.replaced():
+            do = (
+                "Retention deleted the others, a log lost its end, or a topic isn't in sink.topics"
+                " any more: then name it there again. Later windows can be run without this one;"
+                f" windrow run SPEC --window {receipt.window.key} --again publishes all of its rows"
+                " once more."
+                if lost
+                else "Some were published twice, or another program wrote with the window's"
+                " origins; neither can be taken back. Later windows can be run without this one."
+            )
             raise RefusedError(
                 f"the topics have {sum(rows.values())} of the {sum(wanted.values())} rows of window"
                 f" {receipt.window.key}",
                 "check",
-                "Retention deleted the others, or a log lost its end; or some were published twice."
-                " Later windows can be run without it; windrow run SPEC --window"
-                f" {receipt.window.key} --again publishes all of its rows once more.",
+                do,
             )
         return tuple(
             PublishedSplit(
@@ -247,7 +255,7 @@ class KafkaAudit:
             hashes = row_hashes(pa.RecordBatch.from_pydict(columns, schema))
         except (KeyError, pa.ArrowException) as error:
             raise _altered(window, error) from None
-        topics, partitions, offsets, _ = zip(*(origin for origin, _, _ in batch), strict=True)
+        _, _, topics, partitions, offsets, _ = zip(*(o for o, _, _ in batch), strict=True)
         made = dict(zip(PUBLISHED.names, (topics, partitions, offsets, hashes), strict=True))
         return pa.RecordBatch.from_pydict(made, PUBLISHED)
 
@@ -277,39 +285,28 @@ class KafkaAudit:
 
     def messages(self, window: Window) -> Iterator[Seen]:
         """Reads a window's messages."""
-        control = self._control()
-        ranges = Ranges(
-            (s.topic, s.partition, s.start, s.stop, s.number) for s in _splits(control, window.key)
-        )
-        for place in _spans(control, window.key):
+        for place in _spans(self._control(), window.key):
             self._refuse_gone(place)
-            yield from self._within(place, ranges)
+            yield from self._of_window(place, window)
 
     def outside(self, receipts: Sequence[Receipt]) -> Mapping[str, int]:
-        """Counts messages of windows that lie where no receipt says (`PublishedAudit`).
-
-        Of two topics of one name, one made anew behind the other, both may have had an offset.
-        """
+        """Counts messages of windows that lie where no receipt says (`PublishedAudit`)."""
         control, outside = self._control(), Counter[str]()
-        by_topic: dict[str, list[tuple[str, int, int, int, str]]] = defaultdict(list)
-        spans: dict[str, list[OffsetSpan]] = {}
-        for receipt in receipts:
-            ids, key = receipt.plan.stop.by_topic(), receipt.window.key
-            spans[key] = _spans(control, key)
-            for s in receipt.plan.splits:
-                by_topic[ids[s.topic].topic_id].append((s.topic, s.partition, s.start, s.stop, key))
-        every = [Ranges(ranges) for ranges in by_topic.values()]
-        for (topic, partition), log in self._table.topics.readable().items():
+        spans = {r.window.key: _spans(control, r.window.key) for r in receipts}
+        pipelines = {r.window.pipeline for r in receipts}
+        for (topic, partition), log in self._logs[0].items():
             whole = OffsetSpan(topic, partition, log.start, log.stable - 1)
-            for origin, _, message in self._within(whole, *every):
-                at = cast("int", message.offset())
-                keys = [found for ranges in every if (found := ranges.of(origin)) is not None]
-                if not any(
-                    (s.topic, s.partition) == (topic, partition) and s.first <= at <= s.last
-                    for key in keys
-                    for s in spans[key]
+            for origin, _, message in self._within(whole):
+                own, at = spans.get(origin.window), cast("int", message.offset())
+                if (
+                    origin.pipeline in pipelines
+                    and own is not None
+                    and not any(
+                        (s.topic, s.partition) == (topic, partition) and s.first <= at <= s.last
+                        for s in own
+                    )
                 ):
-                    outside[keys[-1]] += 1
+                    outside[origin.window] += 1
         return outside
 
     def _refuse_gone(self, place: OffsetSpan) -> None:
@@ -342,11 +339,12 @@ class KafkaAudit:
         """
         control = self._control()
         spans = {s for key in control.windows.keys() | control.splits for s in _spans(control, key)}
+        # a topic may have been taken out of the spec since
+        names, topics = {*self._table.options.topics, *(s.topic for s in spans)}, self._table.topics
         try:
-            readable = self._table.topics.readable()
-            return readable, self._table.topics.gone(spans, readable)
+            return topics.readable(names), topics.gone(spans)
         except SpecError as error:
-            raise RefusedError(error.what, "check", DO_MADE_ANEW) from None
+            raise RefusedError(error.what, "check", error.do) from None
 
     def _read(self, consumer: ck.Consumer, place: OffsetSpan) -> Iterator[ck.Message]:
         """Reads the committed messages between two offsets.
@@ -384,8 +382,13 @@ class KafkaAudit:
             raise self._table.topics.error_for(topic, error)
         return position
 
-    def _within(self, span: OffsetSpan, *ranges: Ranges[Any]) -> Iterator[Seen]:
-        """Reads the messages between two offsets whose origins lie in any of the ranges."""
+    def _of_window(self, span: OffsetSpan, window: Window) -> Iterator[Seen]:
+        """Reads the messages of a window between two offsets."""
+        own = (window.pipeline, window.key)
+        return (seen for seen in self._within(span) if seen[0][:2] == own)
+
+    def _within(self, span: OffsetSpan) -> Iterator[Seen]:
+        """Reads the messages with an origin between two offsets."""
         if span.last < span.first:
             return
         cluster = self._table.connection
@@ -395,29 +398,8 @@ class KafkaAudit:
             for message in self._read(one, span):
                 headers = dict(headers_of(message))
                 origin = origin_of(headers)
-                if origin is not None and any(r.of(origin) is not None for r in ranges):
+                if origin is not None:
                     yield origin, headers, message
-
-
-class Ranges(Generic[T]):
-    """Finds what a message's origin lies in, among ranges of offsets that don't overlap.
-
-    Args:
-        ranges: of each the topic, the partition, the first offset, the end, and what it is of.
-    """
-
-    def __init__(self, ranges: Iterable[tuple[str, int, int, int, T]]) -> None:
-        self._ranges: list[tuple[str, int, int, int, T]] = sorted(ranges)
-        self._starts = [one[:3] for one in self._ranges]
-
-    def of(self, origin: Origin) -> T | None:
-        """Returns what the range is of that has the origin's offset; None if there is none."""
-        at = bisect_right(self._starts, origin[:3]) - 1
-        if at < 0:
-            return None
-        topic, partition, _, stop, of = self._ranges[at]
-        inside = (topic, partition) == origin[:2] and origin.offset < stop
-        return of if inside else None
 
 
 def _batched(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:

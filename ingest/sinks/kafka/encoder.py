@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.window import Window
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.primary_key import PrimaryKey
@@ -222,12 +223,15 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         mine = (name for name, column in self.headers.items() if column == self.attempt)
         return PARTITION, "time", *(f"{HEADER}{name}" for name in mine)
 
-    def encoded(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
+    def encoded(
+        self, batch: pa.RecordBatch, messages: pa.RecordBatch, window: Window
+    ) -> pa.RecordBatch:
         """Makes the messages of rows.
 
         Args:
             batch: the rows, with the metadata's columns.
             messages: the messages that the rows came from.
+            window: the window that the rows are of.
         """
         n, value = batch.num_rows, self.value.encoded(batch)
         if self.primary_key:
@@ -237,7 +241,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
             pa.nulls(n, pa.binary()) if self.key is None else self.key.encoded(batch),
             value,
             self._times(batch, messages),
-            origins(messages),
+            origins(messages, window),
             *(header_texts(batch[column]) for column in self.headers.values()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

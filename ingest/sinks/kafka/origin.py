@@ -1,10 +1,14 @@
-"""The header that says of each message where its row was read.
+"""The header that says of each message which window it is of, and where its row was read.
 
-    windrow.origin: TOPIC/PARTITION/OFFSET/TIMESTAMP, as in shop.orders/3/4711/1767312000001
+    windrow.origin: PIPELINE/WINDOW/TOPIC/PARTITION/OFFSET/TIMESTAMP, as in
+                    orders/2026-01-02T00:00:00Z/shop.orders/3/4711/1767312000001
 
-It is text in ASCII. The timestamp is that of the message that the row came from, in epoch
-milliseconds; it is empty if that message had none, or one outside the years 1 to 9999. No
-topic has a name with a slash.
+It is text in ASCII, and no other part can have a slash. The timestamp is that of the message that
+the row came from, in epoch milliseconds; it is empty if that message had none, or one outside the
+years 1 to 9999.
+
+A place alone would not do: a topic that is deleted and made again has the same offsets again, and
+several pipelines may publish rows of one topic to one target.
 """
 
 from __future__ import annotations
@@ -15,28 +19,32 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.ingest.model.window import Window
 from windrow.ingest.schema.metadata_arrays import columns
 from windrow.ingest.sinks.joining import joined
 
 ORIGIN = "windrow.origin"
 
 IN_ORIGIN = frozenset({"topic", "partition", "offset", "timestamp", "window"})
-"""The metadata columns that a message has by its origin: a window is a range of offsets."""
+"""The metadata columns that a message has by its origin."""
 
 
 class Origin(NamedTuple):
-    """Where a row was read: its message's place, and the message's timestamp, as text."""
+    """The window of a row, the place of its message, and that message's timestamp, as text."""
 
+    pipeline: str
+    window: str
     topic: str
     partition: int
     offset: int
     millis: str
 
 
-def origins(messages: pa.RecordBatch) -> pa.Array:
-    """Makes the header's content for the messages that rows came from."""
+def origins(messages: pa.RecordBatch, window: Window) -> pa.Array:
+    """Makes the header's content for the messages that rows of a window came from."""
     (stamps,) = columns(["timestamp"], messages, "")
     return joined(
+        f"{window.pipeline}/{window.key}/",
         _text(messages["topic"]),
         "/",
         _text(messages["partition"]),
@@ -58,7 +66,7 @@ def origin_of(headers: Mapping[str, bytes | None]) -> Origin | None:
     """Reads a message's origin; None if it has no such header, or one that isn't windrow's."""
     parts = (headers.get(ORIGIN) or b"").decode(errors="replace").split("/")
     try:
-        topic, partition, offset, millis = parts
-        return Origin(topic, int(partition), int(offset), millis)
+        pipeline, window, topic, partition, offset, millis = parts
+        return Origin(pipeline, window, topic, int(partition), int(offset), millis)
     except ValueError:
         return None

@@ -33,7 +33,7 @@ Key = tuple[str | int, ...]
 Record = tuple[bytes, bytes | None]
 """Key and value of a record; without a value it deletes the record with the same key."""
 
-FORM = 2
+FORM = 3
 """Version of the records' format, and of the header that verification reads (`origin`)."""
 
 CHUNK_BYTES = 512 * 1024

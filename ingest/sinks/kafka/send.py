@@ -3,7 +3,8 @@
 A compiled pass gives messages to the client inside a producer of confluent-kafka, and another
 one looks at the delivery reports, thousands at a time.
 
-A message that was not written is named by its headers, which say where its row was read.
+A message that was not written is named by its header `windrow.origin`, which says where its row
+was read.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from confluent_kafka import KafkaError
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.kafka.capi import Api, MessageHead, library
 from windrow.ingest.kafka.producers import (
+    MESSAGE_LIMIT,
     Acks,
     MessageProducer,
     NonIdempotentProducer,
@@ -41,14 +43,14 @@ from windrow.ingest.native.calling import Compiled
 from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.sinks.kafka.encoder import HEADER
 from windrow.ingest.sinks.kafka.fields import CALLS, FLAGS, HEADERS, WORDS
-from windrow.ingest.sinks.kafka.origin import ORIGIN, Origin, origin_of
+from windrow.ingest.sinks.kafka.origin import ORIGIN, origin_of
 from windrow.ingest.sinks.kafka.partitioners import BY_KEY, PARTITION, Partitioner, partitions
 from windrow.ingest.sinks.kafka.records import OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
-from windrow.ingest.sinks.kafka.topics import Topic
+from windrow.ingest.sinks.kafka.topics import LogEnd, Topic
 from windrow.ingest.sinks.kafka.work import WindowWork
 
-Ends = Mapping[tuple[str, int], int]
+Ends = Mapping[tuple[str, int], LogEnd]
 """The end of the log of each target topic-partition."""
 
 Ints = npt.NDArray[np.int64]
@@ -88,14 +90,6 @@ _ADVICE = {
 
 
 _BATCH_BYTES = 512 * 1024
-_QUEUE_KBYTES = 64 * 1024
-"""Limit of the messages in the queue of a producer, in kibibytes."""
-QUEUED_MESSAGES = 10_000
-"""Limit of their number.
-
-Each message in the queue is a few allocations; with a short queue the same memory is
-used again and stays in the processor's cache.
-"""
 
 
 class PublishTarget(msgspec.Struct, frozen=True):
@@ -127,8 +121,6 @@ class PublishTarget(msgspec.Struct, frozen=True):
             **self.properties,
             **({"partitioner": BY_KEY} if self.partitioner == "key-hash" else {}),
             "batch.size": self.batch_bytes,
-            "queue.buffering.max.kbytes": _QUEUE_KBYTES,
-            "queue.buffering.max.messages": QUEUED_MESSAGES,
         }
         if self.delivery == "none":
             return NonIdempotentProducer(own, self.acks, PATIENCE_SECONDS)
@@ -264,7 +256,7 @@ class MessageSender:
         """Waits until all messages are confirmed, and returns where they are.
 
         Raises:
-            RefusedError: a topic's settings refuse a message.
+            RefusedError: a topic's settings refuse a message, or a topic was made anew.
             ProducerError: a message was not written within a transaction's timeout.
         """
         deadline = time.monotonic() + self._target.timeout_ms / 1000
@@ -274,13 +266,7 @@ class MessageSender:
                 raise ProducerError("failed", f"{left} messages are not written yet")
         if self._failure is not None:
             raise self._failure
-        after = self._ends()
-        return tuple(
-            OffsetSpan(*at, first, end - 1, self._target.topics[at[0]].topic_id)
-            for at, end in sorted(after.items())
-            # a topic-partition may be added while messages are sent
-            if end > (first := self._before.get(at, 0))
-        )
+        return spans_between(self._before, self._ends())
 
     def _poll(self) -> None:
         """Takes the delivery reports that have come.
@@ -350,22 +336,31 @@ class MessageSender:
         error = KafkaError(code, self._api.err2str(code).decode(errors="replace"))
         if code not in _PURGED and not isinstance(self._failure, RefusedError):
             if kind_of(error) == "refused":
-                self._failure = self._refused(error, message)
+                topic = self._api.topic_name(MessageHead.from_address(message).topic).decode()
+                do = _ADVICE.get(code, "Change the topic's settings, or refuse such rows by a rule")
+                self._failure = self._refused(
+                    f"The topic {topic} doesn't take the message of a row:"
+                    f" {self._producer.scrub(error)}",
+                    do,
+                    self._origin(message),
+                )
             elif self._failure is None:
                 self._failure = self._producer.failed(error)
 
-    def _refused(self, error: KafkaError, message: int) -> RefusedError:
-        origin = self._origin(message)
-        topic = self._api.topic_name(MessageHead.from_address(message).topic).decode()
-        do = _ADVICE.get(error.code(), "Change the topic's settings, or refuse such rows by a rule")
+    def _refused(self, what: str, do: str, origin: bytes) -> RefusedError:
+        """Makes the error of a message that is never taken, by its header with the origin."""
+        read = origin_of({ORIGIN: origin})
+        assert read is not None, "each message has an origin"
         return RefusedError(
-            f"The topic {topic} doesn't take the message of a row: {self._producer.scrub(error)}",
+            what,
             "commit",
             f"Its split {self._target.taken_back}. {do}; then run the window again.",
-            *origin[:3],
+            read.topic,
+            read.partition,
+            read.offset,
         )
 
-    def _origin(self, message: int) -> Origin:
+    def _origin(self, message: int) -> bytes:
         headers, value, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
         self._api.message_headers(message, ctypes.byref(headers))
         self._api.header_get_last(
@@ -374,9 +369,7 @@ class MessageSender:
             ctypes.byref(value),
             ctypes.byref(size),
         )
-        origin = origin_of({ORIGIN: ctypes.string_at(value.value or 0, size.value)})
-        assert origin is not None, "each message that was sent has an origin"
-        return origin
+        return ctypes.string_at(value.value or 0, size.value)
 
     @contextmanager
     def _topics(self) -> Generator[dict[str, int], None, None]:
@@ -408,6 +401,13 @@ class MessageSender:
             )
         ) < batch.num_rows:
             self._poll()
+            if failure[0] == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise self._refused(
+                    f"The message of a row has more than {MESSAGE_LIMIT}, and no such message"
+                    " is published",
+                    "Refuse such rows by a rule, or leave a large column out of sink.value.columns",
+                    batch[f"{HEADER}{ORIGIN}"][row].as_py(),
+                )
             if failure[0] != _QUEUE_FULL:
                 self._refuse_broken()
                 raise self._producer.failed(KafkaError(int(failure[0])))
@@ -434,6 +434,29 @@ class MessageSender:
         for code, name in enumerate(names):
             found[codes == code] = chosen(name)[codes == code]
         return found, np.array([topics[name] for name in names], np.int64)[codes]
+
+
+def spans_between(before: Ends, after: Ends) -> tuple[OffsetSpan, ...]:
+    """Returns the offsets by which logs grew. Pure.
+
+    A topic-partition may be added meanwhile.
+
+    Raises:
+        RefusedError: a topic was deleted and made again meanwhile.
+    """
+    ids = {topic: log.topic_id for (topic, _), log in before.items()}
+    for (topic, _), log in after.items():
+        if log.topic_id != ids.get(topic, log.topic_id):
+            raise RefusedError(
+                f"The topic {topic} was deleted and made again while messages were sent to it",
+                "commit",
+                "Run the window again.",
+            )
+    return tuple(
+        OffsetSpan(*at, first, log.end - 1, log.topic_id)
+        for at, log in sorted(after.items())
+        if log.end > (first := before[at].end if at in before else 0)
+    )
 
 
 def _addresses(column: pa.Array) -> list[int]:

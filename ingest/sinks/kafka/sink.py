@@ -112,7 +112,7 @@ class KafkaSink(KafkaTable):
         layout = RowLayout(self.options.staged(self.schema), self.metadata, attempt)
         encoder = self.encoder.registered(self.columns, self.connection.registry)
         return KafkaStagerFactory(
-            self.options.staging, layout, encoder, plan.window.key, self._function()
+            self.options.staging, layout, encoder, plan.window, self._function()
         )
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
@@ -165,6 +165,7 @@ class KafkaSink(KafkaTable):
             [f for n in work.unpublished(work.files, control) for f in work.files[n]]
         )
         target = self.target()
+        # Before anything more is published, and again before the receipt.
         self._refuse_gone(receipt.window.key, control)
         if not control.is_complete and self.options.delivery == "exactly-once":
             # A transaction that a dead run left open hides the end of the control topic, which
@@ -183,15 +184,13 @@ class KafkaSink(KafkaTable):
         return outcome
 
     def _refuse_gone(self, key: str, control: ControlState) -> None:
-        """Checks that the topics still have what an earlier attempt published of a window.
+        """Checks that the topics still have what was published of a window.
 
         Raises:
             RefusedError: they don't, and the receipt would count rows that no topic has.
         """
         published = control.splits.get(key, {}).values()
-        spans = [span for split in published for span in split.places]
-        gone = self.topics.gone(spans, self.topics.readable()) if spans else {}
-        for why in gone.values():
+        for why in self.topics.gone({s for split in published for s in split.places}).values():
             what = f"window {key} is published in part, and what was published is gone: {why}"
             raise RefusedError(what, "commit", DO_MADE_ANEW)
 
@@ -231,8 +230,10 @@ class KafkaSink(KafkaTable):
 
         def check(state: KafkaState) -> Committed | None:
             committed = check_window(self.identity, work, state.control)
-            if committed is None and self.options.primary_key:
-                refuse_out_of_order(work, state.control)
+            if committed is None:
+                self._refuse_gone(work.receipt.window.key, state.control)
+                if self.options.primary_key:
+                    refuse_out_of_order(work, state.control)
             return committed
 
         def change(state: KafkaState) -> TransactionContents:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.plan import Split
+from windrow.ingest.model.window import Window
 from windrow.ingest.schema.checksum import checksum, checksums, text
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.partitioners import PARTITION, PartitionFunction
@@ -79,17 +80,17 @@ class KafkaStager(FileStager[StagedMessages]):
     done = "published"
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
-        window, attempt = quote(made_by.window_key, safe=""), made_by.layout.attempt
+        window, attempt = quote(made_by.window.key, safe=""), made_by.layout.attempt
         path = f"{FOLDER}/{window}/{attempt}-{uuid.uuid4().hex}.arrow"
         arrow = ArrowWriter(made_by.schema, made_by.encoder.attempt_columns)
         file = GrowingFile(Place(made_by.staging), path, arrow, grouped=False, durable=False)
         super().__init__(made_by.staging, made_by.layout, split, file)
         self._encoder, self._function = made_by.encoder, made_by.function
-        self._window = made_by.window_key
+        self._window = made_by.window
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
         batch = batch.append_column(
-            self._layout.metadata["window"], pa.repeat(self._window, batch.num_rows)
+            self._layout.metadata["window"], pa.repeat(self._window.key, batch.num_rows)
         )
         misfit = self._encoder.misfit(batch)
         if misfit is not None:
@@ -113,7 +114,7 @@ class KafkaStager(FileStager[StagedMessages]):
                 " published; then run the window again."
             )
             raise self._unstorable(what, do, messages, untimed)
-        encoded = self._encoder.encoded(batch, messages)
+        encoded = self._encoder.encoded(batch, messages, self._window)
         misrouted = self._encoder.misrouted(encoded)
         if misrouted:
             do = (
@@ -138,14 +139,14 @@ class KafkaStagerFactory(msgspec.Struct, frozen=True):
         staging: the place of staged files.
         layout: the columns of rows.
         encoder: makes messages of rows.
-        window_key: the window's key.
+        window: the window.
         function: chooses partitions; None: they are chosen when messages are published.
     """
 
     staging: str
     layout: RowLayout
     encoder: MessageEncoder
-    window_key: str
+    window: Window
     function: PartitionFunction | None = None
 
     @property

@@ -6,7 +6,7 @@ The control topic is made here, too.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, unt
 )
 
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.broker import NO_TOPIC_ID
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import LOST, UNKNOWN, UNSEEN
 from windrow.ingest.kafka.properties import Value
@@ -39,7 +40,6 @@ from windrow.ingest.sinks.kafka.records import OffsetSpan
 _Spec: Any = OffsetSpec
 _LATEST: Any = _Spec.latest()
 _CONTROL_SETTINGS = {"cleanup.policy": "compact", "retention.ms": "-1"}
-_NO_ID = str(ck.Uuid(0, 0))
 _MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default for max.message.bytes."""
 
@@ -62,28 +62,26 @@ class Topic(msgspec.Struct, frozen=True):
     """A target topic.
 
     Attributes:
-        name: its name.
-        topic_id: its id.
         partitions: number of its partitions.
         message_bytes: limit of a message or a batch.
     """
 
-    name: str
-    topic_id: str
     partitions: int
     message_bytes: int
 
 
-class Readable(NamedTuple):
-    """What can be read of a target topic-partition.
+class LogEnd(NamedTuple):
+    """End of a log, open transactions included, and its topic's id; "" if it isn't known."""
 
-    It has the log's first offset, its end for readers of committed messages, its end, and the
-    topic's id.
-    """
+    topic_id: str
+    end: int
+
+
+class Readable(NamedTuple):
+    """First offset of a log, its end for readers of committed messages, and its topic's id."""
 
     start: int
     stable: int
-    end: int
     topic_id: str
 
 
@@ -152,8 +150,6 @@ class SinkTopics:
         self._refuse_missing(described)
         return {
             name: Topic(
-                name,
-                _id_of(found),
                 len(found.partitions),
                 _number(config[name], "max.message.bytes", _MAX_MESSAGE_BYTES),
             )
@@ -208,44 +204,50 @@ class SinkTopics:
         ]
         return [questions.result(future) for future in asked]
 
-    def ends(self) -> dict[tuple[str, int], int]:
-        """Asks for the log's end of each target topic-partition, open transactions included."""
-        questions = self._questions()
-        return log_ends(questions, list(self._ids(questions)), ck.IsolationLevel.READ_UNCOMMITTED)
+    def ends(self, names: Iterable[str] = ()) -> dict[tuple[str, int], LogEnd]:
+        """Asks for the ends of the logs of topics, the targets if none are named.
 
-    def readable(self) -> dict[tuple[str, int], Readable]:
-        """Asks for what can be read of each target topic-partition."""
-        questions = self._questions()
-        ids = self._ids(questions)
+        A topic that doesn't exist has none.
+        """
+        questions, ids = self._ids(names)
         ends = log_ends(questions, list(ids), ck.IsolationLevel.READ_UNCOMMITTED)
+        return {at: LogEnd(ids[at], end) for at, end in ends.items()}
+
+    def readable(self, names: Iterable[str] = ()) -> dict[tuple[str, int], Readable]:
+        """Asks for what can be read of topics, the targets if none are named.
+
+        A topic that doesn't exist has nothing.
+        """
+        questions, ids = self._ids(names)
         starts = log_ends(questions, list(ids), ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
         stable = log_ends(questions, list(ids), ck.IsolationLevel.READ_COMMITTED)
-        return {at: Readable(starts[at], stable[at], ends[at], ids[at]) for at in ids}
+        return {at: Readable(starts[at], stable[at], ids[at]) for at in ids}
 
-    def _ids(self, questions: Questions) -> dict[tuple[str, int], str]:
-        """Asks for the target topic-partitions, each with its topic's id."""
-        described = self._described(questions, self._names)
-        self._refuse_missing(described)
-        return {
+    def _ids(self, names: Iterable[str]) -> tuple[Questions, dict[tuple[str, int], str]]:
+        """Asks for the topic-partitions of topics, each with its topic's id."""
+        questions = self._questions()
+        described = self._described(questions, sorted(names) or self._names)
+        return questions, {
             (name, partition.id): _id_of(found)
             for name, found in described.items()
+            if not self._is_missing(name, found)
             for partition in found.partitions
         }
 
-    def gone(
-        self, spans: Iterable[OffsetSpan], readable: Mapping[tuple[str, int], Readable]
-    ) -> dict[OffsetSpan, str]:
+    def gone(self, spans: Collection[OffsetSpan]) -> dict[OffsetSpan, str]:
         """Returns what was published and surely isn't there any more, each with a sentence.
 
         That a log is shorter is asked again before it is believed.
 
         Args:
-            spans: where messages were published.
-            readable: the first answer to what can be read.
+            spans: where messages were published, perhaps in topics that are no targets now.
         """
-        suspects = confirmed(
-            _lacking(spans, readable), lambda some: _lacking(some, self.readable()), time.sleep
-        )
+
+        def lacking(suspects: Collection[OffsetSpan]) -> dict[OffsetSpan, str]:
+            topics = {span.topic for span in suspects}
+            return _lacking(suspects, self.ends(topics)) if topics else {}
+
+        suspects = confirmed(lacking(spans), lacking, time.sleep)
         return {
             span: f"{span.topic}[{span.partition}] {why}, and the window's messages were at"
             f" {span.first} to {span.last}"
@@ -379,14 +381,24 @@ class SinkTopics:
 
     def _refuse_missing(self, described: Mapping[str, Any]) -> None:
         for name, found in described.items():
-            if isinstance(found, KafkaException):
-                if found.args[0].code() not in UNKNOWN:
-                    raise self._questions().error_for(f"the topic {name}", name, found.args[0])
+            if self._is_missing(name, found):
                 do = (
                     "Create it with the number of partitions that it should have, or correct"
                     " sink.topic: windrow doesn't create it."
                 )
                 raise SpecError(f"There is no topic {name} on {self._servers}", "setup", do)
+
+    def _is_missing(self, name: str, found: Any) -> bool:
+        """Returns whether a topic doesn't exist, by its description or the error in its place.
+
+        Raises:
+            SpecError: this client may not see it.
+        """
+        if not isinstance(found, KafkaException):
+            return False
+        if found.args[0].code() not in UNKNOWN:
+            raise self._questions().error_for(f"the topic {name}", name, found.args[0])
+        return True
 
     def _creation(self, questions: Questions, new: NewTopic) -> Any:
         """Returns the future of the topic's creation; one that exists is created already."""
@@ -450,15 +462,15 @@ class SinkTopics:
 
 
 def _lacking(
-    spans: Iterable[OffsetSpan], readable: Mapping[tuple[str, int], Readable]
+    spans: Iterable[OffsetSpan], ends: Mapping[tuple[str, int], LogEnd]
 ) -> dict[OffsetSpan, str]:
     """Returns the spans that a log doesn't have, each with the reason. Pure.
 
-    Retention, which deletes the first messages of a log, is no such reason.
+    That the first messages of a log are deleted, as retention does, is no such reason.
     """
     found = dict[OffsetSpan, str]()
     for span in spans:
-        log = readable.get((span.topic, span.partition))
+        log = ends.get((span.topic, span.partition))
         if log is None:
             found[span] = "doesn't exist any more"
         elif "" not in {span.topic_id, log.topic_id} and span.topic_id != log.topic_id:
@@ -480,6 +492,8 @@ def log_ends(
 
     `level`: the isolation level of the readers that it is for.
     """
+    if not asked:
+        return {}
     latest = {ck.TopicPartition(*tp): spec for tp in asked}
 
     def listed() -> dict[tuple[str, int], int]:
@@ -511,7 +525,7 @@ def broker_settings(questions: Questions) -> Mapping[str, Any]:
 
 def _id_of(found: Any) -> str:
     """Returns a topic's id, or "" where the cluster has none."""
-    return "" if str(found.topic_id) in {"None", _NO_ID} else str(found.topic_id)
+    return "" if str(found.topic_id) in {"None", NO_TOPIC_ID} else str(found.topic_id)
 
 
 def _number(config: Any, name: str, otherwise: int) -> int:

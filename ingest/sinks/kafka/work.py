@@ -80,8 +80,8 @@ class WindowWork(msgspec.Struct, frozen=True):
                 f" {sum(f.rows for f in self.files.get(split.number, ()))}"
             )
             do = (
-                "Published messages can't be deleted. Set schema and rules back to what they were"
-                " at that attempt, and run the window again."
+                "Published messages can't be deleted. Set schema, rules and the sink's settings"
+                " back to what they were at that attempt, and run the window again."
             )
             raise RefusedError(what, "commit", do, *where)
 

@@ -28,13 +28,13 @@ from tests.protocols.traces import UNDECIDED, Recorder, splits_text
 from tests.sinks.kafka.world import KafkaBoth
 from tests.sinks.traced import Recorded
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.kafka.producers import MessageProducer, ProducerError
+from windrow.ingest.kafka.producers import Message, MessageProducer, ProducerError
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Outcome
 from windrow.ingest.sinks.kafka import store, transactions
-from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit, Record
+from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit
 from windrow.ingest.sinks.kafka.send import PublishTarget
 from windrow.ingest.sinks.kafka.store import FencedStore, KafkaState, TransactionContents
 from windrow.ingest.sinks.kafka.transactions import Part, chains
@@ -66,8 +66,8 @@ class Listening(msgspec.Struct, frozen=True):
                     raise
                 reply("ok")
 
-        def written(topic: str, records: Sequence[Record], headers: Any) -> None:
-            sends(_what(records), lambda: write(topic, records, headers))
+        def written(topic: str, messages: Sequence[Message]) -> None:
+            sends(_what(messages), lambda: write(topic, messages))
 
         write, sends = sender.write, self._sends(at)
         sender.fence, sender.commit, sender.write = fenced, committed, written  # type: ignore[method-assign]
@@ -211,8 +211,8 @@ def _splits(numbers: Sequence[int] | Part) -> str:
     return ", ".join(f"split {n}" for n in numbers)
 
 
-def _what(records: Sequence[Record]) -> str:
-    keys = [msgspec.json.decode(key) for key, value in records if value is not None]
+def _what(records: Sequence[Message]) -> str:
+    keys = [msgspec.json.decode(one.key or b"") for one in records if one.value is not None]
     if any(key[0] == "receipt" for key in keys):
         return "receipt"
     return _splits([key[2] for key in keys])

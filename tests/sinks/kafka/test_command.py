@@ -79,7 +79,9 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
     value, key, headers = messages[0]
     assert json.loads(key or b"") == value
     assert headers.keys() == {"windrow.origin"}
-    assert re.fullmatch(rb"shop\.things/[01]/\d+/\d+", headers["windrow.origin"] or b"")
+    assert re.fullmatch(
+        rb"things/[-0-9T:]+Z/shop\.things/[01]/\d+/\d+", headers["windrow.origin"] or b""
+    )
 
 
 @pytest.mark.some(1)

@@ -27,7 +27,7 @@ from windrow.ingest.kafka import producers
 from windrow.ingest.kafka.producers import Acks
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Delivered, Done
-from windrow.ingest.sinks.kafka import records, send
+from windrow.ingest.sinks.kafka import records
 from windrow.ingest.sinks.kafka.records import (
     ControlState,
     PublishedSplit,
@@ -102,7 +102,7 @@ def test_what_is_asked_of_the_brokers(
         lambda _kind, properties, _unheard: asked.append(dict(properties)),
     )
     target = PublishTarget(
-        {"t": Topic("t", "id", 1, 1000)},
+        {"t": Topic(1, 1000)},
         "t",
         "c",
         {},
@@ -363,7 +363,8 @@ def test_more_messages_than_the_clients_queue_takes(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Delivery reports make room in the queue; no message is missing."""
-    monkeypatch.setattr(send, "QUEUED_MESSAGES", 5)
+    few = {**producers.PRODUCER, "queue.buffering.max.messages": 5}
+    monkeypatch.setattr(producers, "PRODUCER", few)
     sink = sink_at(place)
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
     assert report(place, range(1)).ok

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.sinks.things import ROWS, messages
+from tests.sinks.things import ROWS, messages, window
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
@@ -49,14 +49,17 @@ def test_an_origin_is_read_back() -> None:
     stamps = pa.array([1_767_312_000_001, None, 2**60]).cast(read.schema.field(at).type)
     found = [
         origin_of({ORIGIN: o})
-        for o in origins(read.set_column(at, "timestamp", stamps)).to_pylist()
+        for o in origins(read.set_column(at, "timestamp", stamps), window(0)).to_pylist()
     ]
     assert found == [
-        ("shop.orders", 3, 40 + n, millis) for n, millis in enumerate(["1767312000001", "", ""])
+        ("orders", window(0).key, "shop.orders", 3, 40 + n, millis)
+        for n, millis in enumerate(["1767312000001", "", ""])
     ]
 
 
-@pytest.mark.parametrize("text", [b"", b"a/b/c/d", b"a/1/2", b"\xff", b"a/1/2/3/4", None])
+@pytest.mark.parametrize(
+    "text", [b"", b"p/w/a/b/c/d", b"p/w/a/1/2", b"\xff", b"p/w/a/1/2/3/4", None]
+)
 def test_what_is_no_origin_is_nobodys(text: bytes | None) -> None:
     """Another program may have a header of that name."""
     assert origin_of({ORIGIN: text}) is None

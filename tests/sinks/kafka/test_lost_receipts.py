@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.kafka.produce import (
@@ -20,6 +21,7 @@ from tests.kafka.produce import (
     high_watermark,
     produce,
 )
+from tests.sinks.kafka import test_publish as publish
 from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, header, new_place
 from tests.sinks.things import plan_of, receipt, stage, staged_receipt, window
@@ -28,11 +30,16 @@ from windrow.ingest.admin.receipts import restore
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import DamagedError, OverlapError, RefusedError
 from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicSeen
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.kafka import topics
 from windrow.ingest.sinks.kafka.control import ControlTopic
 from windrow.ingest.sinks.kafka.origin import ORIGIN
 from windrow.ingest.sinks.kafka.records import OffsetSpan, owner_record
-from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
+from windrow.ingest.sinks.kafka.send import spans_between
+from windrow.ingest.sinks.kafka.table import Options
+from windrow.ingest.sinks.kafka.topics import LogEnd, LogSeen, SinkTopics
 from windrow.ingest.testing.broker import MemoryBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -165,18 +172,22 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
 def test_messages_of_others_with_a_windows_origin_are_told(
     kafka: str, tmp_path: Path, table: Any
 ) -> None:
-    """A lost receipt isn't put back by them. What is no origin is nobody's."""
+    """A lost receipt isn't put back by them, nor is it advised to publish the rows once more.
+    What is no origin is nobody's, and that of another pipeline isn't this one's.
+    """
     ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
     ledger.record(was.receipt, table.receipt_text(was.receipt))
     delete_topic(kafka, table.options.control)
     (topic,) = table.options.topics
     ours = header(next(committed(kafka, topic)), ORIGIN)
-    foreign = [Put(b"{}", headers=[(ORIGIN, text)]) for text in (b"x", b"a/1/2/3", None)]
+    others = b"others/" + (ours or b"").partition(b"/")[2]
+    foreign = [Put(b"{}", headers=[(ORIGIN, text)]) for text in (b"x", b"a/1/2/3", others, None)]
     produce(kafka, topic, [Put(b"{}"), *foreign])
     assert restore("orders", again(table), ledger, dry_run=True).failed == ()
     produce(kafka, topic, [Put(b"{}", headers=[(ORIGIN, ours)])])
     (failed,) = restore("orders", again(table), ledger, dry_run=True).failed
     assert "the topics have 21 of the 20 rows" in failed.what
+    assert ("published twice" in failed.do, "--again" in failed.do) == (True, False)
 
 
 def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
@@ -201,8 +212,8 @@ def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
     delete_topic(kafka, topic)
     create_topic(kafka, 2, name=topic)
     assert "was deleted and made again, and the window's messages were at" in said()
-    asked, audit, readable = [], table.audit(), SinkTopics.readable
-    monkeypatch.setattr(SinkTopics, "readable", lambda topics: asked.append(1) or readable(topics))
+    asked, audit, ends = [], table.audit(), SinkTopics.ends
+    monkeypatch.setattr(SinkTopics, "ends", lambda *args: asked.append(1) or ends(*args))
     for _ in range(3):
         with pytest.raises(RefusedError, match="was deleted and made again"):
             audit.rows_held(window(0))
@@ -210,17 +221,43 @@ def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
     produce(kafka, topic, [Put(b"{}", partition=n % 2) for n in range(100)])
     assert "was deleted and made again, and the window's messages were at" in said()
     delete_topic(kafka, topic)
-    assert "There is no topic" in said()
+    assert "doesn't exist any more, and the window's messages were at" in said()
 
 
 def test_a_log_that_lost_its_end_is_told(table: Any) -> None:
     """Its topic has the id that it had, and its log ends before what was published."""
-    (topic,), readable = table.options.topics, table.topics.readable()
-    log = readable[table.options.topics[0], 0]
-    there = OffsetSpan(topic, 0, log.start, log.end - 1, log.topic_id)
-    gone = OffsetSpan(topic, 0, log.start, log.end, log.topic_id)
-    ((span, why),) = table.topics.gone([there, gone], readable).items()
+    (topic,) = table.options.topics
+    log = table.topics.ends()[topic, 0]
+    there = OffsetSpan(topic, 0, 0, log.end - 1, log.topic_id)
+    gone = OffsetSpan(topic, 0, 0, log.end, log.topic_id)
+    ((span, why),) = table.topics.gone([there, gone]).items()
     assert (span, f"ends at {log.end}" in why) == (gone, True)
+
+
+def test_a_cluster_without_topic_ids_has_what_it_had(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id that isn't known is no other id, neither of a log nor of what was published."""
+    at, log = max(table.topics.ends().items(), key=lambda one: one[1].end)
+    there = OffsetSpan(*at, 0, log.end - 1, log.topic_id)
+    assert table.topics.gone([there, msgspec.structs.replace(there, topic_id="")]) == {}
+    monkeypatch.setattr(topics, "NO_TOPIC_ID", log.topic_id)
+    assert table.topics.ends()[at] == LogEnd("", log.end)
+    assert table.topics.gone([there]) == {}
+
+
+def test_where_messages_lie_between_two_looks() -> None:
+    """In a topic-partition that was added meanwhile from its beginning, in one that didn't grow
+    nowhere; a topic that was made anew meanwhile refuses the window.
+    """
+    before = {("a", 0): LogEnd("x", 5), ("a", 1): LogEnd("x", 7)}
+    after = {("a", 0): LogEnd("x", 9), ("a", 1): LogEnd("x", 7), ("a", 2): LogEnd("x", 2)}
+    assert spans_between(before, after) == (
+        OffsetSpan("a", 0, 5, 8, "x"),
+        OffsetSpan("a", 2, 0, 1, "x"),
+    )
+    with pytest.raises(RefusedError, match="a was deleted and made again while"):
+        spans_between(before, {("a", 0): LogEnd("y", 9)})
 
 
 class DiedError(Exception):
@@ -257,6 +294,106 @@ def test_a_retry_whose_published_messages_are_gone_is_refused(
     assert "Later windows of this pipeline can be run" in no.value.do
     assert sink.look(window(1)) is None
     assert isinstance(sink.commit(*staged_receipt(sink, 2, dead=False)), Done)
+
+
+@pytest.mark.parametrize("others", [0, 100], ids=["empty", "with others' messages"])
+def test_messages_that_are_gone_before_the_receipt_are_noticed(
+    kafka: str, table: Any, others: int
+) -> None:
+    """1 A window's splits are published.  2 The target topic is made anew.  3 The run itself
+    writes no receipt, for it would count rows that no topic has.
+    """
+    (topic,) = table.options.topics
+
+    def made_anew() -> None:
+        delete_topic(kafka, topic)
+        create_topic(kafka, 2, name=topic)
+        produce(kafka, topic, [Put(b"{}", partition=n % 2) for n in range(others)])
+
+    before_fence(table, made_anew, of_receipt=True)
+    with pytest.raises(RefusedError, match=r"published in part, .* deleted and made again"):
+        table.commit(*staged_receipt(table, 1, dead=False))
+    assert again(table).look(window(1)) is None
+
+
+def test_messages_that_are_deleted_before_the_receipt_were_published(
+    kafka: str, tmp_path: Path, table: Any
+) -> None:
+    """As by retention: readers may have read them, so the window is committed, and verification
+    says that they are gone.
+    """
+    (topic,), ledger = table.options.topics, open_ledger(f"sqlite:///{tmp_path / 'state.db'}")
+
+    def deletes() -> None:
+        for partition in range(2):
+            delete_records(kafka, topic, partition, high_watermark(kafka, topic, partition))
+
+    before_fence(table, deletes, of_receipt=True)
+    assert isinstance(table.commit(*staged_receipt(table, 1, dead=False)), Done)
+    found = verify("orders", again(table), table.dead_letters, ledger, MemoryBroker()).findings
+    assert {f.window for f in found if "retention deleted them" in f.what} == {
+        window(0).key,
+        window(1).key,
+    }
+
+
+def test_a_topic_that_is_no_target_any_more_still_has_its_windows(
+    kafka: str, tmp_path: Path
+) -> None:
+    """It is taken out of the spec: what was published there is verified there, until the topic
+    itself is deleted.
+    """
+    one, two = create_topic(kafka, 1), create_topic(kafka, 1)
+    old = publish.table(kafka, tmp_path, [one, two])
+    made, staged = publish.staged(old, [(None, "a", one), (None, "b", two)])
+    assert isinstance(old.commit(made, staged), Done)
+    options = msgspec.structs.replace(old.options, topics=(one,))
+    sink = KafkaBoth(old.connection, options, old.schema, old.metadata)
+    (held,) = sink.audit().rows_held(window(0))
+    assert held.rows == 2
+    assert sink.audit().outside([made]) == {}
+    delete_topic(kafka, two)
+    with pytest.raises(RefusedError, match=rf"{two}\[0\] doesn't exist any more"):
+        sink.audit().rows_held(window(0))
+
+
+def test_windows_that_share_offsets_of_a_topic_that_was_made_anew(
+    kafka: str, tmp_path: Path, table: Any
+) -> None:
+    """1 A window is published.  2 The source's topic is made anew, and the pipeline goes on with
+    it by a rebase.  3 A window with the same offsets is published.  4 Each has its own rows, and
+    gets its lost receipt back.
+    """
+    ledger = open_ledger(f"sqlite:///{tmp_path / 'state.db'}")
+    planned = plan_of(table, window(3), (0, 10), [TopicSeen("shop.orders", "topic-id-2", 2)])
+    staged = stage(table, planned, 0, "a1", dead=False)
+    assert isinstance(table.commit(receipt(planned, staged, 0, "a1"), staged), Done)
+    was, audit = list(table.receipts()), table.audit()
+    assert len(was) == 2
+    for one in was:
+        assert [h.rows for h in audit.rows_held(one.receipt.window)] == [10, 10]
+        ledger.record(one.receipt, table.receipt_text(one.receipt))
+    assert audit.outside([one.receipt for one in was]) == {}
+    delete_topic(kafka, table.options.control)
+    assert len(restore("orders", again(table), ledger, dry_run=False).windows) == 2
+    assert list(again(table).receipts()) == was
+
+
+def test_two_pipelines_publish_rows_of_one_topic_to_one_target(
+    kafka: str, tmp_path: Path, table: Any
+) -> None:
+    """Each has its own messages there, and none of the other's is told as its own."""
+    (topic,) = table.options.topics
+    options = Options((topic,), f"{topic}.other", str(tmp_path / "other"))
+    other = KafkaBoth(table.connection, options, table.schema, table.metadata)
+    other.prepare(TableOwner("other", "ledger-1", "hourly"))
+    planned = plan_of(other, window(0, "other"), (0, 10))
+    staged = stage(other, planned, 0, "a1", dead=False)
+    assert isinstance(other.commit(receipt(planned, staged, 0, "a1"), staged), Done)
+    for sink in (table, other):
+        (one,) = sink.receipts()
+        assert [h.rows for h in sink.audit().rows_held(one.receipt.window)] == [10, 10]
+        assert sink.audit().outside([one.receipt]) == {}
 
 
 @pytest.mark.parametrize(

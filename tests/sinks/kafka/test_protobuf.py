@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.sinks.kafka.deserializers import protobuf_class
-from tests.sinks.things import messages
+from tests.sinks.things import messages, window
 from tests.sinks.values import MICROS, integers, raw
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
@@ -401,7 +401,7 @@ def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
     split = Split("shop.orders", 0, 10, 13)
     rows = pa.schema([pa.field("tags", pa.list_(pa.string()))])
     made = KafkaStagerFactory(
-        str(tmp_path), RowLayout(rows, DEFAULT, "a"), MessageEncoder(value(("tags",))), "w"
+        str(tmp_path), RowLayout(rows, DEFAULT, "a"), MessageEncoder(value(("tags",))), window(0)
     )(split)
     with pytest.raises(
         RefusedError, match=r"the value of a row can't be written as Protobuf: tags\[...\] is null"

@@ -22,10 +22,10 @@ from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, sink_at
 from tests.sinks.things import messages, plan, receipt, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.kafka.producers import ProducerError, TransactionalProducer
+from windrow.ingest.kafka.producers import MESSAGE_BYTES, ProducerError, TransactionalProducer
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.ports.sink import Done
+from windrow.ingest.ports.sink import Delivered, Done
 from windrow.ingest.sinks.kafka import records, send, store, topics, transactions
 from windrow.ingest.sinks.kafka.control import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import PlainSerializer
@@ -165,6 +165,23 @@ def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path) -> N
         1,
     )
     assert list(committed(kafka, small)) == []
+    assert sink.look(window(0)) is None
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "none"])
+def test_a_message_that_the_client_has_no_room_for(
+    kafka: str, tmp_path: Path, delivery: Delivered
+) -> None:
+    """It is never sent, whatever the topic takes. It is named by where its row was read, instead
+    of waited for until the client's queue has room.
+    """
+    topic = create_topic(kafka, 1, {"max.message.bytes": "100000000"})
+    sink = table(kafka, tmp_path, [topic], delivery=delivery)
+    large = "b" * (MESSAGE_BYTES - 10)
+    made = staged(sink, [(None, "a", topic), (b"k" * 20, large, topic)])
+    with pytest.raises(RefusedError, match=r"more than 64 MiB.*shop\.orders\[0\]@1") as refused:
+        sink.commit(*made)
+    assert "Refuse such rows by a rule" in refused.value.do
     assert sink.look(window(0)) is None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.sinks.things import messages
+from tests.sinks.things import messages, window
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
@@ -53,7 +53,9 @@ def test_a_time_that_no_message_can_have_is_refused(
         MessageEncoder(PlainSerializer("string", ("v",)), time=time),
         [*LATER[:2], early, early],
     )
-    stager = KafkaStagerFactory(str(tmp_path), RowLayout(ROWS, DEFAULT, "a"), made, "w")(SPLIT)
+    stager = KafkaStagerFactory(str(tmp_path), RowLayout(ROWS, DEFAULT, "a"), made, window(0))(
+        SPLIT
+    )
     read = messages(SPLIT)
     at = read.schema.get_field_index("timestamp")
     read = read.set_column(
@@ -76,7 +78,7 @@ def test_a_time_that_no_message_can_have_is_refused(
 def test_any_later_time_is_the_message_s() -> None:
     """Times are cut to milliseconds; a row without one gets the time of publishing."""
     made = MessageEncoder(PlainSerializer("string", ("v",)), time="at")
-    assert made.encoded(rows(LATER), messages(SPLIT))["time"].to_pylist() == [
+    assert made.encoded(rows(LATER), messages(SPLIT), window(0))["time"].to_pylist() == [
         1,
         NOW,
         1_767_225_600_000,

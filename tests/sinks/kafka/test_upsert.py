@@ -18,7 +18,7 @@ from tests.kafka.produce import create_topic
 from tests.registry.server import RegistryServer
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
-from tests.sinks.things import messages
+from tests.sinks.things import messages, window
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.changes import DELETED
@@ -221,7 +221,7 @@ def test_a_delete_has_a_key_and_no_value() -> None:
         PlainSerializer("json", ("id",)),
         primary_key=("id",),
     )
-    found = encoder.encoded(batch, messages(Split("t", 0, 0, 2)))
+    found = encoder.encoded(batch, messages(Split("t", 0, 0, 2)), window(0))
     assert found["key"].to_pylist() == [b'{"id":1}', b'{"id":2}']
     assert found["value"].to_pylist() == [b'{"id":1,"size":5}', None]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import confluent_kafka as ck
@@ -20,14 +20,11 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
 from windrow.ingest.sinks.kafka.control import arrived
-from windrow.ingest.sinks.kafka.records import ControlState
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kinds import delta_dead_letters
 
 SECONDS = 30.0
-WINDOW = "window"
-"""Header with a message's window, for who reads while others publish, if a place has it."""
 POINTS: tuple[CrashPoint, ...] = SPLIT_POINTS
 BETWEEN: CrashPoint = "split.before"
 
@@ -81,10 +78,9 @@ def at(place: str, kind: type[KafkaBoth], **more: Any) -> Any:
 def pieces(sink: Any) -> list[pa.Table]:
     """Reads all visible rows, a piece per target partition, window and source partition."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    ranges = _ranges(sink)
     for topic in sink.options.topics:
         for message in committed(sink.connection.servers, topic):
-            row = row_of(sink, message, ranges)
+            row = row_of(sink, message)
             by = tuple(row[sink.metadata[name]] for name in ("window", "topic", "partition"))
             found[topic, message.partition(), *by].append(row)
     return [_table(sink, rows) for _, rows in sorted(found.items())]
@@ -96,9 +92,12 @@ Place = tuple[str, int, int]
 
 def origin_of(message: ck.Message) -> tuple[Place, str]:
     """What a message says of where its row was read: the place, and the time."""
-    text = header(message, "windrow.origin") or b""
-    topic, partition, offset, time = text.decode().split("/")
+    _, _, topic, partition, offset, time = _origin(message)
     return (topic, int(partition), int(offset)), time
+
+
+def _origin(message: ck.Message) -> list[str]:
+    return (header(message, "windrow.origin") or b"").decode().split("/")
 
 
 def header(message: ck.Message, name: str) -> bytes | None:
@@ -107,27 +106,13 @@ def header(message: ck.Message, name: str) -> bytes | None:
     return cast("bytes | None", found)
 
 
-def _ranges(sink: Any) -> list[tuple[str, int, int, int, str]]:
-    """The offsets of all windows that have published anything."""
-    state = sink.control.read(to_end=True) or ControlState()
-    every = [*((key, kept.splits) for key, kept in state.windows.items())]
-    every += [(key, splits.values()) for key, splits in state.splits.items()]
-    return [(s.topic, s.partition, s.start, s.stop, key) for key, splits in every for s in splits]
-
-
-def row_of(
-    sink: Any, message: ck.Message, ranges: Sequence[tuple[str, int, int, int, str]] = ()
-) -> dict[str, Any]:
-    """Turns a message into its row; its window is the one with the offset that it came from."""
+def row_of(sink: Any, message: ck.Message) -> dict[str, Any]:
+    """Turns a message into its row."""
     value, (place, time) = LOADS(message.value() or b"{}"), origin_of(message)
     row = {field.name: back(value[field.name], field.type) for field in sink.schema}
-    windows = [
-        w for t, p, start, stop, w in ranges if (t, p) == place[:2] and start <= place[2] < stop
-    ]
     said: dict[str, Any] = dict(zip(("topic", "partition", "offset"), place, strict=True))
     said["timestamp"] = back_from_header(time.encode() or None, TYPES["timestamp"])
-    told = dict(message.headers() or ()).get(WINDOW)
-    said["window"] = told.decode() if isinstance(told, bytes) else [*windows, "none"][0]
+    said["window"] = _origin(message)[1]
     for name, column in sink.metadata.items():
         row[column] = (
             said[name] if name in said else back_from_header(header(message, column), TYPES[name])

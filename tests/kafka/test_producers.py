@@ -1,0 +1,32 @@
+"""Producers on a real broker: what an error leaves behind."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.kafka.produce import ask_until, create_topic, high_watermark, is_decided
+from windrow.ingest.kafka.producers import Message, ProducerError, TransactionalProducer
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_transaction_whose_commit_fails_is_aborted(kafka: str) -> None:
+    """Else readers of committed messages wait behind it until its timeout.
+
+    1 Messages are sent.  2 The commit finds that the topic refuses one of them.
+    """
+    topic = create_topic(kafka, config={"max.message.bytes": "20000"})
+    settings = {"bootstrap.servers": kafka, "transaction.timeout.ms": 120_000, "log_level": 0}
+    producer = TransactionalProducer(settings, f"{topic}.id", 30)
+    producer.fence(topic)
+    producer.begin()
+    producer.write(topic, [Message(None, b"small", ())])
+    producer.producer.produce(topic, random.Random(1).randbytes(40_000))
+    assert (high_watermark(kafka, topic), is_decided(kafka, topic)) == (1, False)
+    with pytest.raises(ProducerError) as failed:
+        producer.commit()
+    assert (failed.value.kind, failed.value.unanswered) == ("refused", False)
+    producer.leave()
+    ask_until(lambda: is_decided(kafka, topic), "the abort")
