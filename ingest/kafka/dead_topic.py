@@ -17,9 +17,9 @@ from windrow.ingest.kafka.codes import UNKNOWN
 from windrow.ingest.kafka.dead_headers import headers_of
 from windrow.ingest.kafka.producers import (
     MESSAGE_LIMIT,
-    Message,
     MessageProducer,
     ProducerError,
+    ProducerMessage,
 )
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.questions import Questions
@@ -100,7 +100,7 @@ class KafkaDeadTopic:
         self.refuse_unwritable()  # else a producer's request for metadata may create the topic
         producer = MessageProducer({**self._properties, **PRODUCER_SETTINGS}, PATIENCE_SECONDS)
         messages = (
-            Message(
+            ProducerMessage(
                 one["key"],
                 one["value"],
                 headers_of(one, window.key),

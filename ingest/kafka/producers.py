@@ -88,7 +88,7 @@ class ProducerError(Exception):
         text: the client's or the broker's words, without secrets.
         unanswered: True if the step was the commit and no answer came: it may have
             succeeded.
-        about: what the message is about that was not written (`Message.about`).
+        about: what the message is about that was not written (`ProducerMessage.about`).
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ProducerError(Exception):
         self.kind, self.text, self.unanswered, self.about = kind, text, unanswered, about
 
 
-class Message(NamedTuple):
+class ProducerMessage(NamedTuple):
     """A message to write, and what it is about, for the error if it can't be written."""
 
     key: bytes | None
@@ -164,7 +164,7 @@ class MessageProducer:
         with suppress(KafkaException, SystemError):
             self.producer.purge()
 
-    def write(self, topic: str, messages: Iterable[Message]) -> None:
+    def write(self, topic: str, messages: Iterable[ProducerMessage]) -> None:
         """Writes messages to a topic and waits until all are confirmed.
 
         Raises:
@@ -196,7 +196,7 @@ class MessageProducer:
             unanswered = not self.transactional and kind_of(error) == "failed"
             raise self.failed(error, unanswered=unanswered, about=about)
 
-    def _put(self, topic: str, message: Message, delivered: Callable[..., None]) -> None:
+    def _put(self, topic: str, message: ProducerMessage, delivered: Callable[..., None]) -> None:
         """Puts a message into the client's queue, once there is room for it."""
         key, value, headers, about = message
         while True:

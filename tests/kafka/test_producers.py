@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.kafka.produce import ask_until, create_topic, high_watermark, is_decided
-from windrow.ingest.kafka.producers import Message, ProducerError, TransactionalProducer
+from windrow.ingest.kafka.producers import ProducerError, ProducerMessage, TransactionalProducer
 
 pytestmark = pytest.mark.broker
 
@@ -22,7 +22,7 @@ def test_a_transaction_whose_commit_fails_is_aborted(kafka: str) -> None:
     producer = TransactionalProducer(settings, f"{topic}.id", 30)
     producer.fence(topic)
     producer.begin()
-    producer.write(topic, [Message(None, b"small", ())])
+    producer.write(topic, [ProducerMessage(None, b"small", ())])
     producer.producer.produce(topic, random.Random(1).randbytes(40_000))
     assert (high_watermark(kafka, topic), is_decided(kafka, topic)) == (1, False)
     with pytest.raises(ProducerError) as failed:

@@ -37,7 +37,7 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
 )
-from windrow.ingest.kafka.producers import Message, MessageProducer, ProducerError
+from windrow.ingest.kafka.producers import MessageProducer, ProducerError, ProducerMessage
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.sinks.commit_loop import run_commit_loop
@@ -244,7 +244,9 @@ def put_records(
     """
     try:
         headers = chunk_header(records)
-        transaction.write(target.control, [Message(key, value, headers) for key, value in records])
+        transaction.write(
+            target.control, [ProducerMessage(key, value, headers) for key, value in records]
+        )
     except ProducerError as error:
         if error.kind == "refused":
             do = (

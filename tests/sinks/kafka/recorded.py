@@ -28,7 +28,7 @@ from tests.protocols.traces import UNDECIDED, Recorder, splits_text
 from tests.sinks.kafka.world import KafkaBoth
 from tests.sinks.traced import Recorded
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.kafka.producers import Message, MessageProducer, ProducerError
+from windrow.ingest.kafka.producers import MessageProducer, ProducerError, ProducerMessage
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
@@ -66,7 +66,7 @@ class Listening(msgspec.Struct, frozen=True):
                     raise
                 reply("ok")
 
-        def written(topic: str, messages: Sequence[Message]) -> None:
+        def written(topic: str, messages: Sequence[ProducerMessage]) -> None:
             sends(_what(messages), lambda: write(topic, messages))
 
         write, sends = sender.write, self._sends(at)
@@ -211,7 +211,7 @@ def _splits(numbers: Sequence[int] | Part) -> str:
     return ", ".join(f"split {n}" for n in numbers)
 
 
-def _what(records: Sequence[Message]) -> str:
+def _what(records: Sequence[ProducerMessage]) -> str:
     keys = [msgspec.json.decode(one.key or b"") for one in records if one.value is not None]
     if any(key[0] == "receipt" for key in keys):
         return "receipt"
