@@ -5,7 +5,7 @@ stats       Delta's statistics of one Parquet file
 stage       the Parquet files of one split, and files rewritten in wider columns
 unsupported features of a table that windrow can't write
 table       deltalake: loading a table, its files, a commit on exactly what was loaded
-create      creating a table, and comparing its columns
+create      creating a table, and the columns that a commit brings
 tombstones, merge    tables with a primary key
 store       the table store (`ingest.sinks.table_store`)
 """

@@ -1,4 +1,4 @@
-"""Creates a table once; later compares its columns with those of the rows to come.
+"""Creates a table once, and says how its columns change at a commit.
 
 The first commit of rows with a new column adds the column (`evolved`), on the snapshot that this
 commit has looked at. So a run that never commits leaves the table as it was, and of two runs that
@@ -21,7 +21,7 @@ from windrow.ingest.sinks.delta.columns import evolution_of, has_local_times
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_properties
 from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unusable_files
+from windrow.ingest.sinks.schema_evolution import Evolution, refuse_unusable_files
 from windrow.ingest.sinks.write_check import refuse_unwritable
 
 
@@ -44,21 +44,6 @@ def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evol
     become = evolution_of(own, pa.schema(own) if columns is None else columns, evolve)
     refuse_unusable_files(uri, become.problems)
     return become
-
-
-def column_changes(
-    uri: str, table: DeltaTable, columns: pa.Schema, evolve: Evolve
-) -> Sequence[str]:
-    """Changes of the columns that the first rows with these columns would make, in words.
-
-    Raises:
-        SchemaChangedError: differences that no commit may resolve, all of them.
-    """
-
-    def by(setting: Evolve) -> Evolution:
-        return evolution_of(table.schema(), columns, setting)
-
-    return allowed_changes(uri, evolve, by)
 
 
 def ensure(

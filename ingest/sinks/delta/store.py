@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 
 import msgspec
 import pyarrow as pa
@@ -50,7 +50,7 @@ from windrow.ingest.sinks.place import (
     millis,
     normalized,
 )
-from windrow.ingest.sinks.schema_evolution import Evolution
+from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes
 from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
 from windrow.ingest.sinks.table_store import (
@@ -234,10 +234,11 @@ class DeltaState(PagedState):
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         store = self._store
-        become = evolution_of(self._table.schema(), columns, store.evolve)
+        by = partial(evolution_of, self._table.schema(), columns)
+        become = by(store.evolve)
         rewrites = store.primary_key is not None or become.widens_table
         refuse_unsupported(store.place, self._table, rewrites=rewrites)
-        changes = create.column_changes(store.place, self._table, columns, store.evolve)
+        changes = allowed_changes(store.place, store.evolve, by)
         if store.primary_key is not None:
             self.refuse_append_only("windows of a table with a primary key")
         elif become.widens_table:

@@ -14,7 +14,6 @@ from pydantic import ValidationError as AnswerError
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
-    NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchPropertyException,
     NoSuchTableError,
@@ -102,8 +101,6 @@ def make_namespace(at: CatalogTable) -> None:
     try:
         if not catalog.namespace_exists(at.namespace):
             catalog.create_namespace(at.namespace)
-    except NamespaceAlreadyExistsError:
-        return
     except Exception:
         # another call may have been first, for which databases have many errors
         if not catalog.namespace_exists(at.namespace):
