@@ -17,7 +17,6 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
-from tests.fixtures.stores.make import unpack
 from tests.sinks.things import ROWS, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.ports.sink import Done
@@ -52,19 +51,6 @@ def test_polars_and_duckdb_see_the_windows(tmp_path: Path, key: PrimaryKey | Non
     query = "SELECT count(*) FROM read_parquet($paths) WHERE _window = $window"
     found = duckdb.sql(query, params={"paths": paths, "window": window(1).key}).fetchall()
     assert found == [(18,)]
-
-
-def test_polars_reads_a_table_of_older_files_by_way_of_pyarrow(tmp_path: Path) -> None:
-    """Files of before have no folder of their partition: their windows are null, and polars refuses
-    them beside newer ones.
-    """
-    unpack("delta", tmp_path)
-    sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
-    assert pl.read_delta(sink.uri)["_window"].null_count() == 36
-    assert isinstance(sink.commit(*staged_receipt(sink, 2)), Done)
-    assert pl.read_delta(sink.uri, use_pyarrow=True)["_window"].n_unique() == 3
-    with pytest.raises((pl.exceptions.SchemaFieldNotFoundError, pl.exceptions.ShapeError)):
-        pl.read_delta(sink.uri)
 
 
 def narrow(folder: Path) -> tuple[DeltaTable, AddAction]:
