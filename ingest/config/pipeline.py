@@ -257,7 +257,7 @@ class PipelineSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Conflicts between sections."""
+        """Finds conflicts between sections."""
         source, window = section_of(written, "source"), section_of(written, "window")
         if source.get("start") == "label" and window.get("grid") == BATCH:
             yield (
@@ -299,17 +299,17 @@ class PipelineSpec(Section):
 
     @property
     def keeps(self) -> bool:
-        """True if a row keeps the columns that a change leaves alone.
+        """Returns whether rows keep their values of the columns that a change leaves alone.
 
-        Not if rows are transformed: a transform sees no value there.
+        Rows that are transformed don't: a transform doesn't see these values.
         """
         return self.sink.keeps and self.transform is None
 
     @property
     def in_order(self) -> bool:
-        """True if a refused window holds back those after it.
+        """Returns whether a refused window holds back the windows after it.
 
-        It could not be committed behind them any more.
+        Without that it couldn't be committed any more once they are.
         """
         return self.sink.in_order or (
             self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"}
@@ -515,7 +515,7 @@ def _loops(
 ) -> Iterator[tuple[SettingPath, str]]:
     """Refuses to write to a topic that the pipeline reads.
 
-    Its messages would come back, again and again.
+    The pipeline would read again what it has written, without end.
     """
     named, pattern = source.get("topic"), source.get("topic_pattern")
     read = (

@@ -64,11 +64,7 @@ class WindrowSource(DataSource):
         return "windrow"
 
     def schema(self) -> StructType:
-        """Returns the columns. Pins the offsets that are read, once for the DataFrame.
-
-        Raises:
-            WindrowError: as `ingest.dataframes.pinned.pin`.
-        """
+        """Returns the columns. Pins the offsets that are read, once for the DataFrame."""
         install_code(self._code)
         from windrow.ingest.dataframes.source import pinned  # after install_code
 
@@ -76,11 +72,7 @@ class WindrowSource(DataSource):
         return columns
 
     def reader(self, schema: StructType) -> PackedReader:
-        """Makes the reader of the DataFrame.
-
-        Raises:
-            SpecError: the columns were given by `.schema()`.
-        """
+        """Makes the reader of the DataFrame."""
         install_code(self._code)
         from windrow.ingest.dataframes.source import reader
 
@@ -104,11 +96,7 @@ class PackedReader(DataSourceReader):
         return [InputPartition(number) for number in range(len(self._reader().pinned.splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields a split's batches.
-
-        Raises:
-            WindrowError: as `SplitReader.read`.
-        """
+        """Yields a split's batches."""
         return iter(()) if partition.value is None else self._reader().read(partition.value)
 
     def _reader(self) -> Any:
@@ -130,14 +118,7 @@ class WindrowKafka(DataSource):
         return "windrow-kafka"
 
     def writer(self, schema: StructType, overwrite: bool) -> PackedWriter:
-        """Makes the writer of the DataFrame.
-
-        Raises:
-            SpecError: the options, the file or the columns can't be used, or the mode is
-                overwrite.
-            RefusedError: the control topic belongs to somebody else, or is damaged.
-            UnreachableError: the cluster doesn't answer.
-        """
+        """Makes the writer of the DataFrame."""
         install_code(self._code)
         from windrow.ingest.dataframes.sink import writer
 
@@ -169,11 +150,7 @@ class PackedWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publishes what was staged, unless the batch is committed already.
-
-        Raises:
-            WindrowError: as `BatchWriter.commit`.
-        """
+        """Publishes what was staged, unless the batch is committed already."""
         tasks: list[Any] = [message for message in messages if message is not None]
         self._writer().commit({task.partition: task.outcome for task in tasks})
 

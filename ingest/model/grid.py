@@ -58,7 +58,7 @@ def cron(grid: str) -> str:
 
 @lru_cache(maxsize=64)
 def _valid(expression: str) -> bool:
-    """True if all programs, Dagster among them, read the expression in the same way.
+    """Returns whether all programs, Dagster among them, read the expression in the same way.
 
     Refused are names and letters, `*` within a list, a step without a range (`5/15`), a
     range of one or backwards, and a step over all days of the month together with days
@@ -199,7 +199,7 @@ def _later(grid: str, moment: datetime) -> Iterator[datetime]:
 
 
 def is_closed(window: Window, delay: timedelta, now: datetime) -> bool:
-    """True if the window's end lies at least `delay` in the past.
+    """Returns whether the window's end lies at least `delay` in the past.
 
     A micro-batch ends when its end is frozen, so it is always closed.
     """

@@ -40,7 +40,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def is_zone(name: object) -> bool:
-    """True if this is the name of a time zone that is the same on every machine."""
+    """Returns whether this is the name of a time zone that is the same on every machine."""
     if (
         not isinstance(name, str)
         or name in {"localtime", "posixrules"}

@@ -34,7 +34,7 @@ def number_of(label: Label) -> int:
 
 
 def is_later(one: Label, other: Label) -> bool:
-    """True if one label comes after another label of the same pipeline.
+    """Returns whether one label comes after another label of the same pipeline.
 
     An instant and a sequence number are in no order: neither comes after the other.
     """

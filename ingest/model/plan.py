@@ -74,7 +74,7 @@ class Covered(msgspec.Struct, frozen=True, order=True):
     stop: int
 
     def overlaps(self, other: Covered) -> bool:
-        """True if both hold an offset of the same topic-partition."""
+        """Returns whether both hold an offset of the same topic-partition."""
         same = (self.topic_id, self.partition) == (other.topic_id, other.partition)
         return same and self.start < other.stop and other.start < self.stop
 

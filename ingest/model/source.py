@@ -47,7 +47,7 @@ class Pattern(msgspec.Struct, frozen=True, tag="pattern"):
     expression: str
 
     def matches(self, topic: str) -> bool:
-        """True if the pattern selects the topic."""
+        """Returns whether the pattern selects the topic."""
         return re.fullmatch(self.expression, topic) is not None
 
 
@@ -61,7 +61,7 @@ Selection = Topics | Pattern | Partitions
 
 
 def selects(selection: Selection, tp: TopicPartition) -> bool:
-    """True if the selection contains a topic-partition."""
+    """Returns whether the selection contains a topic-partition."""
     if isinstance(selection, Partitions):
         return tp in selection.tps
     return (

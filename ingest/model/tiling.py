@@ -219,7 +219,7 @@ def difference(one: Boundary, other: Boundary) -> str:
 
 
 def same_source(lower: Boundary, upper: Boundary) -> bool:
-    """True if the upper one of two boundaries has all topics of the lower one.
+    """Returns whether the upper one of two boundaries has all topics of the lower one.
 
     The topics must have the same ids, and the boundaries be of the same cluster.
     """

@@ -109,7 +109,7 @@ OCTETS = types.Array(types.uint8, 1, "C", readonly=True)
 """Type of bytes that are only read: those of messages are in Arrow's memory."""
 
 CHECKED = bool(_settings.BOUNDSCHECK)
-"""True if all bounds are checked, which is for tests."""
+"""Whether all bounds are checked; tests do so."""
 
 
 @intrinsic

@@ -41,7 +41,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     delivery: Delivered = "exactly-once"
 
     def allows(self, *, lost: bool) -> bool:
-        """True if the promised delivery allows lost rows, or else duplicate rows."""
+        """Returns whether the promised delivery allows lost rows, or else duplicate rows."""
         return self.delivery == "none" or (self.delivery == "at-least-once" and not lost)
 
 
@@ -287,7 +287,7 @@ class PublishedAudit(Protocol):
         """
 
     def replaced(self) -> bool:
-        """True if rows may be gone because later rows with the same keys replaced them."""
+        """Returns whether rows may be gone because later rows with the same keys replaced them."""
 
     def outside(self, receipts: Sequence[Receipt]) -> Mapping[str, int]:
         """The number of rows of each window, by its key, that its receipt doesn't name.
@@ -319,7 +319,7 @@ class Sink(Protocol):
         """The capabilities of this kind of sink."""
 
     def is_at(self, identity: str) -> bool:
-        """True if an identity names this table, possibly in another spelling.
+        """Returns whether an identity names this table, possibly in another spelling.
 
         A place may be reachable through a link.
         """

@@ -1,1 +1,1 @@
-"""Schema registry: its client, its settings, and an embedded one for development."""
+"""Schema registry: its client, and its settings."""

@@ -41,7 +41,7 @@ def changes(
     key_index: pa.Int64Array,
     unavailable: pa.ListArray | None = None,
 ) -> tuple[pa.RecordBatch, pa.Int64Array]:
-    """Changes in the order of their messages, and the message of each.
+    """Returns the changes in the order of their messages, and the message of each.
 
     In one message deletes come first.
 
@@ -73,7 +73,7 @@ def changes(
 
 
 def only_rows(rows: pa.RecordBatch, unavailable: pa.ListArray | None = None) -> pa.RecordBatch:
-    """Rows as changes, of messages without deletes."""
+    """Returns rows as changes, if no message deletes any."""
     return _change_batch(
         rows.schema.names, rows.columns, pa.repeat(False, rows.num_rows), unavailable
     )

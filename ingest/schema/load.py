@@ -58,11 +58,7 @@ class CodeReference:
         return self.reference
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the reference with the file's text.
-
-        Raises:
-            SpecError: the file can't be read.
-        """
+        """Pickles the reference with the file's text."""
         return type(self), (self.reference, self.folder, self.content() if self.is_file else None)
 
     @property

@@ -28,11 +28,7 @@ class GivenSchema:
     pickled: str | None = field(default=None, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the schema with the text that its file has now.
-
-        Raises:
-            SpecError: the file can't be read.
-        """
+        """Pickles the schema with the text that its file has now."""
         return GivenSchema, (
             self.written,
             self.folder,
@@ -41,11 +37,7 @@ class GivenSchema:
         )
 
     def now(self) -> Self:
-        """Returns this schema with the text that its file has now.
-
-        Raises:
-            SpecError: the file can't be read.
-        """
+        """Returns this schema with the text that its file has now."""
         return replace(self, written=self._text(), setting=self.written) if self._is_file else self
 
     def parsed(self) -> AvroSchema:

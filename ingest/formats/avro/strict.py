@@ -203,9 +203,6 @@ class StrictAvro:
         The message is read twice. The first time it is only checked: values as Python
         objects may take a hundred times the memory of the message, and only a message
         that is a row is worth that.
-
-        Raises:
-            RefusedValueError: the message isn't a row; has the reason.
         """
         self._read(_Cursor(message, self.truncation, keep=False))
         return self._read(_Cursor(message, self.truncation, keep=True))

@@ -72,7 +72,7 @@ class Payloads(Protocol):
 
     @property
     def paths(self) -> bool:
-        """True if frames have a path."""
+        """Returns whether frames have a path."""
 
     def check(self, columns: Columns, /) -> None:
         """Refuses columns that can't be read from any schema.

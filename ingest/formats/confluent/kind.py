@@ -76,7 +76,6 @@ class RegistryOptions(FramedOptions, FinerOptions):
     )
 
     def subjects(self, part: Literal["key", "value"]) -> Subjects:
-        """Returns the subjects under which the registry has the schemas."""
         from windrow.ingest.registry.client import Subjects
 
         return Subjects(self.subject_name_strategy, self.records, part)
@@ -95,7 +94,7 @@ class RegistryOptions(FramedOptions, FinerOptions):
 
 
 class RecordOptions(RegistryOptions):
-    """Settings that values have besides."""
+    """Settings of values alone."""
 
     other_records: Literal["dead", "filter"] = Field(
         default="dead",

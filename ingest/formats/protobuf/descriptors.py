@@ -51,19 +51,11 @@ class TypesFile:
     digest: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the file with its types.
-
-        Raises:
-            SpecError: the file can't be read or compiled.
-        """
+        """Pickles the file with its types."""
         return TypesFile, (self.folder, self.name, self.octets())
 
     def now(self) -> Self:
-        """Returns this file with the types that it has now.
-
-        Raises:
-            SpecError: the file can't be read or compiled.
-        """
+        """Returns this file with the types that it has now."""
         octets = self.octets()
         return replace(self, loaded=octets, digest=hashlib.sha256(octets).hexdigest())
 

@@ -62,11 +62,6 @@ class StrictProtobuf:
         self._error = DecodeError
 
     def decode(self, message: bytes) -> list[Any]:
-        """Returns the values of the columns, in order, as pyarrow takes them.
-
-        Raises:
-            RefusedValueError: the message isn't a row; has the reason.
-        """
         if len(message) > SMALL and exceeds_budget(message, self._kind):
             raise RefusedValueError(
                 "too_large",

@@ -94,7 +94,7 @@ class Look:
         return cuts
 
     def is_unstamped(self, tp: TopicPartition, begin: int, end: int) -> bool:
-        """True if no visible message of [begin, end) has a timestamp."""
+        """Returns whether no visible message of [begin, end) has a timestamp."""
         with closing(self._stamps(ScanRange(tp, begin, end, end))) as chunks:
             return not any((chunk.timestamps >= 0).any() for chunk in chunks)
 

@@ -90,7 +90,7 @@ class _Log:
 
     @property
     def proven(self) -> bool:
-        """True if the lower neighbour's cut is right and the log holds all from it on."""
+        """Returns whether the lower neighbour's cut is right and the log holds all from it on."""
         return (
             self.lower is not None
             and self.lower.how != "log_start"
@@ -99,7 +99,7 @@ class _Log:
 
 
 _Columns = dict[TopicPartition, list[Mark]]
-"""For each topic-partition the marks of ascending labels."""
+"""Marks of ascending labels, for each topic-partition."""
 
 
 def resolve(
@@ -287,7 +287,7 @@ _Ask = Callable[[Sequence[_Log], Sequence[datetime]], _Columns]
 
 
 def _is_dense(broker: Broker, logs: Sequence[_Log], labels: Sequence[datetime]) -> bool:
-    """True if one pass over the logs reads less than a look for each label would.
+    """Returns whether one pass over the logs reads less than a look for each label would.
 
     Kafka's answers for the first and the last label tell how far apart they are.
     """

@@ -55,7 +55,7 @@ def find_cuts(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[Offse
 
 
 def cut_may_precede(first: _Longs, label: int) -> bool:
-    """True if a message right before the `first` ones could have been the label's cut.
+    """Returns whether a message right before the `first` ones could have been the label's cut.
 
     `first` are the timestamps of the first messages of a log whose beginning is gone.
     If this is False, the rest of the log shows the label's cut.

@@ -223,7 +223,7 @@ class Cursor:
             self._begin_again()
 
     def _is_cut(self, limits: LogLimits) -> bool:
-        """True if the rest of the range is gone for good.
+        """Returns whether the rest of the range is gone for good.
 
         A read that skips goes on up to the log's end first.
         """

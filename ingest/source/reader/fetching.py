@@ -68,7 +68,7 @@ class LastMessage(NamedTuple):
 
 
 def can_continue(last: LastMessage | None, start: Start) -> bool:
-    """True if a read may continue after the last message without asking the cluster.
+    """Returns whether a read may continue after the last message without asking the cluster.
 
     The question to the cluster is if the log was cut off below the start since that was
     frozen. Messages that are written after a cut have a later epoch. So the message

@@ -200,7 +200,7 @@ class LibrdkafkaFetcher:
         return count
 
     def _is_topic(self) -> bool:
-        """True if the messages are of the topic.
+        """Returns whether the messages are of the topic.
 
         The name of the first one's topic is compared once; later messages are compared
         with the first.
