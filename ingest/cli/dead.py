@@ -1,4 +1,4 @@
-"""`dead show`, `dead export` and `dead replay`. Loaded only when a command runs."""
+"""`dead show` and `dead replay`. Loaded only when a command runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ShownDead(msgspec.Struct):
 
 
 class ExportedDead(msgspec.Struct):
-    """The document of `dead export`. `dead`: the number of dead letters in the file.
+    """The document of `dead show --out`. `dead`: the number of dead letters in the file.
 
     `refused`: as in `ShownDead`.
     """
@@ -89,10 +89,22 @@ class DeadRequest(msgspec.Struct, frozen=True):
     payload: bool
 
 
-def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> None:
-    """Shows dead letters of the named windows, or of all committed ones."""
+def show_dead(
+    output: Output, path: Path, asked: DeadRequest, limit: int, file: Path | None
+) -> None:
+    """Shows dead letters of the named windows, or of all committed ones, or writes them to a file.
+
+    The file has key, value and headers only with payload.
+    """
     spec = load_spec(path)
     refused, batches = _read(spec, asked)
+    attempts = [RefusedAttempt(*one) for one in sorted(refused.items())]
+    lines = render.refused_lines(refused, path, above=asked.window is not None)
+    if file is not None:
+        count = _write(file, batches, payload=asked.payload)
+        text = Text(f"{file} holds {count:,} dead letters.")
+        output.show(ExportedDead(spec.id, str(file), count, attempts), text, *lines)
+        return
     rows = (
         letter
         for window, batch in batches
@@ -100,37 +112,22 @@ def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> Non
     )
     first = list(islice(rows, limit + 1))
     dead, more = first[:limit], len(first) > limit
-    lines = [Text("There are more, which are not shown (--limit)")] if more else []
-    lines += render.refused_lines(refused, path, above=asked.window is not None)
+    left = [Text("There are more, which are not shown (--limit)")] if more else []
     table = render.dead_table(dead, payload=asked.payload) if dead else Text(no_dead(asked))
-    output.show(ShownDead(spec.id, dead, more, _attempts(refused)), table, *lines)
+    output.show(ShownDead(spec.id, dead, more, attempts), table, *left, *lines)
 
 
-def export_dead(output: Output, path: Path, asked: DeadRequest, file: Path) -> None:
-    """Writes dead letters to a file, which has key, value and headers only with payload."""
-    spec = load_spec(path)
-    refused, batches = _read(spec, asked)
-    schema = (
-        DEAD_LETTERS
-        if asked.payload
-        else pa.schema([f for f in DEAD_LETTERS if f.name not in PAYLOAD])
-    )
+def _write(file: Path, batches: Iterator[tuple[Window, pa.RecordBatch]], *, payload: bool) -> int:
+    """Writes dead letters to a file; returns their number."""
+    left_out = () if payload else PAYLOAD
+    schema = pa.schema([field for field in DEAD_LETTERS if field.name not in left_out])
 
     def read(take: Take) -> None:
         for window, batch in batches:
-            take(
-                batch.append_column(
-                    DEFAULT["window"], pa.repeat(window.key, batch.num_rows)
-                ).select(schema.names)
-            )
+            named = batch.append_column(DEFAULT["window"], pa.repeat(window.key, batch.num_rows))
+            take(named.select(schema.names))
 
-    count = write_file(file, schema, documents, read)
-    lines = render.refused_lines(refused, path, above=asked.window is not None)
-    output.show(
-        ExportedDead(spec.id, str(file), count, _attempts(refused)),
-        Text(f"{file} holds {count:,} dead letters."),
-        *lines,
-    )
+    return write_file(file, schema, documents, read)
 
 
 def _read(
@@ -157,10 +154,6 @@ def _read(
                 yield window, batch.filter(pa.array(asked.chosen.mask(batch)))
 
     return refused, batches()
-
-
-def _attempts(refused: dict[str, str]) -> list[RefusedAttempt]:
-    return [RefusedAttempt(*one) for one in sorted(refused.items())]
 
 
 def no_dead(asked: DeadRequest) -> str:

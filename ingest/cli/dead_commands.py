@@ -34,11 +34,6 @@ OfAttempt = Annotated[
 ]
 
 
-def _refuse_attempt_alone(attempt: str | None, window: str | None) -> None:
-    if attempt is not None and window is None:
-        raise typer.BadParameter("--attempt goes with --window")
-
-
 @dead_app.command("show")
 def dead_show(
     spec: Spec,
@@ -46,46 +41,26 @@ def dead_show(
     stage: OfStage = None,
     reason: WithReason = None,
     attempt: OfAttempt = None,
-    payload: Annotated[bool, typer.Option("--payload", help="Keys and values too.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 100,
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Keys and values too; with --out headers, too.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many lines; a file has all.")] = 100,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a .parquet or .jsonl file.", show_default=False),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show refused messages and the reasons, of committed windows or of named ones."""
-    _refuse_attempt_alone(attempt, window)
+    if attempt is not None and window is None:
+        raise typer.BadParameter("--attempt goes with --window")
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.admin.chosen_dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest, show_dead
 
-        show_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), limit)
-
-
-@dead_app.command("export")
-def dead_export(
-    spec: Spec,
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", help="The .parquet or .jsonl file to write.", show_default=False
-        ),
-    ],
-    window: SomeWindows = None,
-    stage: OfStage = None,
-    reason: WithReason = None,
-    attempt: OfAttempt = None,
-    payload: Annotated[
-        bool, typer.Option("--payload", help="Keys, values and headers too.")
-    ] = False,
-    json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Write refused messages and the reasons to a file."""
-    _refuse_attempt_alone(attempt, window)
-    with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.admin.chosen_dead_letters import Chosen
-        from windrow.ingest.cli.dead import DeadRequest, export_dead
-
-        export_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), out)
+        asked = DeadRequest(window, Chosen(stage, reason), attempt, payload)
+        show_dead(output, spec, asked, limit, out)
 
 
 @dead_app.command("replay")

@@ -46,8 +46,7 @@ def test_some_of_them(refused: Stage, arguments: tuple[str, ...], count: int) ->
     assert len(refused.json("dead", "show", refused.spec, *arguments)["dead"]) == count
     file = refused.folder / "dead.jsonl"
     assert (
-        refused.json("dead", "export", refused.spec, "--out", str(file), *arguments)["dead"]
-        == count
+        refused.json("dead", "show", refused.spec, "--out", str(file), *arguments)["dead"] == count
     )
     assert len(file.read_text().splitlines()) == count
 
@@ -60,7 +59,7 @@ def test_none_of_a_kind(refused: Stage) -> None:
     assert f"There are no dead letters of stage key with reason x in {hour(1)}." in text
 
 
-@pytest.mark.parametrize("command", [("show",), ("export", "--out", "dead.jsonl"), ("replay",)])
+@pytest.mark.parametrize("command", [("show",), ("show", "--out", "dead.jsonl"), ("replay",)])
 def test_a_stage_that_there_is_not(refused: Stage, command: tuple[str, ...]) -> None:
     """Who mistypes one hears which there are, and not that there are no such dead letters."""
     verb, *more = command
@@ -88,7 +87,7 @@ def test_an_exported_parquet_file(refused: Stage) -> None:
         (("--payload",), DEAD_LETTERS.names),
         ((), [n for n in DEAD_LETTERS.names if n not in {"key", "value", "headers"}]),
     ):
-        refused.json("dead", "export", refused.spec, "--out", str(file), *payload)
+        refused.json("dead", "show", refused.spec, "--out", str(file), *payload)
         table = pq.read_table(file)
         assert table.schema.names == names
         assert table["_offset"].to_pylist() == [2, 5, 5, 6]
@@ -99,9 +98,7 @@ def test_an_exported_parquet_file(refused: Stage) -> None:
 def test_an_exported_jsonl_file(refused: Stage) -> None:
     """A document a line: instants in ISO's form, bytes as text; without payload none of it."""
     file = refused.folder / "dead.jsonl"
-    refused.json(
-        "dead", "export", refused.spec, "--out", str(file), "--payload", "--window", hour(1)
-    )
+    refused.json("dead", "show", refused.spec, "--out", str(file), "--payload", "--window", hour(1))
     (letter,) = map(json.loads, file.read_text().splitlines())
     assert (letter["key"], letter["value"], letter["headers"]) == (
         "secret-key",
@@ -113,7 +110,7 @@ def test_an_exported_jsonl_file(refused: Stage) -> None:
         hour(1),
         "value",
     )
-    refused.json("dead", "export", refused.spec, "--out", str(file), "--window", hour(1))
+    refused.json("dead", "show", refused.spec, "--out", str(file), "--window", hour(1))
     assert "secret" not in file.read_text()
 
 
@@ -136,7 +133,7 @@ def test_the_schema_that_a_message_named(stage: Stage) -> None:
     ]
     assert "schema" in stage.call("dead", "show", stage.spec).stdout
     file = stage.folder / "dead.jsonl"
-    stage.json("dead", "export", stage.spec, "--out", str(file))
+    stage.json("dead", "show", stage.spec, "--out", str(file))
     assert [json.loads(line)["schema_id"] for line in file.read_text().splitlines()] == ["7", None]
     script = stage.folder / "fix.py"
     script.write_text(
@@ -159,11 +156,11 @@ def test_an_export_of_a_refused_window(stage: Stage) -> None:
     spec.write_text(spec.read_text().replace("ratio: 0.6", "ratio: 0"))
     stage.json("run", stage.spec, "--window", hour(0), code=1)
     file = stage.folder / "dead.jsonl"
-    found = stage.json("dead", "export", stage.spec, "--out", str(file), "--window", hour(0))
+    found = stage.json("dead", "show", stage.spec, "--out", str(file), "--window", hour(0))
     assert (found["dead"], [r["window"] for r in found["refused"]]) == (1, [hour(0)])
     assert (
         "is not committed; these are of its newest attempt"
-        in stage.call("dead", "export", stage.spec, "--out", str(file), "--window", hour(0)).stdout
+        in stage.call("dead", "show", stage.spec, "--out", str(file), "--window", hour(0)).stdout
     )
 
 
@@ -175,15 +172,15 @@ def test_a_file_that_cannot_be(refused: Stage, name: str, says: str) -> None:
     """An ending that says no form, or a folder that isn't there, is the caller's mistake."""
     assert (
         says
-        in refused.json(
-            "dead", "export", refused.spec, "--out", str(refused.folder / name), code=2
-        )["error"]["message"]
+        in refused.json("dead", "show", refused.spec, "--out", str(refused.folder / name), code=2)[
+            "error"
+        ]["message"]
     )
 
 
 def test_an_attempt_goes_with_its_window(refused: Stage) -> None:
     """An attempt is one at a window: without that the command doesn't guess."""
-    for command in (("show",), ("export", "--out", "x.jsonl")):
+    for command in (("show",), ("show", "--out", "x.jsonl")):
         assert (
             refused.call("dead", command[0], refused.spec, "--attempt", "a", *command[1:]).exit_code
             == 2
