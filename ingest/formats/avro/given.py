@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,27 +17,48 @@ class GivenSchema:
     - `written`: the schema's JSON text, or the name of a file that holds it, relative to
       `folder`.
     - `setting`: the spec's setting that gives it, for error messages.
-
-    A file is read each time the schema is needed. Pickled, the schema has the file's text: a
-    worker may run on a machine that doesn't have the file.
+    - `pickled`: the file's text, if this value was unpickled. A worker may run on a
+      machine that doesn't have the file, so pickling reads it. None: the file is read
+      each time the schema is needed.
     """
 
     written: str
     folder: Path
     setting: str = "decode.writer_schema"
+    pickled: str | None = field(default=None, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the schema with the text that its file has now."""
-        with_text = self.now()
-        return GivenSchema, (with_text.written, self.folder, with_text.setting)
+        return GivenSchema, (
+            self.written,
+            self.folder,
+            self.setting,
+            self._text() if self._is_file else None,
+        )
 
     def now(self) -> Self:
         """Returns this schema with the text that its file has now."""
-        if self.written.lstrip().startswith(("{", "[")):
-            return self
+        return replace(self, written=self._text(), setting=self.written) if self._is_file else self
+
+    def parsed(self) -> AvroSchema:
+        """Parses the schema.
+
+        Raises:
+            SpecError: the file can't be read, or holds no Avro schema.
+        """
+        with_text = self.now()
+        return parse_schema(with_text.written, with_text.setting)
+
+    @property
+    def _is_file(self) -> bool:
+        return not self.written.lstrip().startswith(("{", "["))
+
+    def _text(self) -> str:
+        if self.pickled is not None:
+            return self.pickled
         path = self.folder / self.written
         try:
-            return replace(self, written=path.read_text(encoding="utf-8"), setting=self.written)
+            return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             what = (
                 f"The Avro schema {path} can't be read:"
@@ -48,12 +69,3 @@ class GivenSchema:
                 "spec",
                 "Name a file, relative to the spec, or write the schema into the spec.",
             ) from error
-
-    def parsed(self) -> AvroSchema:
-        """Parses the schema.
-
-        Raises:
-            SpecError: the file can't be read, or holds no Avro schema.
-        """
-        with_text = self.now()
-        return parse_schema(with_text.written, with_text.setting)

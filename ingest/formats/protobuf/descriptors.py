@@ -39,13 +39,16 @@ _DO = (
 class TypesFile:
     """Descriptor set or .proto file of a spec, by its `name` relative to `folder`.
 
-    `loaded`: the file's types, if `now` made this value, or it was unpickled: a worker may run on
-    a machine that doesn't have the file. None: the file is read each time the types are needed.
+    - `loaded`: the file's types, if `now` made this value, or it was unpickled. A worker
+      may run on a machine that doesn't have the file, so pickling reads it. None: the
+      file is read each time the types are needed.
+    - `digest`: the digest of the types, if `now` made this value.
     """
 
     folder: Path
     name: str
-    loaded: bytes | None = field(default=None, repr=False)
+    loaded: bytes | None = field(default=None, compare=False, repr=False)
+    digest: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the file with its types."""
@@ -53,7 +56,8 @@ class TypesFile:
 
     def now(self) -> Self:
         """Returns this file with the types that it has now."""
-        return replace(self, loaded=self.octets())
+        octets = self.octets()
+        return replace(self, loaded=octets, digest=hashlib.sha256(octets).hexdigest())
 
     def octets(self) -> bytes:
         """Returns the file's types and those that it imports, as a descriptor set.
