@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tests.sinks.routes.world import FIRST, SECOND, RoutedBoth, in_memory, pieces, window_first
 from tests.sinks.things import (
@@ -25,9 +26,16 @@ from tests.sinks.things import (
     staged_receipt,
     window,
 )
+from tests.sinks.with_dead_letters import DeltaSink
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.crashpoints import CrashError
-from windrow.ingest.errors import OverlapError, OwnerError, RefusedError, SpecError
+from windrow.ingest.errors import (
+    OverlapError,
+    OwnerError,
+    RefusedError,
+    SchemaChangedError,
+    SpecError,
+)
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Split
@@ -38,6 +46,7 @@ from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Sta
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.sinks.routes.sink import RoutedSink
 from windrow.ingest.testing.checker import check
+from windrow.ingest.testing.sink import MemoryDeadLetters
 
 HERE = Path(__file__).parent
 
@@ -91,6 +100,20 @@ def dies_between(
         crash.setenv("WINDROW_CRASH", "commit.between:raise")
         with pytest.raises(CrashError):
             attempt(sink, number, name, generation)
+
+
+def test_every_table_hears_which_windows_are_to_be_replaced(tmp_path: Path) -> None:
+    """A Delta table among them that is append-only refuses before anything is read, if it has rows
+    of such a window.
+    """
+    first, other = (DeltaSink(str(tmp_path / name), ROWS) for name in ("first", "other"))
+    made = RoutedBoth([(FIRST, first)], other, MemoryDeadLetters(), ROWS, DEFAULT)
+    made.prepare()
+    attempt(made, 0, "a1")
+    DeltaTable(first.uri).alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(SchemaChangedError, match=f"first is append-only.* {window(0).key}"):
+        made.prepare(replaced=[window(0).key])
+    made.prepare(replaced=[window(1).key])
 
 
 def test_rows_lie_where_their_values_lead(sink: RoutedBoth) -> None:
