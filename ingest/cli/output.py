@@ -86,7 +86,7 @@ class Output:
         self.stderr.print(text, markup=False)
 
     def fail(self, error: WindrowError) -> None:
-        """Shows an error; in JSON next to the result so far, which isn't hidden by it."""
+        """Shows an error. In JSON the document has it beside the result so far."""
         error.do = with_spec(error.do, self.spec)
         kind, place = type(error).__name__, (error.topic, error.partition, error.offset)
         self._end(str(error), Problem(kind, error.exit_code, str(error), error.stage, *place))

@@ -43,7 +43,10 @@ def in_files(names: Iterable[str]) -> list[str]:
 
 
 def of_message(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The columns that are known before a run writes a row, in their order."""
+    """Returns the metadata columns that come from the message, in their order.
+
+    Those that say which run wrote the row are left out.
+    """
     return {name: metadata[name] for name in TYPES if name in metadata and name not in _OF_RUNS}
 
 

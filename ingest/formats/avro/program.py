@@ -251,7 +251,7 @@ class _ProgramWriter:
         return self._column(kind, node, after)
 
     def _column(self, kind: AvroType, node: Node, after: int) -> int:
-        """Writes a value that a column is for, other than a single one without a scale."""
+        """Writes an array, a map, a record or a decimal that is read into a column."""
         if isinstance(kind, ArrayType):
             (item,) = node.children
             return self._items(kind.items, item, after, node, item_cost(node.type.value_type), 0)

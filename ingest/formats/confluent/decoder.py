@@ -82,9 +82,9 @@ class Payloads(Protocol):
         """
 
     def records(self, schema: WriterSchema, /) -> list[frozenset[str]]:
-        """Returns for each record that a schema's messages may be of its names.
+        """Returns the names of each record that messages of a schema may be.
 
-        They are without namespaces.
+        The names are without namespaces.
 
         Raises:
             SpecError: the schema can't be used.
@@ -96,8 +96,8 @@ class Payloads(Protocol):
         """Returns why columns can't come from the schema's fields of their names; others can.
 
         `path`: the path of the message in a Protobuf schema; `document`: one that has all of
-        a JSON Schema, by which payloads in JSON are checked. Columns without a field are none
-        of its matter.
+        a JSON Schema, by which payloads in JSON are checked. Columns without a field are
+        left out.
 
         Raises:
             SpecError: the schema can't be used.

@@ -149,8 +149,8 @@ def _readers(
 def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
     """Makes a reader refuse a message whose fields of these names have other wire types.
 
-    The library keeps such a field as an unknown one, as if it weren't there. It also
-    keeps entries of maps that have unknown fields so: `_sorted_map` looks at these.
+    The library keeps such a field as an unknown one, as if it weren't there. It keeps a map's
+    entry with unknown fields in the same way; `_sorted_map` reads those.
     """
     from google.protobuf.unknown_fields import UnknownFieldSet  # an extra, as below
 

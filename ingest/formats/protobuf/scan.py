@@ -1,10 +1,10 @@
 """Compiled pass over the bytes of all messages: takes those that are certainly rows.
 
 It goes by tables of fields (tables.py), writes the values as entries (shared/gather.py),
-and leaves every message that it isn't certain of to the strict decoder. Of the entries a
-field that comes again replaces its value before, as Protobuf demands. The pass is a loop
-over fields and never recursive: messages inside a message are on a stack of frames. It
-reads each byte a bounded number of times.
+and leaves every message that it isn't certain of to the strict decoder. If a field comes
+again, its later value counts, as Protobuf demands. The pass is a loop over fields and never
+recursive: messages inside a message are on a stack of frames. It reads each byte a bounded
+number of times.
 
 The state of a message being scanned:
 

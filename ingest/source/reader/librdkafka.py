@@ -53,7 +53,7 @@ from windrow.ingest.source.reader.fetching import (
 passes = Compiled("windrow.ingest.source.reader.passes")
 
 AT_ONCE = 16_384
-"""The most messages of one call: so many of a batch stay in the CPU's cache while copied."""
+"""The most messages of one call. So many stay in the CPU's cache while they are copied."""
 
 POLL_BYTES = 4 * 1024 * 1024
 """About the most bytes of one call, by the mean size of the messages of the call before.
@@ -415,9 +415,9 @@ def _headers(
 def _headers_or_marks(
     ends: npt.NDArray[np.int32], names: list[bytes], values: list[bytes | None]
 ) -> pa.Array:
-    """The headers; of a message with a name that isn't UTF-8, a mark in their place.
+    """Returns the headers.
 
-    Such a message must not block its window.
+    A message with a header name that isn't UTF-8 gets a mark instead: it must not block its window.
     """
     headers: list[HeaderList | None] = []
     for first, behind in pairwise(ends.tolist()):
