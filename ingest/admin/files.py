@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.ingest.errors import SpecError
-
-Take = Callable[[pa.RecordBatch], None]
+from windrow.ingest.ports.reader import Take
 
 Documents = Callable[[pa.RecordBatch], Sequence[dict[str, Any]]]
 """Converts the rows of a batch to JSON documents."""

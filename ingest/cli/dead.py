@@ -26,13 +26,14 @@ from windrow.ingest.admin.dead_replay import (
     replay_dead_letters,
 )
 from windrow.ingest.admin.edit import load_edit
-from windrow.ingest.admin.files import Take, write_file
+from windrow.ingest.admin.files import write_file
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec, windows_named
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.window import Window
+from windrow.ingest.ports.reader import Take
 from windrow.ingest.runner.pipeline import (
     one_by_one,
     pass_over_refused,

@@ -43,7 +43,7 @@ def _with_null_named(value: Any) -> Any:
     return value
 
 
-WriterSchema = Annotated[
+SchemaSetting = Annotated[
     str,
     BeforeValidator(_text),
     Values("the name of an `.avsc` file, or the schema itself as a mapping or as its JSON text"),
@@ -56,7 +56,7 @@ class AvroOptions(FinerOptions):
 
     by_schema: ClassVar[bool] = True
 
-    writer_schema: WriterSchema = Field(
+    writer_schema: SchemaSetting = Field(
         description=(
             "The Avro schema that the messages were written with. It must be a record; a column"
             " is read from the field of the same name. A file is relative to the spec."

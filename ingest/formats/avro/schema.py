@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.writer_schema import MOST_CHARACTERS
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 MOST_NESTED = 50
 """The deepest nesting of types that are written inside each other, without names."""
-MOST_CHARACTERS = 1 << 20
-"""The most characters of a schema's text, with all schemas that it refers to."""
 
 _CONNECT_PRECISION = 64
 """The precision that Kafka Connect writes for a decimal whose precision isn't stated."""

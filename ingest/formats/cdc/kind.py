@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.formats.avro.kind import WriterSchema
+from windrow.ingest.formats.avro.kind import SchemaSetting
 from windrow.ingest.formats.cdc.envelope import CANAL, DEBEZIUM, MAXWELL, Envelope, FieldPath
 from windrow.ingest.formats.kind import VALUES, RowSection, columns_filled_twice
 from windrow.ingest.formats.options import (
@@ -202,7 +202,7 @@ class DebeziumAvroSection(FinerOptions, DebeziumOptions):
     """
 
     format: Literal["debezium-avro"] = Field(default="debezium-avro", description=VALUES)
-    writer_schema: WriterSchema = Field(
+    writer_schema: SchemaSetting = Field(
         description=(
             "The Avro schema of the whole event, which is called `Envelope`; a file is relative to"
             " the spec."
