@@ -31,7 +31,7 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
@@ -43,6 +43,7 @@ from windrow.ingest.sinks.postgres.server import (
     LOCK_WAIT,
     Connection,
     TablePlace,
+    commit,
     has_table,
     identifier,
     set_local,
@@ -268,14 +269,8 @@ class BoundTable:
     ) -> None:
         self.connection, self.place = connection, place
         self.target, self.catalog_columns = target, columns
-
-    @property
-    def version(self) -> int:
-        return self.target.commits
-
-    @property
-    def owner(self) -> TableOwner:
-        return self.target.owner
+        self.version, self.owner = target.commits, target.owner
+        self._window = identifier(target.window_column)
 
     # --------------------------------------------------------------------- receipts and ranges
 
@@ -307,50 +302,40 @@ class BoundTable:
         found = self.connection.execute(self.place.query(_OVERLAPPING), values)
         return {key for (key,) in found}
 
-    def put_receipt(self, receipt: Receipt) -> None:
-        """Inserts a receipt, with the ranges of a window that is new.
+    def put_receipt(self, receipt: Receipt, text: str) -> None:
+        """Inserts a receipt, and puts the window's ranges in the place of those before.
 
         The primary key refuses a generation that has a receipt.
         """
-        self._insert_receipt(receipt, to_json(receipt))
-        if receipt.generation == 0:
-            self._insert_ranges(receipt)
-
-    def _insert_receipt(self, receipt: Receipt, text: str) -> None:
+        key, generation = receipt.window.key, receipt.generation
+        forget = "DELETE FROM {ranges} WHERE target = %s AND window_key = %s"
+        self.connection.execute(self.place.query(forget), [self.target.id, key])
+        ranges = _range_arrays(covered(receipt.plan))
+        self.connection.execute(self.place.query(_PUT_RANGES), [self.target.id, key, *ranges])
         put = (
             "INSERT INTO {receipts} (target, window_key, generation, version, receipt, sha256)"
             " VALUES (%s, %s, %s, %s, %s, %s)"
         )
-        key, generation = receipt.window.key, receipt.generation
         proof = row_digest(key, generation, range_texts(receipt), text)
         values = [self.target.id, key, generation, self.version + 1, text, proof]
         self.connection.execute(self.place.query(put), values)
 
-    def _insert_ranges(self, receipt: Receipt) -> None:
-        if receipt.plan.splits:
-            values = [self.target.id, receipt.window.key, *_range_arrays(covered(receipt.plan))]
-            self.connection.execute(self.place.query(_PUT_RANGES), values)
-
-    def restore_receipt(self, window: Window, text: str) -> None:
+    def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
         """Puts back a window's receipt and its ranges.
 
         The digest in the receipt's row proves the text. If the row is missing, the window's ranges
         must be those of the text.
-
-        Raises:
-            RefusedError: the commit wrote another text.
         """
         receipt = from_json(text, Receipt)
         row = next(self._receipt_rows([window.key]))
         if row.sha256 != row_digest(window.key, receipt.generation, range_texts(receipt), text):
             row.refuse_other(receipt, _BACKUP)
         forget = "DELETE FROM {receipts} WHERE target = %s AND window_key = %s AND generation >= %s"
-        own = [self.target.id, window.key]
-        self.connection.execute(self.place.query(forget), [*own, receipt.generation])
-        forget = "DELETE FROM {ranges} WHERE target = %s AND window_key = %s"
-        self.connection.execute(self.place.query(forget), own)
-        self._insert_receipt(receipt, text)
-        self._insert_ranges(receipt)
+        newer = [self.target.id, window.key, receipt.generation]
+        self.connection.execute(self.place.query(forget), newer)
+        self.put_receipt(receipt, text)
+        if not dry_run:
+            commit(self.connection)
 
     # ----------------------------------------------------------------------------------- notes
 
@@ -403,10 +388,6 @@ class BoundTable:
             set_local(self.connection, lock_timeout=_BRIEFLY)
             self.connection.execute(_SUMMARIZE, [self.place.name.quoted] * 2)
         set_local(self.connection, lock_timeout=LOCK_WAIT)
-
-    @property
-    def _window(self) -> sql.Composable:
-        return identifier(self.target.window_column)
 
 
 def rows_stay(place: TablePlace) -> RefusedError:

@@ -66,14 +66,8 @@ def rows(
 
 
 def _batch(fetched: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [
-        _array(values, field.type)
-        for values, field in zip(zip(*fetched, strict=True), schema, strict=True)
-    ]
+    arrays = []
+    for values, kind in zip(zip(*fetched, strict=True), schema.types, strict=True):
+        json = column_type(kind) == JSON
+        arrays.append(pa.array([from_json(v, kind) for v in values] if json else values, kind))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array(
-        [from_json(value, kind) for value in values] if column_type(kind) == JSON else values, kind
-    )

@@ -22,6 +22,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
@@ -215,13 +216,8 @@ class PostgresState(BoundTable):
         if files:
             self.summarize()
         if receipt is not None:
-            self.put_receipt(receipt)
+            self.put_receipt(receipt, to_json(receipt))
         return receipt
-
-    def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        self.restore_receipt(window, text)
-        if not dry_run:
-            server.commit(self.connection)
 
     # ------------------------------------------------ of a table with a primary key (`KeyedAudit`)
 
