@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # untyped
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # untyped
 
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, first_few
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
@@ -104,7 +104,7 @@ class KafkaBroker:
         names = self._questions.ask("the topics' names", None, self._names)
         doubtful = [name for name in names if name.startswith("__")]
         described = self._questions.ask(
-            "which topics are internal", None, lambda: self._described(doubtful)
+            "which topics are internal", None, lambda: self._questions.topics(doubtful)
         )
         internal = {
             name
@@ -265,13 +265,13 @@ class KafkaBroker:
         """Description of each topic, or the error that the cluster has for it."""
         asked = sorted(set(names))
         described = self._questions.ask(
-            "the topic", first_few(asked), lambda: self._described(asked)
+            "the topic", first_few(asked), lambda: self._questions.topics(asked)
         )
         existing = [
             name for name, found in described.items() if not isinstance(found, KafkaException)
         ]
         configured = self._questions.ask(
-            "the topic's settings", first_few(existing), lambda: self._configured(existing)
+            "the topic's settings", first_few(existing), lambda: self._questions.settings(existing)
         )
         config = described | configured
         failed = {
@@ -286,24 +286,6 @@ class KafkaBroker:
             return sorted(self._admin.list_topics(timeout=self._questions.seconds).topics)
         finally:
             self._admin.poll(0)  # delivers the client's errors
-
-    def _described(self, names: Sequence[str]) -> dict[str, Any]:
-        if not names:
-            return {}
-        return self._questions.results(
-            self._admin.describe_topics(
-                ck.TopicCollection(list(names)), request_timeout=self._questions.seconds
-            )
-        )
-
-    def _configured(self, names: Sequence[str]) -> dict[str, Any]:
-        if not names:
-            return {}
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        futures = self._admin.describe_configs(resources, request_timeout=self._questions.seconds)
-        return self._questions.results(
-            {resource.name: future for resource, future in futures.items()}
-        )
 
     def _group_offsets(
         self, request: Callable[..., Any], asked: ck.ConsumerGroupTopicPartitions
@@ -355,7 +337,7 @@ class KafkaBroker:
         list_offsets takes the leaders from the client's cache, which doesn't know a
         partition that was added since.
         """
-        for name, found in self._described(topics).items():
+        for name, found in self._questions.topics(topics).items():
             if isinstance(found, KafkaException):
                 raise self._questions.error_for(what, name, found.args[0])
             _refuse_unknown_partitions(

@@ -96,7 +96,6 @@ class Api:
         self.conf_set_error_cb = self._bound("conf_set_error_cb", None, pointer, pointer)
         self.conf_set_log_cb = self._bound("conf_set_log_cb", None, pointer, pointer)
         self.new = self._bound("new", pointer, whole, pointer, text, size)
-        self.destroy = self._bound("destroy", None, pointer)
         self.destroy_flags = self._bound("destroy_flags", None, pointer, whole)
         self.name = self._bound("name", text, pointer)
         self.last_error = self._bound("last_error", whole)

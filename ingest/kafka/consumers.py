@@ -3,8 +3,9 @@
 A consumer costs threads, connections and a request for the topic's metadata, so an idle
 one waits for the next scan.
 
-A librdkafka handle belongs to the process that made it. Its threads don't exist in the
-child of a fork, where using or destroying the handle would wait for them for ever.
+A client of librdkafka can be used only in the process that made it. A fork doesn't copy the
+client's threads, so a call in the child, even the one that closes the client, would wait for
+them for ever.
 """
 
 from __future__ import annotations

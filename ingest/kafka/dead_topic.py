@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-import confluent_kafka as ck
 import pyarrow as pa
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # untyped
@@ -69,11 +67,10 @@ class KafkaDeadTopic:
             SpecError: there is no such topic, or this client may not write to it.
         """
         questions = self._questions()
-        asked = ck.TopicCollection([self._topic])
         (found,) = questions.ask(
             f"the topic of dead letters {self._topic}",
             None,
-            lambda: self._described(questions, asked).values(),
+            lambda: questions.topics([self._topic]).values(),
         )
         if isinstance(found, KafkaException):
             if found.args[0].code() not in UNKNOWN:
@@ -139,10 +136,3 @@ class KafkaDeadTopic:
 
     def _questions(self) -> Questions:
         return Questions(self._bootstrap, CLIENTS.of(self._properties), PATIENCE_SECONDS)
-
-    @staticmethod
-    def _described(questions: Questions, asked: ck.TopicCollection) -> dict[str, Any]:
-        request = questions.admin.describe_topics(
-            asked, include_authorized_operations=True, request_timeout=questions.seconds
-        )
-        return questions.results(request)

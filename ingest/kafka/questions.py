@@ -7,11 +7,12 @@ leader moves, the network broke), or raised at once (no such topic, no right to 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # untyped
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.clients import CLIENTS, Client
@@ -57,8 +58,31 @@ class Questions:
         """Timeout of one request."""
         return min(REQUEST_SECONDS, self.patience)
 
-    def results(self, futures: Mapping[K, Future[Any]]) -> dict[K, Any]:
+    def topics(self, names: Sequence[str], *, may_be_new: bool = True) -> dict[str, Any]:
+        """Asks for the descriptions of topics, with this client's rights, as `results` does."""
+        if not names:
+            return {}
+        futures = self.admin.describe_topics(
+            TopicCollection(list(names)),
+            include_authorized_operations=True,
+            request_timeout=self.seconds,
+        )
+        return self.results(futures, may_be_new=may_be_new)
+
+    def settings(self, names: Sequence[str]) -> dict[str, Any]:
+        """Asks for the settings of topics, as `results` does."""
+        if not names:
+            return {}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        futures = self.admin.describe_configs(resources, request_timeout=self.seconds)
+        return self.results({resource.name: future for resource, future in futures.items()})
+
+    def results(self, futures: Mapping[K, Future[Any]], *, may_be_new: bool = True) -> dict[K, Any]:
         """Result of each future, or the KafkaException that is about its key alone.
+
+        Args:
+            futures: the answers to come.
+            may_be_new: True if an unknown topic is asked for again for a moment.
 
         Raises:
             KafkaException: an error that is about all of them, or is worth another try.
@@ -69,7 +93,8 @@ class Questions:
             try:
                 found[key] = self.result(future)
             except KafkaException as why:
-                if self.is_retriable(why.args[0]) or why.args[0].code() not in UNSEEN:
+                error = why.args[0]
+                if error.code() not in UNSEEN or (may_be_new and self.is_retriable(error)):
                     raise
                 found[key] = why
         return found

@@ -169,9 +169,7 @@ def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(
     denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
 
     class Admin(Silent):
-        def describe_topics(
-            self, asked: TopicCollection, request_timeout: float
-        ) -> dict[str, Future[object]]:
+        def describe_topics(self, asked: TopicCollection, **_: object) -> dict[str, Future[object]]:
             return {"hidden": failed(denied), "closed": answered("described")}  # type: ignore[dict-item]
 
         def describe_configs(
@@ -225,7 +223,7 @@ def test_a_failed_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     offset = -1
 
     class Admin(Silent):
-        def describe_topics(self, asked: TopicCollection, request_timeout: float) -> object:
+        def describe_topics(self, asked: TopicCollection, **_: object) -> object:
             return {"t": answered(SimpleNamespace(partitions=[0]))}
 
         def list_offsets(self, asked: dict[object, object], **how: object) -> object:

@@ -23,6 +23,7 @@ from windrow.ingest.sinks.kafka.byte_columns import (
     constant,
     counts,
     flat,
+    free_name,
     is_bytes,
     is_int,
     is_list,
@@ -112,7 +113,8 @@ class _RecordTypes:
         if pa.types.is_dictionary(kind):
             return self._type(kind.value_type, path, field)
         if pa.types.is_struct(kind):
-            return self.record(self._free(path), kind, nested=True)
+            # `a_b` may be the column `a_b`, or `b` in `a`
+            return self.record(free_name(path, self._taken, "_"), kind, nested=True)
         if pa.types.is_map(kind):
             if not is_text(kind.key_type):
                 raise NoCounterpartError(
@@ -122,15 +124,6 @@ class _RecordTypes:
         if is_list(kind):
             return {"type": "array", "items": ["null", self._type(kind.value_type, path, field)]}
         return _scalar(kind, field)
-
-    def _free(self, path: str) -> str:
-        """Returns a name that isn't taken: `a_b` may be the column `a_b`, or `b` in `a`."""
-        number, name = 1, path
-        while name in self._taken:
-            number += 1
-            name = f"{path}_{number}"
-        self._taken.add(name)
-        return name
 
 
 def _scalar(kind: pa.DataType, field: str) -> Any:

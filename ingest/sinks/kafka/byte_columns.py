@@ -29,6 +29,16 @@ class NoCounterpartError(ValueError):
     """Error about columns that a format has no types for; the text names them."""
 
 
+def free_name(base: str, taken: set[str], between: str = "") -> str:
+    """Returns a name that isn't taken, with a number behind it if need be, and adds it to these."""
+    number, name = 1, base
+    while name in taken:
+        number += 1
+        name = f"{base}{between}{number}"
+    taken.add(name)
+    return name
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Returns whether values are texts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

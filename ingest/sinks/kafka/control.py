@@ -3,11 +3,11 @@
 The records are written in the same transactions as the messages; without transactions,
 after them.
 
-After a fence the topic is read to the end that the log had when it was asked, and nothing
-below that end may be undecided: a record behind an open transaction of another producer
-can't be seen yet, and who takes it for absent publishes twice. Who doesn't hold a fence
-reads only what is decided: else nobody could get past the open transaction of a run that
-died, and fence it.
+A record behind an open transaction of another producer can't be seen yet. A run that takes such
+a record for absent would publish its split twice. So a run that has fenced its transactional id
+reads the topic to the end that the log has at that moment, and waits until no transaction is open
+below it. Others read only up to the first open transaction and don't wait: it may be that of a
+dead run, which only the next run's fence ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Partitioners: how the partition of each message is chosen.
 
-A user's function is called where rows are staged, because rows are needed, and its answer is
-staged with the messages. A split is published from the files of one attempt, in one
-transaction. So another attempt may get other partitions and no message is published twice,
-and partitions are no part of what two attempts must have in common.
+A user's function needs the rows, so it is called on the workers, and its partitions are staged
+with the messages. Another attempt at the split may get other partitions. That publishes no message
+twice, for a split is published from the files of one attempt. So partitions are left out of the
+checksum that two attempts must have in common.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from windrow.ingest.sinks.kafka.byte_columns import (
     constant,
     counts,
     flat,
+    free_name,
     is_bytes,
     is_int,
     is_list,
@@ -163,7 +164,8 @@ def _type(
     """Returns the type of one value, and the lines of the message that it needs."""
     kind = _value_type(kind)
     if pa.types.is_struct(kind):
-        name = _free(field, taken)
+        camel = _camel(field)
+        name = free_name(camel if NAME.fullmatch(camel) else f"M{camel}", taken)
         return name, _message(name, list(kind), around, f"{path}.")
     if _is_many(kind):
         raise NoCounterpartError(
@@ -176,17 +178,6 @@ def _type(
         if fits(kind):
             return name, []
     raise NoCounterpartError(f"{path} is {kind}, for which Protobuf has no type")
-
-
-def _free(field: str, taken: set[str]) -> str:
-    """Chooses a name for the message of a field, and adds it to the taken ones."""
-    base = _camel(field) if NAME.fullmatch(_camel(field)) else f"M{_camel(field)}"
-    number, name = 1, base
-    while name in taken:
-        number += 1
-        name = f"{base}{number}"
-    taken.add(name)
-    return name
 
 
 _SCALARS = (

@@ -1,7 +1,7 @@
 """Sends the messages of splits, without a Python object for each message.
 
-A compiled pass gives messages to the client inside a producer of confluent-kafka, and another
-one looks at the delivery reports, thousands at a time.
+A compiled pass gives messages to librdkafka's client inside a producer of confluent-kafka.
+Another one looks at the delivery reports, thousands at a time.
 
 A message that was not written is named by its header `windrow.origin`, which says where its row
 was read.
@@ -188,8 +188,8 @@ def send_splits(
 ) -> list[PublishedSplit]:
     """Sends the messages of splits, and waits until all are confirmed.
 
-    All splits get the same places: their messages lie between the same offsets, and
-    headers tell the split of each.
+    The records of all splits name the same offsets, between which the messages of all of them
+    lie. The origin of a message says of which split it is.
 
     Args:
         ends: asks for the ends of all target logs.
@@ -264,8 +264,6 @@ class MessageSender:
             self._poll()
             if time.monotonic() > deadline:
                 raise ProducerError("failed", f"{left} messages are not written yet")
-        if self._failure is not None:
-            raise self._failure
         return spans_between(self._before, self._ends())
 
     def _poll(self) -> None:

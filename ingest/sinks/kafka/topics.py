@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, unt
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.broker import NO_TOPIC_ID
 from windrow.ingest.kafka.clients import CLIENTS
-from windrow.ingest.kafka.codes import LOST, UNKNOWN, UNSEEN
+from windrow.ingest.kafka.codes import LOST, UNKNOWN
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import (
@@ -291,7 +291,7 @@ class SinkTopics:
             questions.ask(
                 f"that the topic {self._control_name} is created",
                 None,
-                lambda: questions.result(self._creation(questions, new)),
+                lambda: self._create(questions, new),
             )
         except SpecError as error:
             settings = ", ".join(f"{name}={value}" for name, value in _CONTROL_SETTINGS.items())
@@ -400,17 +400,14 @@ class SinkTopics:
             raise self._questions().error_for(f"the topic {name}", name, found.args[0])
         return True
 
-    def _creation(self, questions: Questions, new: NewTopic) -> Any:
-        """Returns the future of the topic's creation; one that exists is created already."""
+    def _create(self, questions: Questions, new: NewTopic) -> None:
+        """Makes a topic, unless it exists."""
         (future,) = questions.admin.create_topics([new], request_timeout=questions.seconds).values()
-        error = future.exception(questions.seconds + 5)
-        if (
-            isinstance(error, KafkaException)
-            and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
-        ):
-            future = type(future)()
-            future.set_result(None)
-        return future
+        try:
+            questions.result(future)
+        except KafkaException as why:
+            if why.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     def _led(self, questions: Questions) -> None:
         """Returns once the control topic has a leader.
@@ -418,44 +415,21 @@ class SinkTopics:
         Raises:
             KafkaException: it has none yet; the question is asked again then.
         """
-        found = self._described_once(questions, [self._control_name])[self._control_name]
-        if isinstance(found, KafkaException):
-            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-        if any(partition.leader is None for partition in found.partitions):
+        (found,) = questions.topics([self._control_name]).values()
+        if isinstance(found, KafkaException) or any(p.leader is None for p in found.partitions):
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
     def _described(self, questions: Questions, names: Sequence[str]) -> dict[str, Any]:
+        """Asks for topics; in the place of one that doesn't exist is the error that says so."""
         return questions.ask(
-            f"the topics {', '.join(names)}", None, lambda: self._described_once(questions, names)
+            f"the topics {', '.join(names)}",
+            None,
+            lambda: questions.topics(names, may_be_new=False),
         )
-
-    @staticmethod
-    def _described_once(questions: Questions, names: Sequence[str]) -> dict[str, Any]:
-        """Asks once for the topics; one that doesn't exist is returned as its error."""
-        asked, found = ck.TopicCollection(list(names)), dict[str, Any]()
-        request = questions.admin.describe_topics(
-            asked, include_authorized_operations=True, request_timeout=questions.seconds
-        )
-        for name, future in request.items():
-            try:
-                found[name] = questions.result(future)
-            except KafkaException as why:
-                if why.args[0].code() not in UNSEEN:
-                    raise
-                found[name] = why
-        return found
 
     @staticmethod
     def _configured(questions: Questions, names: Sequence[str]) -> dict[str, Any]:
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-
-        def asked() -> dict[str, Any]:
-            futures = questions.admin.describe_configs(resources, request_timeout=questions.seconds)
-            return questions.results(
-                {resource.name: future for resource, future in futures.items()}
-            )
-
-        return questions.ask("the topics' settings", None, asked)
+        return questions.ask("the topics' settings", None, lambda: questions.settings(names))
 
     def _questions(self) -> Questions:
         return Questions(self._servers, CLIENTS.of(self._admin), PATIENCE_SECONDS)

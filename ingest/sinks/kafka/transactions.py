@@ -1,7 +1,7 @@
 """The transactions of a window, and their ids.
 
-A transaction publishes a part of the window: a few splits. A transaction costs some tenths of
-a second, whatever is in it, so small splits share one. The splits of one topic-partition are
+A transaction publishes a part of the window: one large split or several small ones, for each
+transaction costs some tenths of a second, whatever is in it. The splits of one topic-partition are
 published one after the other, in the order of their offsets.
 
 The parts depend on the plan alone, so that every attempt at a window has the same ones, and
