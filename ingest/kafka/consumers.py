@@ -64,7 +64,7 @@ class Consumers:
         return pooled if pooled.in_own_process else None
 
     def _give_back(self, pooled: _PooledConsumer) -> None:
-        """Makes the consumer the idle one; another idle one is freed, and closed so."""
+        """Keeps the consumer as the idle one; a consumer that was idle before is closed."""
         if not pooled.in_own_process:
             pooled.close()
             return

@@ -46,15 +46,24 @@ class IdentityCheck:
         self._known: dict[str, _Identity] = {}
         self._client = Client({**properties, "log_level": _QUIET})
 
-    def check(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
+    def check(
+        self, split: Split, cluster_id: str, topic_id: str, seconds: float, *, anew: bool = False
+    ) -> None:
         """Checks the plan of a split against the cluster; asks once for each topic.
+
+        Args:
+            split: the split.
+            cluster_id: the id of the cluster that the plan was made on.
+            topic_id: the id of the topic that it was made for.
+            seconds: timeout of the question.
+            anew: True to ask again.
 
         Raises:
             IdentityError: another cluster or topic id, or the topic or partition is gone.
             SpecError: the cluster refuses this client.
             UnreachableError: no answer within `seconds`.
         """
-        if split.topic not in self._known:
+        if anew or split.topic not in self._known:
             self._known[split.topic] = self._ask(split, seconds)
         seen = self._known[split.topic]
         if seen.cluster_id != cluster_id:
@@ -71,11 +80,6 @@ class IdentityCheck:
                 split.topic,
                 split.partition,
             )
-
-    def check_anew(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
-        """Checks like `check`, but asks the cluster again."""
-        self._known.pop(split.topic, None)
-        self.check(split, cluster_id, topic_id, seconds)
 
     def close(self) -> None:
         """Frees the client."""

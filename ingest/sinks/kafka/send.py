@@ -146,7 +146,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
 
     @property
     def taken_back(self) -> str:
-        """For messages: the fate of a split that has a message which can't be published."""
+        """What becomes of a split with a message that can't be published, for error messages."""
         return (
             "was taken back"
             if self.delivery == "exactly-once"
@@ -346,7 +346,10 @@ class MessageSender:
                 self._failure = self._producer.failed(error)
 
     def _refused(self, what: str, do: str, origin: bytes) -> RefusedError:
-        """Makes the error of a message that is never taken, by its header with the origin."""
+        """Makes the error of a message that is refused however often it is sent.
+
+        `origin`: the value of its header.
+        """
         read = origin_of({ORIGIN: origin})
         assert read is not None, "each message has an origin"
         return RefusedError(

@@ -29,7 +29,7 @@ class WindowWork(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, receipt: Receipt, staged: Sequence[Staged]) -> WindowWork:
-        """Makes it of a receipt and of what was staged."""
+        """Makes the work from a receipt and from what was staged for it."""
         numbers = {split: n for n, split in enumerate(receipt.plan.splits)}
         # If the window was staged under another plan, it is refused later.
         known = [s for s in staged if s.split in numbers]

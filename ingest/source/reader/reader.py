@@ -88,7 +88,7 @@ class KafkaReader:
             min(self.stall_seconds, _ANSWER_SECONDS),
         )
         identity.check(*planned)
-        summary = self._read(properties, split, take, partial(identity.check_anew, *planned))
+        summary = self._read(properties, split, take, partial(identity.check, *planned, anew=True))
         keep(client, identity)
         return summary
 

@@ -168,16 +168,16 @@ def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path) -> N
     assert sink.look(window(0)) is None
 
 
-@pytest.mark.parametrize("delivery", ["exactly-once", "none"])
+@pytest.mark.parametrize(("delivery", "more"), [("exactly-once", -10), ("none", 1)])
 def test_a_message_that_the_client_has_no_room_for(
-    kafka: str, tmp_path: Path, delivery: Delivered
+    kafka: str, tmp_path: Path, delivery: Delivered, more: int
 ) -> None:
     """It is never sent, whatever the topic takes. It is named by where its row was read, instead
     of waited for until the client's queue has room.
     """
     topic = create_topic(kafka, 1, {"max.message.bytes": "100000000"})
     sink = table(kafka, tmp_path, [topic], delivery=delivery)
-    large = "b" * (MESSAGE_BYTES - 10)
+    large = "b" * (MESSAGE_BYTES + more)
     made = staged(sink, [(None, "a", topic), (b"k" * 20, large, topic)])
     with pytest.raises(RefusedError, match=r"more than 64 MiB.*shop\.orders\[0\]@1") as refused:
         sink.commit(*made)
