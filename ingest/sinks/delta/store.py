@@ -91,7 +91,7 @@ class DeltaStore:
         self.files = Place(self.place)
         self.staged = StagedFiles(self.place, (DATA,), StagedFile, self.files)
         self.pages = PageFiles(self.place)
-        self._kept: tuple[DeltaState, tuple[bytes | None, ...]] | None = None
+        self._kept: tuple[DeltaState, Sequence[ListedFile | None]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
 
     @property
@@ -134,15 +134,12 @@ class DeltaStore:
     def reading(self) -> Iterator[DeltaState | None]:
         """The state of the last look, if the log hasn't grown since; else the newest one."""
         kept, self._kept = self._kept, None
-        if kept is not None and self._end(kept[0].version) == kept[1]:
+        if kept is None or self._end(kept[0].version) != kept[1]:
+            state = self._loaded()
+            kept = None if state is None else (state, self._end(state.version))
+        if kept is not None and kept[1][0] is not None and kept[1][1] is None:
             self._kept = kept
-            yield kept[0]
-            return
-        state = self._loaded()
-        if state is not None:
-            newest, following, _ = end = self._end(state.version)
-            self._kept = (state, end) if newest is not None and following is None else None
-        yield state
+        yield None if kept is None else kept[0]
 
     @contextmanager
     def writing(self) -> Iterator[DeltaState | None]:
@@ -172,28 +169,14 @@ class DeltaStore:
             raise log_is_gone(self.place, tables.LOG, tables.LOG, f"{DATA} and _windrow")
         return None
 
-    def _end(self, version: int) -> tuple[bytes | None, ...]:
+    def _end(self, version: int) -> Sequence[ListedFile | None]:
         """The log's entries of a version and the next one, and its newest checkpoint's name.
 
-        Each entry has a timestamp, so a table that was created again has other entries. A clean-up
-        of the log writes a checkpoint first.
+        A table that was created again has entries of other times. A clean-up of the log writes a
+        checkpoint first.
         """
-        return tuple(
-            map(
-                self._content,
-                (
-                    entry_name(version),
-                    entry_name(version + 1),
-                    tables.NEWEST_CHECKPOINT,
-                ),
-            )
-        )
-
-    def _content(self, path: str) -> bytes | None:
-        try:
-            return self.files.get(path)
-        except FileNotFoundError:
-            return None
+        names = entry_name(version), entry_name(version + 1), tables.NEWEST_CHECKPOINT
+        return list(self.files.seen(names).values())
 
 
 class DeltaState(PagedState):
