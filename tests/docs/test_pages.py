@@ -125,6 +125,9 @@ CHANGES = (
     "another place for dead letters",
     "group, owners, tags, kinds and description of an asset",
     "metadata of a materialization",
+    "what a run says while it goes on",
+    "the files that `windrow init` and `windrow infer` write",
+    "how it is deployed: image, services, users",
     "how a schema registry is asked: sign-in, tokens, TLS, timeouts",
 )
 """What a newcomer may want to change first; each has one place to start."""
