@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-from rich.console import RenderableType
 from rich.text import Text
 
 from windrow.ingest import assemble
@@ -216,14 +215,8 @@ def replay_dead(
     try:
         document.windows.extend(refused_last(results, len(windows)))
     finally:  # after a failure, too: it shows the windows before it
-        output.show(document, *_replay_lines(document))
+        if document.windows:
+            table = render.dead_replay_table(document.windows)
+            output.show(document, table, *render.still_refused(document.windows))
     none = [] if document.windows else [Text(no_dead(asked))]
     output.show(document, *none, *([Text("Nothing was written (--dry-run).")] if dry_run else []))
-
-
-def _replay_lines(document: DeadReplayResults) -> list[RenderableType]:
-    return (
-        [render.dead_replay_table(document.windows), *render.still_refused(document.windows)]
-        if document.windows
-        else []
-    )

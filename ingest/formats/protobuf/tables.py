@@ -418,11 +418,12 @@ class _TableWriter:
         if node is None:
             return
         yield NODE, node.number
-        if self._is_key(one, node):
+        is_text = node.type == pa.string()
+        if is_text and one.name == "key" and _is_entry(one.containing_type):
             yield OP, KEY
-        elif name == "bytes" and node.type == pa.string():
+        elif name == "bytes" and is_text:
             yield OP, TEXT
-        elif name in INTEGERS or (name == "enum" and node.type != pa.string()):
+        elif name in INTEGERS or (name == "enum" and not is_text):
             rule = integer_rule(node.type, node.epoch)
             assert rule is not None  # `fields.reader` has accepted the column
             if node.kind == WIDE:
@@ -441,10 +442,6 @@ class _TableWriter:
                 )
         elif name == "enum":
             yield from self._enum(one.enum_type)
-
-    @staticmethod
-    def _is_key(one: Any, node: Node) -> bool:
-        return _is_entry(one.containing_type) and one.name == "key" and node.type == pa.string()
 
     def _enum(self, kind: Any) -> Iterator[tuple[int, int]]:
         numbers = sorted(kind.values_by_number)
