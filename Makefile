@@ -18,8 +18,8 @@ help: ## this list
 setup:
 	@.ci/setup
 
-demo: setup ## a real Kafka, 24 hours of orders, 24 hourly windows by Dagster on Spark into a Delta table, checked
-	@$(IN_ENV) python -m windrow.assets.demo run
+demo: setup ## a real Kafka, 24 hours of orders, 24 hourly windows by Dagster on Spark into a Delta table, checked: make demo [SINK=postgres]
+	@$(IN_ENV) python -m windrow.assets.demo run $(if $(SINK),--sink $(SINK))
 
 ui: setup ## Dagster on 127.0.0.1 with the demo's history
 	@$(IN_ENV) python -m windrow.assets.demo ui

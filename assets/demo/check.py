@@ -20,7 +20,6 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.testing.checker import check as compare
 
 CUSTOMER = ("customer", "name", "city", "born", "credit", "changed_at")
-COLUMNS = ["_topic", "_partition", "_offset", "_window"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -39,8 +38,8 @@ def check(
 
     Args:
         manifest: a line per produced message: partition, offset, kind, order_id.
-        rows: the table's `order_id`, and `COLUMNS`.
-        dead: the `COLUMNS` of the committed dead letters.
+        rows: the table's columns of `sinks.ROW`.
+        dead: the same metadata columns of the committed dead letters.
         receipts: the receipts of all windows.
     """
     sent = pl.read_parquet(manifest).with_columns(pl.col("kind").cast(pl.String))

@@ -4,6 +4,7 @@
     ROOT/dagster_home              Dagster's history
     ROOT/.windrow/demo/kafka       the broker
     ROOT/.windrow/demo/lake        the tables
+    ROOT/.windrow/demo/sinks       the orders in other kinds of sinks, and their specs
     ROOT/.windrow/demo/state.db    the ledger
     ROOT/.windrow/demo/manifest.parquet   the produced orders
     ROOT/.windrow/demo/customers.parquet  the produced changes of customers

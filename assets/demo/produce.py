@@ -35,7 +35,7 @@ def produce_day(bootstrap: str, start: datetime, orders: int, manifest: Path) ->
 
     The manifest is written last, so if it exists, the topic is complete.
     """
-    _create(bootstrap, ORDERS)
+    create(bootstrap, ORDERS)
     sent = list(day(start, orders))
     offsets = _produce(bootstrap, sent)
     columns = {
@@ -48,7 +48,7 @@ def produce_day(bootstrap: str, start: datetime, orders: int, manifest: Path) ->
 
 def produce_customers(bootstrap: str, start: datetime, manifest: Path) -> int:
     """Makes the topic of customers' changes and fills it, as `produce_day` does."""
-    _create(bootstrap, CUSTOMERS)
+    create(bootstrap, CUSTOMERS)
     sent = list(changes(start))
     offsets = array("q", [-1]) * len(sent)
     _send(Producer(_config(bootstrap)), CUSTOMERS, enumerate(sent), offsets)
@@ -75,12 +75,12 @@ def write_customers(
     _write(manifest, sent, offsets, columns)
 
 
-def _create(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics(
-        [NewTopic(topic, PARTITIONS, 1, config=TOPIC_CONFIG)]
-    ).values():
-        future.result()
+def create(bootstrap: str, topic: str) -> None:
+    """Makes a topic, if it isn't there yet."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    if topic not in admin.list_topics(timeout=30).topics:
+        new = NewTopic(topic, PARTITIONS, 1, config=TOPIC_CONFIG)
+        admin.create_topics([new])[topic].result()
 
 
 def _produce(bootstrap: str, sent: Sequence[OrderMessage]) -> array[int]:

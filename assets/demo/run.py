@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from deltalake import DeltaTable
+import dagster as dg
 from rich.console import Console
 
 from windrow.assets.demo.backfill import aside, day_keys, materialize, say_failure
-from windrow.assets.demo.check import (
-    COLUMNS,
-    CUSTOMER,
-    Folded,
-    Verdict,
-    check,
-    check_customers,
-)
+from windrow.assets.demo.check import CUSTOMER, Verdict, check, check_customers
 from windrow.assets.demo.place import (
     CUSTOMERS_SPEC,
     ORDERS_SPEC,
@@ -24,6 +18,8 @@ from windrow.assets.demo.place import (
     last_full_day,
 )
 from windrow.assets.demo.produce import produce_customers, produce_day
+from windrow.assets.demo.sinks import orders_into, rows_of
+from windrow.assets.factory import kafka_table
 from windrow.ingest.assemble import open_table
 from windrow.ingest.cli.render import committed_line
 from windrow.ingest.config.load import load_spec
@@ -33,17 +29,38 @@ from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.runner.context import Result
 
+WHERE = {"files": "files", "kafka": "topic", "routes": "three tables"}
+"""What the rows are in, if not one table."""
 
-def demo(place: DemoHome, orders: int, console: Console) -> bool:
-    """Runs the whole demo; returns whether nothing is wrong. Stops what it started."""
+
+def demo(place: DemoHome, orders: int, console: Console, sink: str | None = None) -> bool:
+    """Runs the whole demo; returns whether nothing is wrong. Stops what it started.
+
+    `sink`: only the orders, into a sink of `sinks.SINKS`.
+    """
     broker = EmbeddedBroker(place.kafka, find_jars())
     was_running = broker.running()
     try:
         _set_up(place, broker, orders, console)
-        return _ingest(place, console) and _report(place, console)
+        with aside(place.log):
+            definitions, specs = pipelines(place, sink)
+        return _ingest(place, definitions, specs, console) and report(place, specs, console)
     finally:
         if not was_running:
             broker.stop()
+
+
+def pipelines(
+    place: DemoHome, sink: str | None = None
+) -> tuple[dg.Definitions, list[PipelineSpec]]:
+    """The orders' pipeline, and without a `sink` the customers'. Reads the environment."""
+    if sink is None:
+        from windrow.assets.definitions import defs
+
+        return defs(), [load_spec(ORDERS_SPEC), load_spec(CUSTOMERS_SPEC)]
+    spec = load_spec(orders_into(place, sink))
+    executor = dg.Definitions(executor=dg.in_process_executor)
+    return dg.Definitions.merge(kafka_table(spec), executor), [spec]
 
 
 def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Console) -> None:
@@ -76,123 +93,91 @@ def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Conso
     place.enter()
 
 
-def _ingest(place: DemoHome, console: Console) -> bool:
-    """Runs the 24 windows through Dagster.
+def _ingest(
+    place: DemoHome, definitions: dg.Definitions, specs: list[PipelineSpec], console: Console
+) -> bool:
+    """Runs the 24 windows of orders, then the customers' micro-batches, through Dagster.
 
     Also if they are committed already, which shows that nothing is written twice.
     """
-    # reads the environment that was loaded just now
-    from windrow.assets.definitions import defs
-
-    spec, customers = load_spec(ORDERS_SPEC), load_spec(CUSTOMERS_SPEC)
-    before = _version(spec), _version(customers)
-    keys = day_keys(spec, place.start())
+    before = [_committed(spec) for spec in specs]
+    keys = day_keys(specs[0], place.start())
     with aside(place.log), console.status(f"Running {len(keys)} windows ..."):
-        results = [materialize(defs(), spec, keys)]
-        results += [materialize(defs(), customers)] if results[0].success else []
-    for result in results:
-        if not result.success:
-            say_failure(console, result, place.log)
-            return False
-    if None not in before and before == (_version(spec), _version(customers)):
-        versions = " and ".join(map(str, before))
-        console.print(
-            "[green]Every window is committed already; nothing was written[/green] (the tables"
-            f" stay at versions {versions})."
-        )
+        for spec, partitions in zip(specs, (keys, ()), strict=False):
+            result = materialize(definitions, spec, partitions)
+            if not result.success:
+                say_failure(console, result, place.log)
+                return False
+    if all(before) and before == [_committed(spec) for spec in specs]:
+        console.print("[green]Every window is committed already; nothing was written.[/green]")
     return True
 
 
-def _report(place: DemoHome, console: Console) -> bool:
-    """Prints a line for each window, the results of the checks, and the next steps."""
-    committed, verdict = check_orders_table(place)
-    folded = check_customers_table(place)
-    for one in committed:
+def report(place: DemoHome, specs: list[PipelineSpec], console: Console) -> bool:
+    """Prints a line for each window, the results of the checks, and the next steps.
+
+    Returns whether nothing is wrong.
+
+    Raises:
+        SpecError: there is nothing to check yet.
+    """
+    orders, *customers = specs
+    if not place.is_set_up() or not all(_committed(spec) for spec in specs):
+        raise SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
+    for one in _committed(orders):
         console.print(committed_line(Result(one, recovered=False)))
-    say(console, verdict)
-    say_customers(console, folded)
-    if not (verdict.wrong or folded.wrong):
-        console.print(
-            "Look at it: [bold]make ui[/bold] opens Dagster with this history; [bold]make"
-            " stop[/bold] ends it."
-        )
-        table = _short(load_spec(ORDERS_SPEC).sink_path())
-        console.print(
-            f"Table: {table}   dead letters: {table}_dead   spec: {_short(str(ORDERS_SPEC))}",
-            soft_wrap=True,
-        )
-        console.print(
-            f"Customers: {_short(load_spec(CUSTOMERS_SPEC).sink_path())}   spec:"
-            f" {_short(str(CUSTOMERS_SPEC))}",
-            soft_wrap=True,
-        )
-    return not (verdict.wrong or folded.wrong)
-
-
-def say_customers(console: Console, folded: Folded) -> None:
-    """Prints the result of the customers' check."""
-    for wrong in folded.wrong:
-        console.print(f"[red]WRONG[/red] {wrong}")
-    if not folded.wrong:
-        console.print(
+    verdict = _check_orders(place, orders)
+    where = WHERE.get(orders.sink.kind, "table")
+    _say(
+        console,
+        verdict.wrong,
+        f"[green]Checked against what was produced:[/green] {verdict.orders:,} orders are in"
+        f" the {where} exactly once, {verdict.dead} poison messages and tombstones in the"
+        f" dead-letter table exactly once, none of {verdict.aborted} aborted orders anywhere."
+        " Nothing lost, nothing twice.",
+    )
+    wrong = verdict.wrong
+    for spec in customers:
+        folded = check_customers(place.customers, rows_of(spec, CUSTOMER))
+        _say(
+            console,
+            folded.wrong,
             f"[green]Checked against their own fold:[/green] {folded.changes:,} changes, as"
             f" Debezium writes them, leave {folded.customers:,} customers, and the table has"
             " exactly these, each with its last row.",
-            soft_wrap=True,
         )
-
-
-def say(console: Console, verdict: Verdict) -> None:
-    """Prints the result of the orders' check."""
-    for wrong in verdict.wrong:
-        console.print(f"[red]WRONG[/red] {wrong}")
-    if not verdict.wrong:
+        wrong += folded.wrong
+    if customers and not wrong:
         console.print(
-            f"[green]Checked against what was produced:[/green] {verdict.orders:,} orders are in"
-            f" the table exactly once, {verdict.dead} poison messages and tombstones in the"
-            f" dead-letter table exactly once, none of {verdict.aborted} aborted orders anywhere."
-            " Nothing lost, nothing twice.",
+            "Look at it: [bold]make ui[/bold] opens Dagster with this history; [bold]make"
+            f" stop[/bold] ends it. Dead letters are in {_short(orders.sink_path())}_dead.",
             soft_wrap=True,
         )
+    for spec in specs:
+        console.print(
+            f"{spec.id}: {_short(spec.sink_path())}   spec: {_short(str(spec.spec_file))}",
+            soft_wrap=True,
+        )
+    return not wrong
 
 
-def check_orders_table(place: DemoHome) -> tuple[list[Committed], Verdict]:
-    """Compares the table of orders with the produced messages.
-
-    Raises:
-        SpecError: there is nothing to check yet.
-    """
-    spec = load_spec(ORDERS_SPEC)
-    rows = _table(place, spec).to_pyarrow_table(columns=["order_id", *COLUMNS])
-    sink, dead_letters = open_table(spec)
-    committed = sorted(sink.receipts(), key=lambda one: one.receipt.window)
-    receipts = [one.receipt for one in committed]
+def _check_orders(place: DemoHome, spec: PipelineSpec) -> Verdict:
+    """Compares the table of orders with the produced messages."""
+    receipts = [one.receipt for one in _committed(spec)]
+    dead_letters = open_table(spec)[1]
     dead = [dead_letters.read(r.window, r.attempt) for r in receipts]
-    return committed, check(place.manifest, rows, dead, receipts)
+    return check(place.manifest, rows_of(spec), dead, receipts)
 
 
-def check_customers_table(place: DemoHome) -> Folded:
-    """Compares the table of customers with the produced changes.
-
-    Raises:
-        SpecError: there is nothing to check yet.
-    """
-    table = _table(place, load_spec(CUSTOMERS_SPEC))
-    return check_customers(place.customers, table.to_pyarrow_table(columns=list(CUSTOMER)))
+def _committed(spec: PipelineSpec) -> list[Committed]:
+    return sorted(open_table(spec)[0].receipts(), key=lambda one: one.receipt.window)
 
 
-def _table(place: DemoHome, spec: PipelineSpec) -> DeltaTable:
-    if not place.is_set_up() or not DeltaTable.is_deltatable(spec.sink_path()):
-        raise SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
-    return DeltaTable(spec.sink_path())
-
-
-def _version(spec: PipelineSpec) -> int | None:
-    return (
-        DeltaTable(spec.sink_path()).version()
-        if DeltaTable.is_deltatable(spec.sink_path())
-        else None
-    )
+def _say(console: Console, wrong: Sequence[str], right: str) -> None:
+    for one in wrong:
+        console.print(f"[red]WRONG[/red] {one}", soft_wrap=True)
+    if not wrong:
+        console.print(right, soft_wrap=True)
 
 
 def _short(path: str) -> str:

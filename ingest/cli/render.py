@@ -42,8 +42,8 @@ def _table(
 
 
 def counted(count: int, thing: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+    """`1 file`, `2,000 files`."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
@@ -149,8 +149,8 @@ def committed_line(run: Result) -> str:
     """A line about a window, printed as soon as it is committed."""
     receipt = run.committed.receipt
     return (
-        f"Window {receipt.window.key}: {outcome(run)}, {receipt.counts.rows:,} rows,"
-        f" {receipt.counts.dead:,} dead letters"
+        f"Window {receipt.window.key}: {outcome(run)}, {counted(receipt.counts.rows, 'row')},"
+        f" {counted(receipt.counts.dead, 'dead letter')}"
     )
 
 

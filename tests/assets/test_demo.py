@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from windrow.assets.demo.sinks import SINKS
 
 pytestmark = [
     pytest.mark.broker,
@@ -91,6 +94,20 @@ def test_second_run_writes_nothing(first: subprocess.CompletedProcess[str], home
     assert again.returncode == 0, again.stdout + again.stderr
     assert "Every window is committed already; nothing was written" in again.stdout
     assert table_versions(home) == before
+
+
+@pytest.mark.sampled(1, of=10)
+def test_into_another_kind_of_sink(
+    first: subprocess.CompletedProcess[str], home: Path, part: int, dice: random.Random
+) -> None:
+    """`make demo SINK=...`: the same orders, and another reader than windrow finds each
+    of them once; which kind, the seed says.
+    """
+    assert first.returncode == 0
+    done = demo(RUN, "--home", str(home), "--sink", dice.choice(sorted(SINKS)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "12,000 orders are in the " in done.stdout
+    assert "Nothing lost, nothing twice" in done.stdout
 
 
 def test_ui_shows_the_history_and_stop_ends_it(

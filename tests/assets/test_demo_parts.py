@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import polars as pl
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 
 from tests.contracts.values import valued
 from tests.sinks.things import plan_of, receipt, window
+from windrow.assets.demo.__main__ import Kind
 from windrow.assets.demo.check import CUSTOMER, Verdict, check, check_customers
 from windrow.assets.demo.customers import CHANGES, THERE_BEFORE, CustomerMessage, changes
 from windrow.assets.demo.orders import PARTITIONS, TOMBSTONES, OrderMessage, day
@@ -22,6 +24,7 @@ from windrow.assets.demo.place import DemoHome, last_full_day
 from windrow.assets.demo.poison import POISON
 from windrow.assets.demo.produce import ORDERS as ORDERS_TOPIC
 from windrow.assets.demo.produce import write_customers
+from windrow.assets.demo.sinks import READERS, SINKS
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.kinds import make_decoder
@@ -31,6 +34,7 @@ from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.sinks.kinds import KINDS
 from windrow.ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -164,6 +168,12 @@ def test_the_check_names_what_is_wrong(
     """
     (wrong,) = check(manifest, rows, dead, [RECEIPT]).wrong
     assert wrong.startswith(complaint)
+
+
+def test_every_kind_of_sink_has_its_demo() -> None:
+    """`make demo SINK=...` takes each kind that a spec may name, and can read its rows."""
+    assert {name.partition("-")[0] for name in SINKS} == KINDS.keys() == READERS.keys()
+    assert get_args(Kind) == tuple(SINKS)
 
 
 @pytest.fixture(scope="module")
