@@ -346,7 +346,7 @@ def test_several_windows_are_told_how(stage: Stage) -> None:
         ),
         (["run", "--master", "local[x]"], "this machine is local, local[4]"),
         (["replay", "--window", "7", "--master", "local[2"], "this machine is local, local[4]"),
-        (["dead"], "a command of windrow dead before it, one of show, export, replay"),
+        (["dead"], "a command of windrow dead before it, one of show, replay"),
         ([], "a command of windrow before it"),
     ],
 )
