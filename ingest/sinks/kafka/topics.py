@@ -29,7 +29,6 @@ from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import (
     LOOK_SECONDS,
-    NEW_TOPIC_SECONDS,
     PATIENCE_SECONDS,
     SEEN_SECONDS,
     confirmed,
@@ -167,16 +166,9 @@ class SinkTopics:
             SpecError: the topic has several partitions, or this client may not see it.
         """
         questions = self._questions()
-        described = self._described(questions, [self._control_name])[self._control_name]
-        if isinstance(described, KafkaException):
-            if described.args[0].code() not in UNKNOWN:
-                raise questions.error_for(
-                    "the control topic", self._control_name, described.args[0]
-                )
-            if not wait:
-                return None
-            time.sleep(NEW_TOPIC_SECONDS)
-            return self.control(wait=False)
+        (described,) = self._described(questions, [self._control_name], may_be_new=wait).values()
+        if self._is_missing(self._control_name, described):
+            return None
         if len(described.partitions) != 1:
             what = (
                 f"The control topic {self._control_name} has {len(described.partitions)} partitions"
@@ -419,12 +411,14 @@ class SinkTopics:
         if isinstance(found, KafkaException) or any(p.leader is None for p in found.partitions):
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
-    def _described(self, questions: Questions, names: Sequence[str]) -> dict[str, Any]:
+    def _described(
+        self, questions: Questions, names: Sequence[str], *, may_be_new: bool = False
+    ) -> dict[str, Any]:
         """Asks for topics; in the place of one that doesn't exist is the error that says so."""
         return questions.ask(
             f"the topics {', '.join(names)}",
             None,
-            lambda: questions.topics(names, may_be_new=False),
+            lambda: questions.topics(names, may_be_new=may_be_new),
         )
 
     @staticmethod
