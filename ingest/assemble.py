@@ -167,19 +167,18 @@ def make_table(
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
     """Returns the columns of the pipeline's table, without the metadata columns.
 
-    If the spec's own transform has a schema, they are that schema's. Else they are the
-    decoded columns, changed by `transform`, or by the rules of the spec's schema if
-    that is None.
+    They are the decoded columns, changed by the transforms of each message's rows; behind
+    a `spark` step, those of `transform.schema` if there is one.
 
     Raises:
-        SpecError: the schema can't be loaded.
+        SpecError: a schema can't be loaded, or a step can't be used with its columns.
     """
-    if spec.transform is not None and spec.transform.schema_ is not None:
-        from windrow.ingest.schema.columns import Columns
+    columns = _of_each_message(spec, transform).columns(_decoder(spec, transform).columns)
+    if spec.transform is None or spec.transform.spark is None or spec.transform.schema_ is None:
+        return columns
+    from windrow.ingest.schema.columns import Columns
 
-        return Columns.of(load_model(ModelReference(spec.transform.schema_, spec.folder)))
-    rules = _rules(spec.decode.schema_, spec.folder) if transform is None else transform
-    return rules.columns(_decoder(spec, transform).columns)
+    return Columns.of(load_model(ModelReference(spec.transform.schema_, spec.folder)))
 
 
 def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependencies:
@@ -214,9 +213,7 @@ def _pipeline(
         spec=spec,
         columns=columns,
         decoder=lambda: _decoder(spec, transform),
-        transform=lambda: (
-            _rules(spec.decode.schema_, spec.folder) if transform is None else transform
-        ),
+        transform=lambda: _of_each_message(spec, transform),
         broker=broker,
         reader=reader,
         ledger=on.ledger,
@@ -239,22 +236,23 @@ def _dataframe_transform(
     Raises:
         SpecError: the table or the engine can't be used with such a function.
     """
-    if spec.transform is None:
+    if spec.transform is None or spec.transform.spark is None:
         return None
     if sink.capabilities.atomic != "window":
         part = sink.capabilities.atomic
         what = (
-            f"transform.spark needs a table that shows a window as a whole, and {sink.identity}"
+            f"A spark step needs a table that shows a window as a whole, and {sink.identity}"
             f" shows it {part} by {part}: a second run after a crash would need exactly the same"
             " rows from the function"
         )
         do = "Use another kind of table, or for a Kafka topic sink.atomic_window: true."
         raise SpecError(what, "spec", do)
     if not isinstance(engine, DataFrameEngine):
-        what = f"transform.spark needs Spark, and {type(engine).__name__} has no DataFrames"
-        do = "Run the pipeline on Spark, or remove transform from the spec."
+        what = f"A spark step needs Spark, and {type(engine).__name__} has no DataFrames"
+        do = "Run the pipeline on Spark, or remove the step from the spec."
         raise SpecError(what, "spec", do)
-    schema = spec.transform.schema_ or (spec.decode.schema_ if transform is None else None)
+    alone = transform is None and len(spec.transform.steps) == 1
+    schema = spec.transform.schema_ or (spec.decode.schema_ if alone else None)
     return DataFrameTransform(
         FunctionReference(spec.transform.spark, spec.folder), _rules(schema, spec.folder)
     )
@@ -276,6 +274,36 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
         if registry is not None and isinstance(decoder, UsesSchemas)
         else decoder
     )
+
+
+def _of_each_message(spec: PipelineSpec, transform: Transform | None) -> Transform:
+    """Returns what becomes of each message's rows.
+
+    First the rules of the spec's schema, or `transform` in their place; then the steps, and
+    the rules of their schema. What a `spark` step gives has its own rules.
+    """
+    from windrow.ingest.schema.metadata_arrays import of_message
+    from windrow.ingest.transform.chain import Chain
+    from windrow.ingest.transform.kind import StepPlace
+
+    found = [_rules(spec.decode.schema_, spec.folder) if transform is None else transform]
+    steps = spec.transform
+    if steps is not None:
+        key = spec.sink.key
+        found += [
+            step.transform(
+                StepPlace(
+                    f"transform.steps.{number}",
+                    spec.folder,
+                    of_message(spec.metadata),
+                    () if key is None else key.columns,
+                    versioned=key is not None and key.version is not None,
+                )
+            )
+            for number, step in enumerate(steps.steps[: -1 if steps.spark else None])
+        ]
+        found += [] if steps.spark else [_rules(steps.schema_, spec.folder)]
+    return Chain(tuple(found))
 
 
 def _rules(schema: str | None, folder: Path) -> Transform:

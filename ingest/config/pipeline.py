@@ -203,8 +203,8 @@ class PipelineSpec(Section):
     transform: TransformSpec | None = Field(
         default=None,
         description=(
-            "What Spark makes of a window's rows before they go to the table: joins, windows,"
-            " deduplication."
+            "What becomes of decoded rows before they go to the table: SQL on each row, or a"
+            " function of Spark's on all of a window."
         ),
     )
     sink: SinkOfItsKind = Field(description="The table.")
@@ -301,9 +301,9 @@ class PipelineSpec(Section):
     def keeps(self) -> bool:
         """Returns whether rows keep their values of the columns that a change leaves alone.
 
-        Rows that are transformed don't: a transform doesn't see these values.
+        Not behind a `spark` step, whose function sees no value there.
         """
-        return self.sink.keeps and self.transform is None
+        return self.sink.keeps and (self.transform is None or self.transform.spark is None)
 
     @property
     def in_order(self) -> bool:

@@ -1,4 +1,4 @@
-"""The `transform` section: a Spark function between decoding and the table."""
+"""The `transform` section: steps between decoding and the table."""
 
 from __future__ import annotations
 
@@ -9,45 +9,70 @@ from pydantic import Field
 
 from windrow.ingest.formats.kind import SchemaReference
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import FunctionName, LeftOut, Section, section_of
+from windrow.ingest.settings.values import LeftOut, Section, Values, section_of
+from windrow.ingest.transform.kinds import StepOfItsKind
+from windrow.ingest.transform.spark import SparkSection
 
 _PER_MESSAGE = ("ordinal", "value-size")
 
 
 class TransformSpec(Section):
-    """A function of DataFrames between decoding and the table."""
+    """Steps between decoding and the table, in their order."""
 
-    spark: FunctionName = Field(
-        description=(
-            "Called with a DataFrame of all rows of a window, with the metadata columns; gives back"
-            " the DataFrame of the rows that go to the table. Each of these keeps the metadata"
-            " columns of a message that it comes from."
+    steps: Annotated[tuple[StepOfItsKind, ...], Field(min_length=1), Values("a list of steps")] = (
+        Field(
+            description=(
+                "What becomes of the rows, step by step; each is one of the kinds below and sees"
+                " the columns of the one before it."
+            )
         )
     )
     schema_: Annotated[
-        SchemaReference | None, LeftOut("that of `decode`, or what the format's columns are")
+        SchemaReference | None,
+        LeftOut("the columns that the steps give; behind `spark` those of `decode`"),
     ] = Field(
         default=None,
         alias="schema",
         description=(
-            "The pandera.polars DataFrameModel whose columns, types and rules its rows have."
+            "The pandera.polars DataFrameModel whose columns, types and rules the rows have that"
+            " reach the table."
         ),
     )
 
+    @property
+    def spark(self) -> str | None:
+        """The function of the `spark` step; None without one."""
+        last = self.steps[-1]
+        return last.spark if isinstance(last, SparkSection) else None
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Finds the form of before, and a `spark` step that isn't the last."""
+        if "spark" in written:
+            yield (
+                ("spark",),
+                f"is a step: write\n  transform:\n    steps:\n      - spark: {written['spark']}",
+            )
+        for number, step in enumerate(_steps(written)[:-1]):
+            if isinstance(step, SparkSection) or (isinstance(step, Mapping) and "spark" in step):
+                yield ("steps", number), "spark must be the last step"
+
 
 def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-    """Finds settings of a spec that conflict with such a function.
+    """Finds settings of a spec that conflict with a `spark` step.
 
     The sink's capabilities are checked when the pipeline is assembled.
     """
-    if written.get("transform") is None:
+    if not any(
+        isinstance(s, Mapping) and "spark" in s for s in _steps(section_of(written, "transform"))
+    ):
         return
     metadata = section_of(written, "metadata")
     if metadata.get("timestamp", "") in {None, "none"}:
         yield (
             ("metadata", "timestamp"),
             (
-                "can't be left out with transform.spark: of a row's message it knows what its"
+                "can't be left out with a spark step: of a row's message it knows what its"
                 " columns say"
             ),
         )
@@ -56,7 +81,12 @@ def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath
             yield (
                 ("metadata", name),
                 (
-                    "can't go with transform.spark: it is about a message's rows, or its value, as"
+                    "can't go with a spark step: it is about a message's rows, or its value, as"
                     " they were before it"
                 ),
             )
+
+
+def _steps(written: Mapping[str, Any]) -> list[Any]:
+    steps = written.get("steps")
+    return list(steps) if isinstance(steps, list | tuple) else []

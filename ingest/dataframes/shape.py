@@ -88,7 +88,7 @@ class AsRows:
         )
 
         def shape(messages: pa.RecordBatch) -> list[pa.Array]:
-            decoded = transform(decode(messages))
+            decoded = transform(decode(messages), messages)
             refuse_unplaced(split, messages, decoded, keyed=bool(self.primary_key))
             if len(decoded.dead_index) and not self.drops:
                 raise _undecodable(split, messages, decoded)

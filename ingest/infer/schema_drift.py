@@ -147,7 +147,7 @@ def _verdict_of(pipeline: Pipeline, messages: pa.Table) -> Decode:
     """Decodes and transforms messages as a run would."""
     decoder = decoder_for(pipeline, sorted(messages.column("topic").unique().to_pylist()))
     decode, transform = decoder.open(), pipeline.transform().open()
-    return lambda messages: transform(decode(messages))
+    return lambda messages: transform(decode(messages), messages)
 
 
 def tried(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:

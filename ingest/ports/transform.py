@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow as pa
+
 from windrow.ingest.ports.decoder import Decoded
 
 if TYPE_CHECKING:
     from windrow.ingest.schema.columns import Columns
+
+
+Apply = Callable[[Decoded, pa.RecordBatch], Decoded]
+"""Transforms a batch: what was decoded of it, and its `MESSAGES`."""
 
 
 class Transform(Protocol):
@@ -24,7 +30,7 @@ class Transform(Protocol):
             SpecError: it can't use such columns; says which, and what to do.
         """
 
-    def open(self) -> Callable[[Decoded], Decoded]:
+    def open(self) -> Apply:
         """Returns a function that transforms, for the calling thread.
 
         It is used for one split at most. Dead letters and the counts of dropped and

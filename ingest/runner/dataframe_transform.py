@@ -196,7 +196,7 @@ class StageTask:
             )
         except UnstorableRowsError as refused:
             what = (
-                "A row that the function of transform.spark gave doesn't fit the table:"
+                "A row that the function of the spark step gave doesn't fit the table:"
                 f" {refused.what}"
             )
             do = (
@@ -216,7 +216,7 @@ class StageTask:
 
         def check(rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
             _refuse_nulls(rows, messages, split)
-            _refuse_broken_rules(checked(_decoded(rows)), messages, split)
+            _refuse_broken_rules(checked(_decoded(rows), messages), messages, split)
             if self.primary_key and rows.num_rows:
                 keys.refuse_doubled(rows, messages["offset"].to_numpy())
 
@@ -247,7 +247,7 @@ class _MessageKeys:
                 self._offset, self._seen = offset, set()
             if key in self._seen:
                 what = (
-                    "The function of transform.spark gave two rows of one key that name one"
+                    "The function of the spark step gave two rows of one key that name one"
                     " message: nobody can say which is the last"
                 )
                 do = (
@@ -277,7 +277,7 @@ def _refuse_nulls(rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) 
         if column.null_count and not field.nullable:
             row = int(np.flatnonzero(column.is_null())[0])
             what = (
-                f"A row that the function of transform.spark gave has null in {field.name}, which"
+                f"A row that the function of the spark step gave has null in {field.name}, which"
                 " is never null by its schema"
             )
             do = (
@@ -297,7 +297,7 @@ def _refuse_broken_rules(checked: Decoded, messages: pa.RecordBatch, split: Spli
         f", and {len(checked.dead_index) - 1} rows near it" if len(checked.dead_index) > 1 else ""
     )
     raise RefusedError(
-        "A row that the function of transform.spark gave breaks a rule of its schema:"
+        "A row that the function of the spark step gave breaks a rule of its schema:"
         f" {what}{others}",
         "validate",
         "No row was committed. Fix the function or the schema, then run the window again.",
@@ -367,7 +367,7 @@ class _RowCounter:
             " from: fix the function."
         )
         what = (
-            "The rows that the function of transform.spark gave don't fit the split's messages:"
+            "The rows that the function of the spark step gave don't fit the split's messages:"
             f" {what}"
         )
         return RefusedError(what, "check", do, *self._position)

@@ -79,7 +79,7 @@ class SplitTask:
         counter = _SplitCounter(split, self.late_bins, self.keyed)
 
         def take(messages: pa.RecordBatch) -> None:
-            decoded = transform(decode(messages))
+            decoded = transform(decode(messages), messages)
             counter.check(messages, decoded)
             decoded = stage_rows(rows, messages, decoded, keyed=self.keyed)
             counter.add(messages, decoded)

@@ -97,3 +97,51 @@ class OfItsKind:
             wrong = InitErrorDetails(type=sentence(what), loc=(self.option,), input=None)
             raise ValidationError.from_exception_data("spec", [wrong], hide_input=True)
         return self.model(value).model_validate(value)
+
+
+@dataclass(frozen=True, eq=False)
+class OfItsOption:
+    """Annotation of a section whose kind is the name of an option that it has.
+
+    `kinds`: the reference to each kind's model, by that option.
+    """
+
+    kinds: Mapping[str, str]
+
+    def sections(self) -> dict[str, type[Section]]:
+        """Loads the models of all kinds, by their options."""
+        return {name: section_at(kind) for name, kind in self.kinds.items()}
+
+    def __get_pydantic_core_schema__(
+        self, _source: object, _handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Validates by the kind's own model."""
+        return core_schema.no_info_plain_validator_function(self._checked)
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Makes the JSON schema: one of the options, and those that go with each."""
+        return {
+            "type": "object",
+            "properties": {},
+            "anyOf": [{"required": [name]} for name in self.kinds],
+            "allOf": [
+                {
+                    "if": {"required": [name]},
+                    "then": handler(section.__pydantic_core_schema__),
+                }
+                for name, section in self.sections().items()
+            ],
+        }
+
+    def _checked(self, value: object) -> Section:
+        if isinstance(value, Section):
+            return value
+        if not isinstance(value, Mapping):
+            raise sentence("must be a mapping")
+        named = [name for name in self.kinds if name in value]
+        if len(named) != 1:
+            said = f", and says {' and '.join(named)}" if named else ""
+            raise sentence(f"must say one of {', '.join(self.kinds)}{said}")
+        return section_at(self.kinds[named[0]]).model_validate(value)

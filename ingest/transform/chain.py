@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 
-from windrow.ingest.ports.decoder import Decoded
-from windrow.ingest.ports.transform import Transform
+from windrow.ingest.ports.transform import Apply, Transform
 from windrow.ingest.schema.columns import Columns
 
 
@@ -30,6 +28,8 @@ class Chain:
             lambda columns, transform: transform.columns(columns), self.transforms, before
         )
 
-    def open(self) -> Callable[[Decoded], Decoded]:
+    def open(self) -> Apply:
         steps = [transform.open() for transform in self.transforms]
-        return lambda decoded: reduce(lambda rows, step: step(rows), steps, decoded)
+        return lambda decoded, messages: reduce(
+            lambda rows, step: step(rows, messages), steps, decoded
+        )

@@ -5,7 +5,7 @@ The rows already have the schema's types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
+from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, built_of_model, load_model
 from windrow.ingest.transform.rules import Rules
@@ -62,7 +63,7 @@ class Validate:
             )
         return wanted
 
-    def open(self) -> Callable[[Decoded], Decoded]:
+    def open(self) -> Apply:
         """Makes the rules for this thread.
 
         They are kept until the schema's file changes.
@@ -77,7 +78,7 @@ class _Validator:
         self._rules = Rules(model)
         self._schema = Columns.of(model).arrow_schema
 
-    def __call__(self, decoded: Decoded) -> Decoded:
+    def __call__(self, decoded: Decoded, _messages: pa.RecordBatch) -> Decoded:
         left = decoded.refused(
             RULES, [*_nulls(decoded.rows, self._schema), *self._rules.failures(decoded.rows)]
         )

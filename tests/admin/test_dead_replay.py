@@ -231,7 +231,7 @@ def test_several_rows_of_a_message(light: Ward) -> None:
             import numpy as np
             import pyarrow as pa
 
-            def twice(decoded: Any) -> Any:
+            def twice(decoded: Any, _: Any) -> Any:
                 index = np.repeat(np.arange(decoded.rows.num_rows), 2)
                 return decoded.with_rows(decoded.rows.take(pa.array(index)), index)
 

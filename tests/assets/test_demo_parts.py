@@ -93,7 +93,8 @@ def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
         [same | {"offset": i, "value": v} for i, v in enumerate(values)], schema=MESSAGES
     )
     found = Validate(ModelReference("schema.py:Order", ORDERS)).open()(
-        RowDecoder(ModelReference("schema.py:Order", ORDERS), JsonEncoding()).open()(messages)
+        RowDecoder(ModelReference("schema.py:Order", ORDERS), JsonEncoding()).open()(messages),
+        messages,
     )
     return found.rows.num_rows, found.dead_reason.to_pylist()
 

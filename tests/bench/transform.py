@@ -1,5 +1,5 @@
-"""What a function of DataFrames costs a window: orders as JSON, from Kafka to the
-committed table, with and without `transform.spark`.
+"""What a step costs a window: orders as JSON, from Kafka to the committed table, with
+and without a `sql` step, or a `spark` step.
 
 python -m tests.bench.transform [--messages 1000000] [--rounds 5]
 
@@ -24,8 +24,15 @@ from tests.bench.parts.sides import windrow
 from tests.bench.parts.targets import Job
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
-WAYS = {"without one": None, "all rows as they are": "same", "the newest of each id": "newest"}
-"""In words, and the function of `measured/functions.py`."""
+WAYS = {
+    "without one": None,
+    "sql: filter, a column": {
+        "sql": "SELECT * REPLACE (round(amount * 100) AS amount) FROM rows WHERE sku IS NOT NULL"
+    },
+    "spark: all rows as they are": {"spark": "measured/functions.py:same"},
+    "spark: the newest of each id": {"spark": "measured/functions.py:newest"},
+}
+"""In words, and the step."""
 
 
 def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
@@ -40,16 +47,10 @@ def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
             for n, way in enumerate(WAYS)
         }
         for number in range(rounds + 1):
-            for way, function in WAYS.items():
-                out, rows = (
-                    programs[way].out,
-                    (min(messages, DISTINCT) if function == "newest" else messages),
-                )
-                more = (
-                    {"transform": {"spark": f"measured/functions.py:{function}"}}
-                    if function
-                    else {}
-                )
+            for way, step in WAYS.items():
+                newest = way.endswith("of each id")
+                out, rows = programs[way].out, min(messages, DISTINCT) if newest else messages
+                more = {"transform": {"steps": [step]}} if step else {}
                 told = side.told(Job(bootstrap, topic, SMALL, messages, out, more=more))
                 run = programs[way].run(
                     told, rows, expected=rows, written=partial(parquet_rows, out)
@@ -74,7 +75,7 @@ def main() -> None:
         times = Spread.of([a.seconds / b.seconds for a, b in zip(some, plain, strict=True)])
         peaks = {kind: max(run.peaks.get(kind, 0.0) for run in some) for kind in ("worker", "Java")}
         line = (
-            f"{way:22} {rate.median:6,.0f} thousand messages/s ({rate.least:,.0f} to"
+            f"{way:29} {rate.median:6,.0f} thousand messages/s ({rate.least:,.0f} to"
             f" {rate.most:,.0f}), {cpu.median:.2f} CPU s per million"
         )
         line += f", peaks: worker {peaks['worker']:,.0f} MB, Java {peaks['Java']:,.0f} MB"

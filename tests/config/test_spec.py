@@ -769,21 +769,34 @@ def test_a_topic_for_dead_letters_in_conflict(
 @pytest.mark.parametrize(
     ("over", "said"),
     [
-        ({"transform": {}}, "transform.spark: is missing"),
+        ({"transform": {}}, "transform.steps: is missing"),
         (
-            {"transform": {"spark": "newest"}},
-            "transform.spark: must be FILE.py:function or package.module:function",
+            {"transform": {"spark": "a.b:c"}},
+            "transform.spark: is a step: write\n  transform:\n    steps:\n      - spark: a.b:c",
         ),
         (
-            {"transform": {"spark": "a.b:c", "schema": "a.py"}},
+            {"transform": {"steps": [{"spark": "a.b:c"}, {"sql": "SELECT * FROM rows"}]}},
+            "transform.steps.0: spark must be the last step",
+        ),
+        ({"transform": {"steps": [{"sqk": "x"}]}}, "transform.steps.0: must say one of sql, spark"),
+        (
+            {"transform": {"steps": [{"sql": "x", "spark": "a.b:c"}]}},
+            "transform.steps.0: must say one of sql, spark, and says sql and spark",
+        ),
+        (
+            {"transform": {"steps": [{"spark": "newest"}]}},
+            "transform.steps.0.spark: must be FILE.py:function or package.module:function",
+        ),
+        (
+            {"transform": {"steps": [{"spark": "a.b:c"}], "schema": "a.py"}},
             "transform.schema: must be FILE.py:Class or package.module:Class",
         ),
         (
             {"metadata": {"timestamp": "none"}},
-            "metadata.timestamp: can't be left out with transform.spark",
+            "metadata.timestamp: can't be left out with a spark step",
         ),
-        ({"metadata": {"ordinal": "_n"}}, "metadata.ordinal: can't go with transform.spark"),
-        ({"metadata": {"value-size": "_n"}}, "metadata.value-size: can't go with transform.spark"),
+        ({"metadata": {"ordinal": "_n"}}, "metadata.ordinal: can't go with a spark step"),
+        ({"metadata": {"value-size": "_n"}}, "metadata.value-size: can't go with a spark step"),
     ],
 )
 def test_what_a_function_of_sparks_goes_with(
@@ -793,7 +806,9 @@ def test_what_a_function_of_sparks_goes_with(
     the spec.
     """
     with pytest.raises(SpecError) as caught:
-        parse_spec({**GOOD_ATTRIBUTES, "transform": {"spark": "a.b:c"}, **over}, folder)
+        parse_spec(
+            {**GOOD_ATTRIBUTES, "transform": {"steps": [{"spark": "a.b:c"}]}, **over}, folder
+        )
     assert said in str(caught.value)
 
 

@@ -18,6 +18,7 @@ from tests.contracts.values import dead, deleted, verdicts, whole
 from windrow.ingest.ports.decoder import RULES, Decoded, Deletes, Refusal
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.metadata_arrays import messages_of
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,26 @@ class Before:
         return len(set(only or self.messages)) + 4
 
 
+def messages_for(decoded: Decoded) -> pa.RecordBatch:
+    """Messages that such a verdict can be of: their offsets are their numbers."""
+    every = [decoded.row_index, decoded.dead_index]
+    count = max((int(i) for index in every for i in index.to_pylist()), default=-1) + 1
+    topic, numbers = pa.array(["t"] * count), pa.array(range(count), pa.int64())
+    return messages_of({"topic": topic, "partition": pa.repeat(0, count), "offset": numbers})
+
+
+def apply(transform: Transform, decoded: Decoded) -> Decoded:
+    """What a transform makes of a verdict."""
+    return transform.open()(decoded, messages_for(decoded))
+
+
 class TransformContract:
     """The promises."""
 
     def after(self, transform: Transform, before: Before, *only: int) -> Decoded:
         """What becomes of the rows; of the shape that all promise."""
         given = before.decoded(*only)
-        found = transform.open()(given)
+        found = apply(transform, given)
         whole(
             found,
             transform.columns(before.columns).arrow_schema,
@@ -101,7 +115,7 @@ class TransformContract:
         that is refused: that does nothing at all.
         """
         given = before.decoded(deletes=True)
-        found = transform.open()(given)
+        found = apply(transform, given)
         refused = {index for index, _, _ in dead(found)}
         assert deleted(found) == [
             (index, key) for index, key in deleted(given) if index not in refused
@@ -114,7 +128,7 @@ class TransformContract:
         none = before.decoded().refused(
             RULES, [Refusal(np.arange(before.rows.num_rows), "reason", "detail")]
         )
-        found = transform.open()(none)
+        found = apply(transform, none)
         assert found.rows.num_rows == 0
         assert found.rows.schema.equals(transform.columns(before.columns).arrow_schema)
         assert (dead(found), found.dropped, found.filtered) == (
@@ -127,7 +141,7 @@ class TransformContract:
         """The batch that came in is as it was."""
         given = before.decoded()
         first = verdicts(given)
-        transform.open()(given)
+        apply(transform, given)
         assert verdicts(given) == first
 
     def test_a_transform_travels(self, transform: Transform, before: Before) -> None:
@@ -149,7 +163,9 @@ class TransformContract:
         def work() -> None:
             begin.wait(timeout=60)
             step = transform.open()
-            found.append([verdicts(step(before.decoded())) for _ in range(5)])
+            found.append(
+                [verdicts(step(before.decoded(), messages_for(before.decoded()))) for _ in range(5)]
+            )
 
         threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
         for thread in threads:

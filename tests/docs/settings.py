@@ -22,7 +22,7 @@ from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec
 from windrow.ingest.model.metadata_columns import ALWAYS, DEFAULT, METADATA
 from windrow.ingest.schema.metadata_fields import TYPES
-from windrow.ingest.settings.kinds import OfItsKind
+from windrow.ingest.settings.kinds import OfItsKind, OfItsOption
 from windrow.ingest.settings.values import LeftOut, Values
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -120,6 +120,11 @@ def _tables_of(
         if by_kind is not None:
             yield from _tables_by_kind(by_kind, here, field.description or "")
             continue
+        by_option = _by_option(field)
+        if by_option is not None:
+            for named, section in by_option.sections().items():
+                yield from _tables_of(section.model_fields, here, "", f"`{named}`")
+            continue
         below = _models(field.annotation)
         for section in below:
             yield from _tables_of(
@@ -128,6 +133,12 @@ def _tables_of(
                 field.description or "",
                 _kind(section) if len(below) > 1 else None,
             )
+
+
+def _by_option(field: FieldInfo) -> OfItsOption | None:
+    """The kinds of the sections of a list; None where there is no such list."""
+    marks = [m for of in typing.get_args(field.annotation) for m in getattr(of, "__metadata__", ())]
+    return next((mark for mark in marks if isinstance(mark, OfItsOption)), None)
 
 
 def _told_elsewhere(field: FieldInfo) -> bool:

@@ -165,7 +165,8 @@ def test_each_message_becomes_what_stands_beside_it(
     rules = chain.open()
     for message in example.messages:
         key, value = octets(message.get("key", "none")), octets(message["value"])
-        found = rules(decode(valued([value], [key], [headers(message.get("headers", ""))])))
+        messages = valued([value], [key], [headers(message.get("headers", ""))])
+        found = rules(decode(messages), messages)
         assert became(found) == message["becomes"], message
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Columns
 
 
@@ -24,10 +26,10 @@ class Deadly:
     def columns(self, before: Columns) -> Columns:
         return before
 
-    def open(self) -> Callable[[Decoded], Decoded]:
+    def open(self) -> Apply:
         return self._seeing
 
-    def _seeing(self, decoded: Decoded) -> Decoded:
+    def _seeing(self, decoded: Decoded, _: pa.RecordBatch) -> Decoded:
         for seen in {*decoded.rows["id"].to_pylist()} & self.deaths.keys():
             for death in range(self.deaths[seen]):
                 try:

@@ -1,4 +1,4 @@
-"""Functions of Spark's DataFrames, for the tests of `transform.spark`."""
+"""Functions of Spark's DataFrames, for the tests of a `spark` step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`transform.spark`: a window's rows through a function of DataFrames, on real Kafka
+"""The `spark` step: a window's rows through a function of DataFrames, on real Kafka
 and Spark, exactly once all the same.
 """
 
@@ -64,7 +64,7 @@ def place(kafka: str, topic: str, tmp_path: Path) -> Any:
     """
 
     def make(function: str, **over: Any) -> Place:
-        transform = {"spark": f"functions.py:{function}"} | (
+        transform = {"steps": [{"spark": f"functions.py:{function}"}]} | (
             {"schema": over.pop("schema")} if "schema" in over else {}
         )
         return Place(
@@ -157,7 +157,10 @@ def test_the_example_runs(kafka: str, topic: str, on_spark: Any, tmp_path: Path)
     )
     produce(kafka, topic, [Put(b'{"id": 3, "name": "again"}', millis(1, 40), 1)])
     here = Place(
-        kafka, topic, tmp_path, {"transform": {"spark": str(tmp_path / "newest.py:newest")}}
+        kafka,
+        topic,
+        tmp_path,
+        {"transform": {"steps": [{"spark": str(tmp_path / "newest.py:newest")}]}},
     )
     ran(on_spark(here), here)
     assert {row["id"]: row["name"] for row in table(here)} == {
@@ -386,7 +389,7 @@ def user(kafka: str, topic: str, tmp_path: Path) -> User:
     user = User(kafka, topic, tmp_path)
     (tmp_path / "functions.py").write_text((HERE / "functions.py").read_text())
     with (tmp_path / "things.yaml").open("a") as spec:
-        spec.write("transform: {spark: 'functions.py:same'}\n")
+        spec.write("transform: {steps: [{spark: 'functions.py:same'}]}\n")
     return user
 
 

@@ -94,7 +94,7 @@ def test_rows_that_a_function_made(
     user = somebody(kafka, tmp_path, sink, log=log)
     (tmp_path / "loud.py").write_text(LOUD)
     with (tmp_path / "things.yaml").open("a") as spec:
-        spec.write(f"transform: {{spark: 'loud.py:{function}'}}\n")
+        spec.write(f"transform: {{steps: [{{spark: 'loud.py:{function}'}}]}}\n")
     for word, hour in (("run", 3), ("run", 1), ("run", 2), ("replay", 1)):
         user.types(word, "--window", f"2026-01-05T0{hour}:00:00Z")
     words = {

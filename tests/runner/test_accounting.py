@@ -272,9 +272,9 @@ class Lying:
     def columns(self, before: Columns) -> Columns:
         return self.honest.columns(before)
 
-    def open(self) -> Callable[[Any], Decoded]:
+    def open(self) -> Callable[..., Decoded]:
         step = self.honest.open()
-        return lambda given: self.lie(step(given))
+        return lambda *given: self.lie(step(*given))
 
 
 def said(decoded: Decoded, without: int = 0, **lies: Any) -> Decoded:

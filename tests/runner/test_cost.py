@@ -80,7 +80,7 @@ def steps(folder: Path, messages: pa.RecordBatch) -> dict[str, Callable[[], obje
 
     return {
         "decode": lambda: decode(messages),
-        "validate": lambda: validate(decoded),
+        "validate": lambda: validate(decoded, messages),
         "checksum": lambda: checksum(decoded.rows),
         "stage": stage,
     }

@@ -4,7 +4,6 @@ one that leaves rows out, one that renames.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Columns
 
 
@@ -37,8 +37,8 @@ class Explode:
         one = replace(before.columns[i], type=before.columns[i].type.value_type, nullable=True)
         return Columns((*before.columns[:i], one, *before.columns[i + 1 :]))
 
-    def open(self) -> Callable[[Decoded], Decoded]:
-        def explode(decoded: Decoded) -> Decoded:
+    def open(self) -> Apply:
+        def explode(decoded: Decoded, _: pa.RecordBatch) -> Decoded:
             i = decoded.rows.schema.get_field_index(self.name)
             lists = decoded.rows.column(i)
             made_from = pc.list_parent_indices(lists).to_numpy()
@@ -60,8 +60,8 @@ class Only:
         column(before, self.name)
         return before
 
-    def open(self) -> Callable[[Decoded], Decoded]:
-        def keep(decoded: Decoded) -> Decoded:
+    def open(self) -> Apply:
+        def keep(decoded: Decoded, _: pa.RecordBatch) -> Decoded:
             kept = pc.greater(decoded.rows.column(self.name), self.above).fill_null(False)
             return decoded.with_rows(decoded.rows.filter(kept), np.flatnonzero(kept))
 
@@ -85,8 +85,8 @@ class Rename:
             )
         )
 
-    def open(self) -> Callable[[Decoded], Decoded]:
-        def rename(decoded: Decoded) -> Decoded:
+    def open(self) -> Apply:
+        def rename(decoded: Decoded, _: pa.RecordBatch) -> Decoded:
             fields = [
                 f.with_name(self.to) if f.name == self.name else f for f in decoded.rows.schema
             ]

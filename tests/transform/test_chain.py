@@ -4,7 +4,6 @@ after the other, and lose no message's account.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.contracts.transform_contract import Before, TransformContract
+from tests.contracts.transform_contract import Before, TransformContract, apply, messages_for
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.with_dead_letters import read_dead
 from tests.transform.small import Explode, Only, Rename
@@ -23,8 +22,7 @@ from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.decoder import Decoded
-from windrow.ingest.ports.transform import Transform
+from windrow.ingest.ports.transform import Apply, Transform
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.pipeline import run
 from windrow.ingest.schema.columns import Column, Columns
@@ -129,9 +127,9 @@ class Noting:
         self.noted.append(f"columns {self.name}")
         return before
 
-    def open(self) -> Callable[[Decoded], Decoded]:
+    def open(self) -> Apply:
         self.noted.append(f"open {self.name}")
-        return lambda decoded: self.noted.append(self.name) or decoded  # type: ignore[func-returns-value]
+        return lambda decoded, _: self.noted.append(self.name) or decoded  # type: ignore[func-returns-value]
 
 
 def test_a_chain_goes_from_first_to_last(before: Before) -> None:
@@ -140,7 +138,8 @@ def test_a_chain_goes_from_first_to_last(before: Before) -> None:
     chain = Chain((Noting("a", noted), Noting("b", noted)))
     chain.columns(CARTS)
     step = chain.open()
-    step(step(before.decoded()))
+    messages = messages_for(before.decoded())
+    step(step(before.decoded(), messages), messages)
     assert noted == ["columns a", "columns b", "open a", "open b", "a", "b", "a", "b"]
 
 
@@ -156,7 +155,7 @@ def test_rows_of_a_message_that_fail_take_it_with_them(before: Before, tmp_path:
             Validate(ModelReference("schemas.py:Line", tmp_path)),
         )
     )
-    found = chain.open()(before.decoded())
+    found = apply(chain, before.decoded())
     assert list(zip(found.row_index.to_pylist(), found.rows["price"].to_pylist(), strict=True)) == [
         (1, 1),
         (1, 20),

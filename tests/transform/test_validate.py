@@ -49,7 +49,7 @@ def both(folder: Path) -> Callable[[pa.RecordBatch], Decoded]:
         RowDecoder(ModelReference("m.py:M", folder), JsonEncoding()).open(),
         Validate(ModelReference("m.py:M", folder)).open(),
     )
-    return lambda messages: validate(decode(messages))
+    return lambda messages: validate(decode(messages), messages)
 
 
 def test_a_failed_check_is_a_dead_letter_of_its_own_stage(tmp_path: Path) -> None:

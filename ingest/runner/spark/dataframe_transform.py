@@ -128,7 +128,7 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
         refuse_lost_rows(failed)
         if is_gone(failed):
             what = (
-                f"Spark was gone while the function {reference} of transform.spark was called"
+                f"Spark was gone while the function {reference} of the spark step was called"
                 f" ({error_name(failed)})"
             )
             raise UnreachableError(what, "stage", DO_AGAIN) from failed
@@ -141,11 +141,11 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
         ]
         # a server finds the mistake only behind the user's last line
         at = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""
-        what = f"The function {reference} of transform.spark fails: {error_name(failed)}{at}"
+        what = f"The function {reference} of the spark step fails: {error_name(failed)}{at}"
         raise SpecError(what, "spec", _DO) from failed
     if not isinstance(result, DataFrame):
         raise SpecError(
-            f"The function {reference} of transform.spark gave {type(result).__name__}, and no"
+            f"The function {reference} of the spark step gave {type(result).__name__}, and no"
             " DataFrame",
             "spec",
             _DO,
@@ -172,7 +172,7 @@ def _refuse_other_columns(
     wrong += [f"{name}: there twice" for name in given if result.columns.count(name) > 1]
     if wrong:
         what = (
-            f"The function {reference} of transform.spark gives other columns than the table has: "
+            f"The function {reference} of the spark step gives other columns than the table has: "
             + "; ".join(wrong)
         )
         do = (
@@ -329,11 +329,11 @@ def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
                 re.MULTILINE,
             )
             kind = kinds[-1] if kinds else "an error of an unknown kind"
-            what = f"A UDF of the function {reference} of transform.spark fails on a worker: {kind}"
+            what = f"A UDF of the function {reference} of the spark step fails on a worker: {kind}"
             raise SpecError(what, "stage", _DO) from failed
         what = (
             f"A worker can't import {missing[1]}, which a UDF of the function {reference} of"
-            " transform.spark needs"
+            " the spark step needs"
         )
         do = (
             "No row was committed. Put it into the function's own file, which travels with each"
@@ -386,7 +386,7 @@ class StageJob:
 
         def refuse(_: Split) -> Staged:
             what = (
-                "The function of transform.spark gave a row of a message that is none of the"
+                "The function of the spark step gave a row of a message that is none of the"
                 " window's"
             )
             do = (

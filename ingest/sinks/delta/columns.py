@@ -32,7 +32,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
         )
         do = (
             "Take names without blanks, tabs, line breaks and ,;{}()=: a metadata column is renamed"
-            " under metadata, a field of messages by a function (transform.spark). A table of"
+            " under metadata, a field of messages by a function (a spark step). A table of"
             " Iceberg holds any name."
         )
         raise SpecError(what, "spec", do)

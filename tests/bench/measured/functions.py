@@ -1,4 +1,4 @@
-"""Functions of DataFrames, for what `transform.spark` costs."""
+"""Functions of DataFrames, for what a `spark` step costs."""
 
 from __future__ import annotations
 

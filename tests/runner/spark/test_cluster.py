@@ -41,11 +41,14 @@ ON_IT = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memo
 def test_a_window_is_read_by_a_worker_that_has_nothing_of_it(
     kafka: str, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """The same spec and command with --master: every message is a row or a dead letter,
-    and all of it verifies, to its last byte.
+    """The same spec and command with --master, and SQL between: every message is a row or
+    a dead letter, and all of it verifies, to its last byte.
     """
     case = CASES["json"]
     user = somebody(case, kafka, tmp_path, schema_registry)
+    [spec] = tmp_path.glob("*.yaml")
+    step = "SELECT * FROM rows WHERE _offset + 1 > 0"
+    spec.write_text(f"{spec.read_text()}\ntransform: {{steps: [{{sql: '{step}'}}]}}\n")
     # a cluster of its own with one worker: a second one would compile all there is once more
     with cluster(tmp_path / "cluster", workers=1) as bare:
         ran = user.starts_and_ends("run", "--window", HOUR, "--master", bare.master, *ON_IT)

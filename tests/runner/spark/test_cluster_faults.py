@@ -318,7 +318,9 @@ def test_a_function_of_dataframes(
     3 The driver runs it again, and is killed behind its commit. 4 Another one finds
     each row there once. UDFs of its file travel.
     """
-    place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "functions.py:same"}})
+    place = Place(
+        kafka, one_hour, tmp_path, {"transform": {"steps": [{"spark": "functions.py:same"}]}}
+    )
     trap, others = tmp_path / "trap", ground.executors()
     driver = Driver(
         ground.cluster.master,
@@ -347,10 +349,12 @@ def test_a_function_that_needs_what_workers_have_not(
     ground: Ground, kafka: str, one_hour: str, tmp_path: Path
 ) -> None:
     """A module that the driver alone can import is named, with what to do; nothing is committed."""
-    place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "functions.py:foreign"}})
+    place = Place(
+        kafka, one_hour, tmp_path, {"transform": {"steps": [{"spark": "functions.py:foreign"}]}}
+    )
     failed = ground.driver.runs(place)
     assert (failed.code, in_table(place)) == (2, set())
     assert (
         "A worker can't import tests, which a UDF of the function functions.py:foreign of"
-        " transform.spark needs" in failed.text
+        " the spark step needs" in failed.text
     )

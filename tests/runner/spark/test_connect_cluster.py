@@ -279,8 +279,12 @@ def assert_exactly_once(place: Place) -> None:
 def test_two_clients_run_windows_beside_each_other(
     kafka: str, one_hour: str, drivers: list[Driver], tmp_path: Path
 ) -> None:
-    """Windows of two tables, by two clients on one server at the same time: each is whole."""
-    both = [Place(kafka, one_hour, tmp_path / name) for name in ("one", "other")]
+    """Windows of two tables, by two clients on one server at the same time: each is whole,
+    also the one whose rows go through SQL on the workers.
+    """
+    steps = {"transform": {"steps": [{"sql": "SELECT id, lower(name) AS name FROM rows"}]}}
+    ways = {"one": {}, "other": steps}
+    both = [Place(kafka, one_hour, tmp_path / name, over) for name, over in ways.items()]
     for place, driver in zip(both, drivers, strict=True):
         place.folder.mkdir()
         driver.begin(place)
@@ -290,7 +294,9 @@ def test_two_clients_run_windows_beside_each_other(
 
 
 @pytest.mark.parametrize(
-    "over", [{}, {"transform": {"spark": "functions.py:same"}}], ids=["plain", "function"]
+    "over",
+    [{}, {"transform": {"steps": [{"spark": "functions.py:same"}]}}],
+    ids=["plain", "function"],
 )
 def test_a_killed_executor_is_run_again(
     ground: Ground, place: Place, drivers: list[Driver], tmp_path: Path, over: dict[str, Any]
@@ -323,7 +329,7 @@ def test_what_was_read_goes_with_its_executors(
         place.bootstrap,
         place.topic,
         tmp_path,
-        {"transform": {"spark": "functions.py:halts"}},
+        {"transform": {"steps": [{"spark": "functions.py:halts"}]}},
     )
     try:
         driver.begin(halting)

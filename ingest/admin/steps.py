@@ -1,0 +1,120 @@
+"""What becomes of a few messages on the way to the table, step by step.
+
+As a run would decode and transform them; nothing is written. A `spark` step isn't run: it
+sees a window as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.schemas import decoder_for
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.transform.chain import Chain
+from windrow.ingest.transform.sql.step import Sql
+from windrow.ingest.transform.validate import Validate
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A message that a step leaves out; `detail` says why it is a dead letter."""
+
+    message: str
+    why: str
+    detail: str | None = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What a step gives: its rows, each beside its message, and what it leaves out."""
+
+    name: str
+    columns: tuple[str, ...]
+    messages: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def through_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
+    """Takes messages (of `MESSAGES`) through decoding and each transform.
+
+    Raises:
+        SpecError: the schema or a step can't be used.
+        UnreachableError: the schema registry doesn't answer.
+    """
+    decoder = decoder_for(pipeline, sorted(set(messages["topic"].to_pylist())))
+    decoded = decoder.open()(messages)
+    places = [
+        f"{topic}[{partition}]@{offset}"
+        for topic, partition, offset in zip(
+            *(messages[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True
+        )
+    ]
+    found, had = [], np.arange(messages.num_rows)
+    found.append(_step("decode", had, decoded, places))
+    for name, transform in _named(pipeline.transform()):
+        had = decoded.row_index.to_numpy()
+        decoded = transform.open()(decoded, messages)
+        found.append(_step(name, had, decoded, places))
+    return found
+
+
+def of_lines(lines: Iterable[bytes], topic: str) -> pa.RecordBatch:
+    """Makes messages whose values are lines; an empty line is a message without a value."""
+    values = [line or None for line in lines]
+    columns: dict[str, pa.Array] = {
+        "topic": pa.array([topic] * len(values), pa.string()),
+        "partition": pa.array([0] * len(values), pa.int32()),
+        "offset": pa.array(range(len(values)), pa.int64()),
+        "value": pa.array(values, pa.binary()),
+        "headers": pa.array([[]] * len(values), MESSAGES.field("headers").type),
+    }
+    arrays = [
+        columns[f.name].cast(f.type) if f.name in columns else pa.nulls(len(values), f.type)
+        for f in MESSAGES
+    ]
+    return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
+
+
+def _named(transform: Transform) -> Iterator[tuple[str, Transform]]:
+    if isinstance(transform, Chain):
+        for each in transform.transforms:
+            yield from _named(each)
+    elif isinstance(transform, Sql):
+        yield transform.setting, transform
+    elif isinstance(transform, Validate):
+        yield f"rules of {transform.model}", transform
+    else:
+        yield type(transform).__name__, transform
+
+
+def _step(name: str, had: Any, decoded: Decoded, places: list[str]) -> Step:
+    """Compares a verdict with the messages that were there before it."""
+    kept = set(decoded.row_index.to_pylist())
+    if decoded.deletes is not None:
+        kept |= set(decoded.deletes.index.to_pylist())
+    whys = (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
+    dead = {
+        index: LeftOut(places[index], f"dead at {stage}: {reason}", detail)
+        for index, stage, reason, detail in zip(
+            decoded.dead_index.to_pylist(), *(why.to_pylist() for why in whys), strict=True
+        )
+    }
+    left = (
+        dead.get(index, LeftOut(places[index], "no row"))
+        for index in np.unique(had).tolist()
+        if index not in kept
+    )
+    return Step(
+        name,
+        tuple(decoded.rows.schema.names),
+        tuple(places[index] for index in decoded.row_index.to_pylist()),
+        tuple(decoded.rows.to_pylist()),
+        tuple(left),
+    )

@@ -1,0 +1,45 @@
+"""Settings that every kind of transform step has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windrow.ingest.settings.values import Section
+
+if TYPE_CHECKING:
+    from windrow.ingest.ports.transform import Transform
+
+
+@dataclass(frozen=True)
+class StepPlace:
+    """Where a step stands, and what it must leave as it is.
+
+    `setting`: its place in the spec, for messages; `folder`: the spec's; `metadata`: the
+    metadata columns that are known of a message, name -> column; `primary_key`: the
+    table's, empty for one that rows are appended to; `versioned`: whether the newest
+    version of a key counts, so that nothing is deleted.
+    """
+
+    setting: str
+    folder: Path
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    primary_key: tuple[str, ...] = ()
+    versioned: bool = False
+
+
+class StepSection(Section):
+    """One step under `transform.steps`. Each kind has a model of its own, with its options.
+
+    The option that has the kind's name says what the step does.
+    """
+
+    def transform(self, place: StepPlace) -> Transform:
+        """Makes the transform that the section describes.
+
+        Raises:
+            SpecError: none can be made of it.
+        """
+        raise NotImplementedError

@@ -1,0 +1,16 @@
+"""Table of all kinds of transform steps, one line each."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from windrow.ingest.settings.kinds import OfItsOption
+from windrow.ingest.transform.kind import StepSection
+
+STEPS = {
+    "sql": "windrow.ingest.transform.sql.kind:SqlSection",
+    "spark": "windrow.ingest.transform.spark:SparkSection",
+}
+
+StepOfItsKind = Annotated[StepSection, OfItsOption(STEPS)]
+"""One step of a spec's `transform.steps`."""

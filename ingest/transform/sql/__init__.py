@@ -1,0 +1,1 @@
+"""The `sql` step: one SELECT over the rows, by DuckDB."""

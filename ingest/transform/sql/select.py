@@ -1,0 +1,389 @@
+"""A SELECT over rows, taken apart: what it gives, of which columns, and on what condition.
+
+DuckDB parses the query and turns the parts back into text (its functions
+`json_serialize_sql` and `json_deserialize_sql`); this module looks at the tree between
+them. A star is replaced by the columns that it stands for, so that each expression gives
+one column.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import duckdb
+
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.dtypes import name_problems
+
+ROWS = "rows"
+"""The table that a query selects from."""
+
+Node = dict[str, Any]
+
+_SPARK = "a spark step sees all rows of a window together"
+_REFUSED = {
+    "DISTINCT_MODIFIER": f"DISTINCT looks at other rows: {_SPARK}",
+    "ORDER_MODIFIER": "ORDER BY: rows keep the order of the log, and a table has none",
+    "LIMIT_MODIFIER": f"LIMIT counts other rows: {_SPARK}",
+    "LIMIT_PERCENT_MODIFIER": f"LIMIT counts other rows: {_SPARK}",
+    "WINDOW": f"a window function looks at other rows: {_SPARK}",
+    "SUBQUERY": f"a subquery looks at other rows: {_SPARK}",
+    "POSITIONAL_REFERENCE": "#1 names no column: write its name",
+    "PARAMETER": "nobody gives values for parameters: write the value",
+}
+_EXPRESSIONS = frozenset(
+    [
+        "BETWEEN",
+        "CASE",
+        "CAST",
+        "COLLATE",
+        "COLUMN_REF",
+        "COMPARISON",
+        "CONJUNCTION",
+        "CONSTANT",
+        "FUNCTION",
+        "LAMBDA",
+        "OPERATOR",
+        "TYPE",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One column that a SELECT gives.
+
+    `source`: the column of the rows that it passes on as it is; None if it is computed, by
+    `expression`. `reads`: the columns of the rows that it depends on. `unnests`: whether it
+    makes a row of each value of a list, which is `expression` then.
+    """
+
+    name: str
+    expression: Node
+    source: str | None
+    reads: frozenset[str]
+    unnests: bool = False
+
+
+@dataclass(frozen=True)
+class Select:
+    """A SELECT over rows. `where` is None where all rows are kept."""
+
+    outputs: tuple[Output, ...]
+    where: Node | None
+    where_reads: frozenset[str]
+
+    @property
+    def computed(self) -> tuple[Output, ...]:
+        """The outputs that aren't passed on as they are."""
+        return tuple(output for output in self.outputs if output.source is None)
+
+    @property
+    def unnests(self) -> bool:
+        return any(output.unnests for output in self.outputs)
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Everything that has to be computed with."""
+        return self.where_reads.union(*(output.reads for output in self.computed))
+
+
+def read_select(
+    query: str, columns: Sequence[str], metadata: Sequence[str], setting: str
+) -> Select:
+    """Takes a query apart.
+
+    Args:
+        query: the text.
+        columns: the columns of the rows.
+        metadata: columns that may be read, and for which no star stands.
+        setting: the query's place in the spec, for messages.
+
+    Raises:
+        SpecError: it isn't one SELECT over rows of which each row's result depends on the
+            row alone; says all that is in the way, and what to do instead.
+    """
+    tree = json.loads(_ask("SELECT json_serialize_sql(?::VARCHAR)", query))
+    if tree["error"]:
+        not_select = tree["error_type"] == "not implemented"
+        what = "it is no SELECT" if not_select else str(tree["error_message"])
+        raise _refusal(setting, [what])
+    if len(tree["statements"]) != 1:
+        raise _refusal(setting, ["several statements: each is a step of its own"])
+    node = tree["statements"][0]["node"]
+    reader = _Reader(columns, metadata)
+    reader.wrong += _shape_problems(node)
+    if reader.wrong:
+        raise _refusal(setting, reader.wrong)
+    where = node["where_clause"]
+    reads = reader.reads(where) if where else frozenset[str]()
+    outputs = tuple(reader.outputs(node["select_list"]))
+    names = [output.name for output in outputs]
+    twice = [f"{name} comes twice" for name, n in Counter(names).items() if n > 1]
+    wrong = [*reader.wrong, *twice, *name_problems(names)]
+    if wrong:
+        raise _refusal(setting, wrong)
+    return Select(outputs, None if where is None else _in_order(where), reads)
+
+
+def query_of(expressions: Sequence[Node], where: Node | None = None) -> str:
+    """Writes a SELECT of some expressions over rows as text."""
+    tree = _template("SELECT 1 FROM rows")
+    node = tree["statements"][0]["node"]
+    node["select_list"], node["where_clause"] = list(expressions), where
+    return str(_ask("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree)))
+
+
+def column(name: str) -> Node:
+    """Writes the expression of one column."""
+    node = _expression("SELECT a")
+    return {**node, "column_names": [name]}
+
+
+def unnest(expression: Node) -> Node:
+    """Writes `unnest(expression)`."""
+    node = _expression("SELECT unnest(a)")
+    node["arguments"][0]["expression"] = expression
+    return node
+
+
+def listed(expression: Node) -> Node:
+    """Writes `TRY([expression])`: null where the expression fails, and nowhere else.
+
+    TRY alone gives null, too, where the expression's own value is null.
+    """
+    node = _expression("SELECT TRY([a])")
+    node["children"][0]["arguments"][0]["expression"] = {**expression, "alias": ""}
+    return node
+
+
+def _in_order(condition: Node) -> Node:
+    """Writes `a AND b` as `CASE WHEN a THEN b END`, and OR alike.
+
+    DuckDB asks the sides of an AND in an order that it finds out while it runs, so that
+    `kind = 'n' AND text::INT > 0` would fail for one batch and not for another. Of a row
+    that is no number, CASE asks the second side in no batch.
+    """
+    if condition["class"] != "CONJUNCTION":
+        return condition
+    every = condition["type"] == "CONJUNCTION_AND"
+    *before, found = [_in_order(child) for child in condition["children"]]
+    for side in reversed(before):
+        case = _expression(
+            f"SELECT CASE WHEN a THEN {'b ELSE FALSE' if every else 'TRUE ELSE b'} END"
+        )
+        case["case_checks"][0]["when_expr"] = side
+        if every:
+            case["case_checks"][0]["then_expr"] = found
+        else:
+            case["else_expr"] = found
+        found = case
+    return found
+
+
+class _Reader:
+    """Reads the expressions of a query, and collects what is wrong in them (`wrong`)."""
+
+    def __init__(self, columns: Sequence[str], metadata: Sequence[str]) -> None:
+        self.wrong: list[str] = []
+        self._columns = list(columns)
+        # DuckDB finds a column by a name of another case, too
+        self._known = {name.casefold(): name for name in (*metadata, *columns)}
+
+    def outputs(self, select: Sequence[Node]) -> Iterator[Output]:
+        """Reads the list of a SELECT, a star as the columns that it stands for."""
+        for each in select:
+            for node in self._star(each) if each["class"] == "STAR" else [each]:
+                yield self._output(node)
+
+    def reads(self, node: object) -> frozenset[str]:
+        """Finds the columns that an expression reads."""
+        found: set[str] = set()
+        self._read(node, frozenset(), found)
+        return frozenset(found)
+
+    def _output(self, node: Node) -> Output:
+        source, unnests = self._source(node), node.get("function_name") == "unnest"
+        if unnests:
+            if len(node["arguments"]) != 1 or node["arguments"][0]["name"]:
+                self.wrong.append("unnest has options: it takes one list")
+            inner = node["arguments"][0]["expression"]
+            named = {**inner, "alias": node["alias"]}
+            return Output(self._name(node), named, None, self.reads(inner), unnests=True)
+        return Output(node["alias"] or source or self._name(node), node, source, self.reads(node))
+
+    def _name(self, node: Node) -> str:
+        if node["alias"]:
+            return str(node["alias"])
+        if node["class"] == "COLUMN_REF":
+            return str(node["column_names"][-1])
+        text = query_of([node]).removeprefix("SELECT ").rpartition(" FROM ")[0]
+        self.wrong.append(f"{text} has no name: write {text} AS name")
+        return text
+
+    def _source(self, node: Node) -> str | None:
+        """Returns the column that an expression passes on as it is; else None."""
+        if node["class"] != "COLUMN_REF":
+            return None
+        names = _without_table(node["column_names"], self._known)
+        name = self._known.get(names[0].casefold())
+        return name if len(names) == 1 and name in self._columns else None
+
+    def _star(self, star: Node) -> Iterator[Node]:
+        if star["columns"] or star["relation_name"] not in {"", ROWS}:
+            self.wrong.append("COLUMNS(...) and a struct's star: name the columns")
+            return
+        without = {name.casefold() for name in star["exclude_list"]}
+        replaced = {each["key"].casefold(): each["value"] for each in star["replace_list"]}
+        renamed = {each["key"]["column"].casefold(): each["value"] for each in star["rename_list"]}
+        known = {name.casefold() for name in self._columns}
+        for name in sorted((without | replaced.keys() | renamed.keys()) - known):
+            self.wrong.append(f"the star has no column {name}")
+        for name in self._columns:
+            key = name.casefold()
+            if key not in without:
+                node = replaced.get(key) or column(name)
+                yield {**node, "alias": renamed.get(key, name)}
+
+    def _read(self, node: object, lambdas: frozenset[str], found: set[str]) -> None:
+        """Collects what an expression reads; `lambdas`: the parameters of functions in it."""
+        if isinstance(node, list):
+            for each in node:
+                self._read(each, lambdas, found)
+        elif isinstance(node, dict):
+            kind = node.get("class")
+            if kind == "COLUMN_REF":
+                self._column(node["column_names"], lambdas, found)
+            elif kind == "LAMBDA":
+                parameters: set[str] = set()
+                _Reader._names(node["lhs"], parameters)
+                self._read(node["expr"], lambdas | parameters, found)
+            else:
+                self._expression(node, kind)
+                for each in node.values():
+                    self._read(each, lambdas, found)
+
+    def _expression(self, node: Node, kind: str | None) -> None:
+        if kind == "FUNCTION":
+            name = node["function_name"]
+            if name in _aggregates():
+                self.wrong.append(f"{name} adds other rows up: {_SPARK}")
+            elif name in _unrepeatable():
+                self.wrong.append(
+                    f"{name} gives another value each time, and a replay must give the same rows"
+                )
+            elif name == "unnest":
+                self.wrong.append(
+                    "unnest stands alone as a column: shape its values in the next step"
+                )
+        elif kind is not None and kind not in _EXPRESSIONS:
+            self.wrong.append(_REFUSED.get(kind, f"{kind.lower().replace('_', ' ')} isn't read"))
+
+    def _column(self, written: list[str], lambdas: frozenset[str], found: set[str]) -> None:
+        name = _without_table(written, self._known)[0]
+        if name in lambdas:
+            return
+        known = self._known.get(name.casefold())
+        if known is None:
+            self.wrong.append(
+                f"there is no column {name}, there are {', '.join(self._known.values())}"
+            )
+        else:
+            found.add(known)
+
+    @staticmethod
+    def _names(node: object, found: set[str]) -> None:
+        """Collects the names that a lambda gives to its parameters."""
+        if isinstance(node, list):
+            for each in node:
+                _Reader._names(each, found)
+        elif isinstance(node, dict):
+            found.update(node.get("column_names", ()) if node.get("class") == "COLUMN_REF" else ())
+            for each in node.values():
+                _Reader._names(each, found)
+
+
+def _without_table(names: list[str], known: Mapping[str, str]) -> list[str]:
+    qualified = len(names) > 1 and names[0].casefold() == ROWS and ROWS not in known
+    return names[1:] if qualified else names
+
+
+def _shape_problems(node: Node) -> Iterator[str]:
+    """Finds what a query has besides columns, rows and a condition."""
+    if node["type"] != "SELECT_NODE":
+        yield "UNION and its like bring other rows: a step has one SELECT"
+        return
+    table = node["from_table"]
+    alone = table["type"] == "BASE_TABLE" and table["table_name"].casefold() == ROWS
+    if not alone or table["alias"] or table["schema_name"] or table["sample"] or table["at_clause"]:
+        yield f"it must be FROM {ROWS}, alone and without another name: joins are for a spark step"
+    if node["cte_map"]["map"]:
+        yield "WITH: write what it says as a step before this one"
+    grouped = node["group_expressions"] or node["aggregate_handling"] != "STANDARD_HANDLING"
+    if grouped or node["having"] or node["qualify"]:
+        yield f"GROUP BY, HAVING and QUALIFY look at other rows: {_SPARK}"
+    if node["sample"]:
+        yield f"a sample looks at other rows: {_SPARK}"
+    for modifier in node["modifiers"]:
+        yield _REFUSED.get(modifier["type"], modifier["type"])
+
+
+def _refusal(setting: str, wrong: Sequence[str]) -> SpecError:
+    return SpecError(
+        f"{setting} can't be used: " + "; ".join(dict.fromkeys(wrong)),
+        "spec",
+        "A sql step is one SELECT of columns over rows, with a WHERE and unnest if it needs them."
+        " Nothing was read.",
+    )
+
+
+@cache
+def _parser() -> duckdb.DuckDBPyConnection:
+    """Opens a DuckDB that only parses; each question has a cursor of its own."""
+    return duckdb.connect(":memory:", config={"threads": 1})
+
+
+@cache
+def _functions() -> tuple[frozenset[str], frozenset[str]]:
+    """Names of aggregates, and of functions that depend on more than their arguments."""
+    with _parser().cursor() as cursor:
+        every = cursor.execute(
+            "SELECT function_name, function_type, stability FROM duckdb_functions()"
+        ).fetchall()
+    return (
+        frozenset(name for name, kind, _ in every if kind == "aggregate"),
+        frozenset(name for name, _, stability in every if stability not in {None, "CONSISTENT"}),
+    )
+
+
+def _aggregates() -> frozenset[str]:
+    return _functions()[0]
+
+
+def _unrepeatable() -> frozenset[str]:
+    return _functions()[1]
+
+
+def _ask(question: str, text: str) -> Any:
+    with _parser().cursor() as cursor:
+        return cursor.execute(question, [text]).fetchall()[0][0]
+
+
+@cache
+def _written(query: str) -> str:
+    return str(_ask("SELECT json_serialize_sql(?::VARCHAR)", query))
+
+
+def _template(query: str) -> Node:
+    tree: Node = json.loads(_written(query))
+    return tree
+
+
+def _expression(query: str) -> Node:
+    node: Node = _template(query)["statements"][0]["node"]["select_list"][0]
+    return node

@@ -1,0 +1,87 @@
+"""`try` and `peek --rows`: what becomes of a few messages, step by step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tests.integration.user import User
+from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest.cli.main import app
+
+THINGS = (Path(__file__).parents[1] / "integration" / "things.py").read_text()
+STEPS = """\
+transform:
+  steps:
+    - sql: SELECT *, string_split(name, ' ') AS words FROM rows WHERE id <> 3
+    - sql: SELECT id, unnest(words) AS word FROM rows
+    - sql: SELECT id, CAST(word AS BIGINT) AS number FROM rows
+"""
+VALUES = [b'{"id":1,"name":"7 8"}', b'{"id":2,"name":"x"}', b'{"id":3}', b"poison"]
+
+
+def typed(*words: str) -> Result:
+    """The command, where no broker is."""
+    return CliRunner().invoke(app, words, env={"BROKER": "127.0.0.1:9"})
+
+
+def steps_of(user: User, *words: str) -> list[dict[str, Any]]:
+    """The steps of the document."""
+    found: list[dict[str, Any]] = user.types(*words)["steps"]
+    return found
+
+
+def assert_each_is_told(steps: list[dict[str, Any]], topic: str) -> None:
+    """Each step has the rows beside their messages, and whom it leaves out, and why."""
+    names = ["decode", "rules of things.py:Thing", *(f"transform.steps.{n}" for n in range(3))]
+    assert [step["name"] for step in steps] == names
+    assert [len(step["rows"]) for step in steps] == [3, 3, 2, 3, 2]
+    left = [[(m["message"], m["why"]) for m in step["left_out"]] for step in steps]
+    assert left == [
+        [(f"{topic}[0]@3", "dead at value: not_json")],
+        [],
+        [(f"{topic}[0]@2", "no row")],
+        [],
+        [(f"{topic}[0]@1", "dead at rules: sql:number")],
+    ]
+    assert steps[4]["rows"] == [{"id": 1, "number": 7}, {"id": 1, "number": 8}]
+    assert steps[4]["messages"] == [f"{topic}[0]@0"] * 2
+
+
+def test_lines_of_a_file(tmp_path: Path) -> None:
+    """No broker is asked, and nothing is written."""
+    User("127.0.0.1:9", "t", tmp_path)
+    spec, lines = tmp_path / "things.yaml", tmp_path / "lines"
+    spec.write_text(spec.read_text() + STEPS)
+    lines.write_bytes(b"\n".join(VALUES))
+    before = sorted(tmp_path.iterdir())
+    found = typed("try", str(spec), str(lines), "--json")
+    assert found.exit_code == 0, found.output
+    assert_each_is_told(json.loads(found.stdout)["steps"], "t")
+    assert sorted(path for path in tmp_path.iterdir() if path.name != "__pycache__") == before
+    shown = typed("try", str(spec), str(lines), "--limit", "1").stdout
+    assert "transform.steps.2: 2 rows" in shown
+    missing = typed("try", str(spec), str(tmp_path / "none"))
+    assert (missing.exit_code, "none can't be read" in " ".join(missing.output.split())) == (
+        2,
+        True,
+    )
+
+
+@pytest.mark.broker
+def test_messages_of_a_topic(kafka: str, tmp_path: Path) -> None:
+    """The first ones of the topic, as a run would take them."""
+    topic = create_topic(kafka, 1)
+    produce(kafka, topic, [Put(value, 1_767_578_400_000) for value in VALUES])
+    user = User(kafka, topic, tmp_path)
+    spec = tmp_path / "things.yaml"
+    spec.write_text(spec.read_text() + STEPS)
+    assert_each_is_told(steps_of(user, "peek", "--rows"), topic)
+    (decoded, *_) = steps_of(user, "peek", "--rows", "--limit", "1")
+    assert decoded["messages"] == [f"{topic}[0]@0"]
+    assert steps_of(user, "peek", "--rows", "--stop", "earliest")[0]["rows"] == []

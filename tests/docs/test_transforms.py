@@ -1,0 +1,94 @@
+"""docs/transforms.md: each line of SQL on the page does what the page says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.transform.small_verdicts import columns_of, decoded
+from windrow.ingest.schema.messages import HEADERS, MESSAGES
+from windrow.ingest.transform.sql.step import Sql
+
+PAGE = (Path(__file__).parents[2] / "docs" / "transforms.md").read_text(encoding="utf-8")
+LINES = {
+    name: found[1]
+    for name, here in re.findall(r"^\| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
+    if (found := re.search(r"`(SELECT .+?)`", here))
+}
+METADATA = (("topic", "_topic"), ("headers", "_headers"), ("timestamp", "_timestamp"))
+AT = dt.datetime(2026, 1, 5, 9, 30, tzinfo=dt.UTC)
+ROW = {
+    "id": 1,
+    "name": "Ada",
+    "amount": 120.5,
+    "text": "4111",
+    "made": AT,
+    "ms": 1_767_605_400_000,
+    "address": {"city": "Berlin", "zip": "10115"},
+    "lines": [1, 2],
+    "zipped": b"\x1f\x8b",
+}
+GIVEN: dict[str, dict[str, object]] = {
+    "`Cast`": {"text": 4111.0},
+    "`EventRouter` (outbox)": {"id": 1, "payload": None},
+    "`ExtractField`": {"id": 1, "city": "Berlin"},
+    "`ExtractTopic`, `RegexRouter`, `TopicRegexRouter`": {"kind": "orders-new"},
+    "`Filter` with `TopicNameMatches`": {},
+    "`Filter` with `HasHeaderKey`": {"id": 1},
+    "`Filter` (Confluent, by a condition)": {"id": 1},
+    "`Flatten`": {"address_city": "Berlin", "address_zip": "10115"},
+    "`HoistField`": {"id": 1, "value": {"name": "Ada", "amount": 120.5}},
+    "`InsertField` (topic, offset, timestamp)": {"source": "eu-orders-new"},
+    "`InsertField` (static)": {"source": "shop-1"},
+    "`MaskField`": {"text": "****"},
+    "`MessageTimestampRouter`, `TimestampRouter`": {"month": "2026-01"},
+    "`ReplaceField`": {"customer": "Ada"},
+    "`TimestampConverter`": {"made": "2026-01-05", "ms": AT},
+}
+"""What each line makes of the row; nothing where it is left out."""
+
+
+def test_every_line_of_sql_is_tried() -> None:
+    """No line of the page is without its result here."""
+    assert set(LINES) == set(GIVEN)
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_a_line_gives_what_the_transform_gave(name: str) -> None:
+    """The columns that it makes have the values; a filter keeps or leaves the row."""
+    rows = pa.RecordBatch.from_pylist(
+        [ROW],
+        schema=pa.schema(
+            [
+                ("id", pa.int64()),
+                ("name", pa.string()),
+                ("amount", pa.float64()),
+                ("text", pa.string()),
+                ("made", pa.timestamp("us", tz="UTC")),
+                ("ms", pa.int64()),
+                ("address", pa.struct([("city", pa.string()), ("zip", pa.string())])),
+                ("lines", pa.list_(pa.int64())),
+                ("zipped", pa.binary()),
+            ]
+        ),
+    )
+    message = {"topic": "eu-orders-new", "partition": 0, "offset": 7, "timestamp": AT}
+    headers = pa.array([[{"key": "trace", "value": b"1"}]], HEADERS)
+    arrays = [
+        headers if f.name == "headers" else pa.array([message.get(f.name)]).cast(f.type)
+        for f in MESSAGES
+    ]
+    messages = pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
+    sql = Sql(LINES[name], metadata=METADATA)
+    assert sql.columns(columns_of(rows))
+    found = sql.open()(decoded(rows), messages)
+    assert not len(found.dead_index)
+    if not GIVEN[name]:
+        assert (found.rows.num_rows, found.filtered) == (0, 1)
+    else:
+        (row,) = found.rows.to_pylist()
+        assert {column: row[column] for column in GIVEN[name]} == GIVEN[name]

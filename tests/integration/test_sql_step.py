@@ -1,0 +1,87 @@
+"""`sql` steps between real Kafka and a real table, by the command, on Spark."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.integration.customers import customers, last_words, random_log, somebody
+from tests.integration.harness import millis
+from tests.integration.user import User
+from tests.kafka.produce import Put, create_topic, produce
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+STEPS = """\
+transform:
+  steps:
+    - sql: SELECT *, string_split(name, ' ') AS words, _topic AS topic FROM rows WHERE id <> 3
+    - sql: SELECT id, topic, unnest(words) AS word FROM rows
+    - sql: SELECT id, topic, word, CAST(word AS BIGINT) AS number FROM rows
+metadata: {ordinal: _ordinal}
+"""
+
+
+def test_rows_through_steps(kafka: str, tmp_path: Path) -> None:
+    """Filtered, taken apart and computed, in that order; what fails is a dead letter that
+    is replayed once the step is mended, and the sums are right all along.
+    """
+    topic = create_topic(kafka, 1)
+    names = ["7 8", "9", "lost", "1 x", "10"]
+    produce(
+        kafka,
+        topic,
+        [
+            Put(json.dumps({"id": n, "name": name}).encode(), millis(1, n))
+            for n, name in enumerate(names, 1)
+        ],
+    )
+    user = User(kafka, topic, tmp_path)
+    spec = tmp_path / "things.yaml"
+    plain = spec.read_text().replace("max_dead_ratio: 0.1", "max_dead_ratio: 1.0")
+    spec.write_text(plain + STEPS)
+    user.types("run", "--window", "2026-01-05T01:00:00Z")
+    counts = user.types("show")["windows"][0]["receipt"]["counts"]
+    assert [counts[c] for c in ("read", "valid", "filtered", "dead", "rows")] == [5, 3, 1, 1, 4]
+    assert table(tmp_path) == [(1, 0, 7), (1, 1, 8), (2, 0, 9), (5, 0, 10)]
+    (letter,) = user.types("dead", "show", "--window", "2026-01-05T01:00:00Z")["dead"]
+    assert (letter["stage"], letter["reason"]) == ("rules", "sql:number")
+    assert "transform.steps.2" in letter["detail"]
+    spec.write_text(plain + STEPS.replace("CAST(", "TRY_CAST("))
+    user.types("dead", "replay", "--window", "2026-01-05T01:00:00Z")
+    assert table(tmp_path)[3:5] == [(4, 0, 1), (4, 1, None)]
+    assert user.types("verify", "--deep")["findings"] == []
+
+
+def table(folder: Path) -> list[tuple[object, ...]]:
+    """Id, ordinal and number of each row, in order."""
+    rows = DeltaTable(folder / "things").to_pyarrow_table().to_pylist()
+    assert {row["topic"] for row in rows} == {row["_topic"] for row in rows}
+    return sorted((row["id"], row["_ordinal"], row["number"]) for row in rows)
+
+
+def test_a_filter_before_a_table_with_a_key(
+    kafka: str, tmp_path: Path, dice: random.Random
+) -> None:
+    """A row that the filter takes out deletes its key: the table has what a filter over
+    the whole fold would leave, whichever windows come first.
+    """
+    log = random_log(dice, 40)
+    user = somebody(kafka, tmp_path, "mode: upsert", log=log)
+    with (tmp_path / "things.yaml").open("a") as spec:
+        spec.write(
+            "transform: {steps: [{sql: \"SELECT * FROM rows WHERE right(name, 1) > 'q'\"}]}\n"
+        )
+    for word, hour in (("run", 3), ("run", 1), ("run", 2), ("replay", 1)):
+        user.types(word, "--window", f"2026-01-05T0{hour}:00:00Z")
+    left = sorted(
+        (*customer, last.name)
+        for customer, last in last_words(log).items()
+        if last.name and last.name[-1] > "q"
+    )
+    assert [row[:3] for row in customers(tmp_path)] == left
+    assert user.types("verify", "--deep")["findings"] == []

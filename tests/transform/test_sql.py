@@ -1,0 +1,430 @@
+"""The `sql` step: one SELECT over rows, whose result for a row depends on this row alone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.contracts.transform_contract import Before, TransformContract, apply
+from tests.contracts.values import dead
+from tests.transform.small_verdicts import columns_of, decoded
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import Deletes
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.transform.sql import step
+from windrow.ingest.transform.sql.step import Sql
+
+ORDERS = Columns(
+    (
+        Column("id", pa.int64(), nullable=False),
+        Column("lines", pa.list_(pa.int64()), nullable=True),
+        Column("text", pa.string(), nullable=True),
+    )
+)
+
+
+@pytest.fixture
+def before() -> Before:
+    """Rows of orders: of one message two, of the others one each; one text is no number."""
+    rows = [
+        pa.array([1, 2, 3, 4, 5], pa.int64()),
+        pa.array([[1, 2], [], None, [3], [4]], pa.list_(pa.int64())),
+        pa.array(["1", "x", "3", "4", None]),
+    ]
+    batch = pa.RecordBatch.from_arrays(rows, schema=ORDERS.arrow_schema)
+    return Before(ORDERS, batch, (0, 0, 1, 2, 3))
+
+
+class TestColumns(TransformContract):
+    """Computed columns, and a filter."""
+
+    @pytest.fixture
+    def transform(self) -> Transform:
+        return Sql("SELECT id * 2 AS twice, upper(text) AS text FROM rows WHERE id <> 3")
+
+
+class TestUnnest(TransformContract):
+    """Several rows of one."""
+
+    @pytest.fixture
+    def transform(self) -> Transform:
+        return Sql("SELECT id, unnest(lines) AS line FROM rows")
+
+
+class TestStar(TransformContract):
+    """Everything, but for some rows."""
+
+    @pytest.fixture
+    def transform(self) -> Transform:
+        return Sql("SELECT * EXCLUDE (lines) RENAME (text AS words) FROM rows WHERE id <> 5")
+
+
+class TestPoison(TransformContract):
+    """An expression that fails for some rows."""
+
+    @pytest.fixture
+    def transform(self) -> Transform:
+        return Sql("SELECT id, CAST(text AS BIGINT) AS number FROM rows")
+
+
+class TestMetadata(TransformContract):
+    """A metadata column is read, and none comes out."""
+
+    @pytest.fixture
+    def transform(self) -> Transform:
+        metadata = (("topic", "_topic"), ("offset", "_offset"))
+        query = "SELECT *, _topic || id AS place FROM rows WHERE _offset <> 3"
+        return Sql(query, metadata=metadata)
+
+
+def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a SELECT that no row fails, of the types that it promises."""
+    sql = Sql(query)
+    found = apply(sql, decoded(rows))
+    assert found.rows.schema.equals(sql.columns(columns_of(rows)).arrow_schema)
+    assert not len(found.dead_index)
+    listed: list[dict[str, Any]] = found.rows.to_pylist()
+    return listed
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT sum(id) AS s FROM rows", "sum adds other rows up: a spark step"),
+        ("SELECT DISTINCT id FROM rows", "DISTINCT looks at other rows"),
+        ("SELECT id FROM rows LIMIT 1", "LIMIT counts other rows"),
+        ("SELECT id FROM rows ORDER BY id", "ORDER BY: rows keep the order of the log"),
+        ("SELECT now() AS n FROM rows", "now gives another value each time"),
+        ("SELECT random() AS n FROM rows", "random gives another value each time"),
+        ("SELECT current_date AS d FROM rows", "there is no column current_date, there are id"),
+        ("SELECT id FROM rows UNION SELECT id FROM rows", "UNION and its like bring other rows"),
+        ("SELECT row_number() OVER () AS n FROM rows", "a window function looks at other rows"),
+        ("SELECT (SELECT 1) AS n FROM rows", "a subquery looks at other rows"),
+        ("SELECT id FROM rows WHERE id IN (SELECT id FROM rows)", "a subquery looks at"),
+        ("CREATE TABLE t(i INT)", "it is no SELECT"),
+        ("SELECT id FROM rows; SELECT id FROM rows", "several statements: each is a step"),
+        ("SELECT id FROM rows JOIN rows r USING (id)", "it must be FROM rows, alone"),
+        ("SELECT id FROM rows TABLESAMPLE 10%", "it must be FROM rows, alone"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "it must be FROM rows, alone"),
+        ("WITH r AS (SELECT * FROM rows) SELECT id FROM rows", "WITH: write what it says"),
+        ("SELECT id FROM rows GROUP BY id", "GROUP BY, HAVING and QUALIFY look at other rows"),
+        ("SELECT id FROM rows GROUP BY ALL", "GROUP BY, HAVING and QUALIFY look at other rows"),
+        ("SELECT id + 1 FROM rows", "(id + 1) has no name: write (id + 1) AS name"),
+        ("SELECT id, id FROM rows", "id comes twice"),
+        ("SELECT id, text AS ID FROM rows", "'id' and 'ID' differ by case only"),
+        ("SELECT prize FROM rows", "there is no column prize, there are id, lines, text"),
+        ("SELECT * EXCLUDE (prize) FROM rows", "the star has no column prize"),
+        ("SELECT COLUMNS('i.*') FROM rows", "COLUMNS(...) and a struct's star: name the columns"),
+        ("SELECT unnest(lines) + 1 AS n FROM rows", "unnest stands alone as a column"),
+        ("SELECT unnest(id) AS n FROM rows", "sql can't be used: "),
+        ("SELECT #1 AS n FROM rows", "#1 names no column: write its name"),
+        ("SELECT $1 AS n FROM rows", "nobody gives values for parameters"),
+        ("SELECT id FROM rows WHERE lower(id)", "sql can't be used: Binder Error"),
+        ("SELECT 1 AS n", "it must be FROM rows, alone"),
+        ("SELECT id FRM rows", "syntax error"),
+        ("SELECT epoch_ms(id) AS t FROM rows", "t is timestamp[us], and says no zone"),
+        ("SELECT hash(id) AS h FROM rows", "h is uint64, and no table has unsigned integers"),
+        ("SELECT NULL AS n FROM rows", "n is null, and has no type: write CAST(NULL AS ...)"),
+        ("SELECT TIME '10:00' AS t FROM rows", "no table has this type: CAST it AS VARCHAR"),
+    ],
+)
+def test_what_is_no_step_is_refused(query: str, said: str) -> None:
+    """What looks at other rows, isn't repeatable, has no name or no type is refused before
+    anything is read, with the way out.
+    """
+    with pytest.raises(SpecError) as refused:
+        Sql(query).columns(ORDERS)
+    assert said in str(refused.value)
+    assert "Nothing was read." in refused.value.do
+
+
+def test_values_come_back_as_they_went_in() -> None:
+    """What is passed on or renamed is the same, of every type; what is computed is exact."""
+    rows = pa.record_batch(
+        {
+            "d": pa.array([Decimal("1.20"), None], pa.decimal128(38, 2)),
+            "at": pa.array([1, None], TIMESTAMP),
+            "day": pa.array([dt.date(1, 1, 1), None]),
+            "l": pa.array([[1, None], None], pa.list_(pa.int32())),
+            "s": pa.array([{"a": [{"b": b"\xff"}]}, None]),
+            "m": pa.array([[("k", 1), ("k", 2)], None], pa.map_(pa.string(), pa.int64())),
+            "f": pa.array([float("-inf"), None], pa.float32()),
+        }
+    )
+    sql = Sql("SELECT * RENAME (m AS map), d * 2 AS twice, l[1] AS first, s.a[1].b AS b FROM rows")
+    found = apply(sql, decoded(rows)).rows
+    assert [found.column(i) for i in range(7)] == rows.columns
+    assert found.schema.names[:7] == ["d", "at", "day", "l", "s", "map", "f"]
+    assert found["twice"].to_pylist() == [Decimal("2.40"), None]
+    assert (found["first"].to_pylist(), found["b"].to_pylist()) == ([1, None], [b"\xff", None])
+
+
+def test_nested_values_are_computed() -> None:
+    """Lists, structs and maps that are computed have the types that tables have."""
+    rows = pa.record_batch({"l": pa.array([[1, 2]], pa.list_(pa.int64()))})
+    query = (
+        "SELECT list_transform(l, lambda x: x + 1) AS l, {'a': l, 'b': 'x'} AS s,"
+        " MAP {'k': l} AS m FROM rows"
+    )
+    assert selected(query, rows) == [
+        {"l": [2, 3], "s": {"a": [1, 2], "b": "x"}, "m": [("k", [1, 2])]}
+    ]
+
+
+def test_a_row_that_fails_is_a_dead_letter_without_its_values() -> None:
+    """The failing expression is named with DuckDB's sentence, and no value of the row is in
+    it; the other rows are as they would be without it.
+    """
+    rows = pa.record_batch({"n": pa.array([1, 2**62, 3, 4]), "t": ["5", "6", "secret 777", None]})
+    found = apply(Sql("SELECT n * 4 AS n4, CAST(t AS INT) AS t FROM rows", "step"), decoded(rows))
+    assert found.rows.to_pylist() == [{"n4": 4, "t": 5}, {"n4": 16, "t": None}]
+    assert [(index, stage) for index, stage, _ in dead(found)] == [(1, "rules"), (2, "rules")]
+    assert found.dead_reason.to_pylist() == ["sql:n4", "sql:t"]
+    overflow, conversion = found.dead_detail.to_pylist()
+    assert overflow.startswith("Out of Range Error: Overflow in multiplication of INT64")
+    assert overflow.endswith(" - in n4 of step")
+    assert conversion.startswith("Conversion Error: Could not convert string '...'")
+    for value in (str(2**62), "secret", "777"):
+        assert value not in overflow + conversion
+
+
+def test_conditions_are_asked_in_their_order() -> None:
+    """A side of AND or OR that the side before it settles is not asked, in any batch, so
+    that a guard protects what is behind it.
+    """
+    kinds, texts = ["n", "t"] * 5000, ["7", "x"] * 5000
+    rows = pa.record_batch({"kind": kinds, "text": texts})
+    both = "SELECT text FROM rows WHERE kind = 'n' AND CAST(text AS INT) > 0"
+    assert selected(both, rows) == [{"text": "7"}] * 5000
+    either = "SELECT text FROM rows WHERE kind = 't' OR CAST(text AS INT) > 0"
+    assert len(selected(either, rows)) == 10000
+
+
+def test_a_filter_that_fails_is_a_dead_letter_of_the_filter() -> None:
+    """And what the filter leaves out fails by no column."""
+    rows = pa.record_batch({"text": ["1", "x", "0", None], "other": ["a", "1", "a", "a"]})
+    query = "SELECT CAST(other AS INT) AS other FROM rows WHERE CAST(text AS INT) > 0"
+    found = apply(Sql(query), decoded(rows))
+    assert found.dead_reason.to_pylist() == ["sql:other", "sql:WHERE"]
+    assert (found.dead_index.to_pylist(), found.filtered) == ([0, 1], 2)
+
+
+def test_a_runaway_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SELECT that takes too long ends with a sentence that says so."""
+    rows = pa.record_batch({"n": pa.array(range(1_000_000))})
+    monkeypatch.setattr(step, "SECONDS", 0.05)
+    long = "SELECT sha256(sha256(sha256(n::VARCHAR))) AS n FROM rows"
+    with pytest.raises(SpecError, match=r"sql took longer than 0\.05 s for 1000000 rows"):
+        apply(Sql(long), decoded(rows))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (duckdb.OutOfMemoryException("Out of Memory"), "needs more than 512MB of memory for 2"),
+        (duckdb.InvalidInputException("Arrow Appender: 'x'"), "fails for 2 rows together, and"),
+    ],
+)
+def test_what_is_too_large_for_a_batch(
+    monkeypatch: pytest.MonkeyPatch, error: duckdb.Error, said: str
+) -> None:
+    """A result that fits for each row and not for all of them ends the task, with the
+    setting that helps.
+    """
+
+    class Full:
+        """A DuckDB that has room for one row."""
+
+        def __init__(self, rows: int = 0) -> None:
+            self.rows, self.real = rows, real()
+
+        def register(self, name: str, rows: pa.Table) -> None:
+            self.rows = rows.num_rows
+            self.real.register(name, rows)
+
+        def sql(self, query: str) -> Any:
+            if self.rows > 1 and "TRY" not in query:
+                raise error
+            return self.real.sql(query)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+    real = step.locked
+    monkeypatch.setattr(step, "locked", Full)
+    rows = pa.record_batch({"n": pa.array([1, 2])})
+    with pytest.raises(SpecError, match=said) as refused:
+        apply(Sql("SELECT n + 1 AS n FROM rows"), decoded(rows))
+    assert "source.tuning.batch_messages" in refused.value.do
+
+
+def test_no_file_is_read() -> None:
+    """A query has no file, and no variable of Python's."""
+    secret = pa.table({"a": [1]})
+    assert secret.num_rows
+    with pytest.raises(SpecError):
+        Sql("SELECT * FROM secret").columns(ORDERS)
+    con = step.locked()
+    for query in (
+        "SELECT * FROM secret",
+        "SELECT * FROM 'x.csv'",
+        "INSTALL httpfs",
+        "SET threads=2",
+    ):
+        with pytest.raises(duckdb.Error):
+            con.execute(query)
+
+
+# Tables with a primary key -------------------------------------------------------------------
+
+KEYED = pa.record_batch(
+    {
+        "id": pa.array([1, 2, 1, 3]),
+        "state": ["on", "off", "off", "on"],
+        "note": ["a", None, "c", "d"],
+    }
+)
+
+
+def keyed(query: str, **more: Any) -> Sql:
+    return Sql(query, primary_key=("id",), **more)
+
+
+def test_what_a_filter_leaves_out_is_deleted() -> None:
+    """A row that WHERE leaves out deletes its key, at its message's place, beside what is
+    deleted anyway.
+    """
+    mine = Deletes(pa.record_batch({"id": pa.array([9])}), pa.array([2], pa.int64()))
+    found = apply(keyed("SELECT * FROM rows WHERE state = 'on'"), decoded(KEYED, deletes=mine))
+    assert found.rows["id"].to_pylist() == [1, 3]
+    assert found.deletes is not None
+    assert found.deletes.index.to_pylist() == [1, 2, 2]
+    assert found.deletes.keys["id"].to_pylist() == [2, 9, 1]
+    assert (found.valid, found.filtered) == (4, 0)
+
+
+def test_the_last_row_of_a_key_in_a_message_counts() -> None:
+    """Of one message, a row that is kept doesn't survive a later one of its key that isn't;
+    one behind it does.
+    """
+    rows = pa.record_batch({"id": pa.array([1, 1, 2, 2]), "state": ["on", "off", "off", "on"]})
+    found = apply(keyed("SELECT * FROM rows WHERE state = 'on'"), decoded(rows, [0, 0, 1, 1]))
+    assert (found.rows["id"].to_pylist(), found.row_index.to_pylist()) == ([2], [1])
+    assert found.deletes is not None
+    assert found.deletes.keys["id"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("query", "versioned", "said"),
+    [
+        ("SELECT id + 1 AS id, state FROM rows", False, "doesn't pass on id of sink.primary_key"),
+        ("SELECT state FROM rows", False, "doesn't pass on id of sink.primary_key"),
+        ("SELECT id, unnest([state]) AS s FROM rows", False, "unnest makes several rows of one"),
+        ("SELECT * FROM rows WHERE id > 1", True, "with sink.version nothing is deleted"),
+    ],
+)
+def test_what_a_key_forbids_is_refused(query: str, versioned: bool, said: str) -> None:
+    """A step passes the key on as it is, one row for one, and filters no versions."""
+    with pytest.raises(SpecError, match=said):
+        keyed(query, versioned=versioned).columns(columns_of(KEYED))
+
+
+def test_what_a_message_left_alone_stays_so() -> None:
+    """A column that the message left unchanged is unchanged under another name, and so is
+    all that is computed of it, even where the expression makes a value of null; a WHERE
+    that asks for it can't be answered, and the message is a dead letter.
+    """
+    left = pa.array([[], ["note"], [], []], pa.list_(pa.string()))
+    given = decoded(KEYED, unavailable=left)
+    query = "SELECT id, note AS words, coalesce(note, 'none') AS told, state FROM rows"
+    found = apply(keyed(query), given)
+    assert found.unavailable is not None
+    assert found.unavailable.to_pylist() == [[], ["words", "told"], [], []]
+    assert found.rows["told"].to_pylist() == ["a", None, "c", "d"]
+    renamed = apply(keyed("SELECT id, note AS words FROM rows"), given)
+    assert renamed.unavailable is not None
+    assert renamed.unavailable.to_pylist() == [[], ["words"], [], []]
+    asked = apply(keyed("SELECT * FROM rows WHERE note <> 'c'"), given)
+    assert (asked.dead_index.to_pylist(), asked.dead_reason.to_pylist()) == (
+        [1],
+        ["sql:WHERE:unavailable"],
+    )
+
+
+# Held against the same SELECT over the whole table ------------------------------------------
+
+EXPRESSIONS = [
+    "a",
+    "a AS b2",
+    "a + b AS c",
+    "a // NULLIF(b, 0) AS d",
+    "CASE WHEN a > b THEN t ELSE 'x' || t END AS e",
+    "length(t) AS f",
+    "[a, b] AS g",
+    "CAST(t AS BIGINT) AS h",
+    "t IS NULL AS i",
+    "list_transform([a], lambda x: x + b) AS j",
+]
+CONDITIONS = [None, "a > b", "t IS NOT NULL", "a > 0 AND CAST(t AS BIGINT) > 1", "b = 1 OR a < 0"]
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(-3, 3),
+            st.one_of(st.none(), st.integers(-3, 3)),
+            st.one_of(st.none(), st.sampled_from(["1", "22", "x", ""])),
+        ),
+        max_size=12,
+    ),
+    chosen=st.lists(st.sampled_from(EXPRESSIONS), min_size=1, max_size=4, unique=True),
+    where=st.sampled_from(CONDITIONS),
+    size=st.integers(1, 5),
+)
+def test_batches_are_the_whole_table(
+    rows: list[tuple[int, int | None, str | None]], chosen: list[str], where: str | None, size: int
+) -> None:
+    """However rows come in batches, the result is that of DuckDB for each row alone: a row
+    that fails alone is a dead letter, the others are what the SELECT makes of them.
+    """
+    schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "t": pa.string()})
+    query = f"SELECT {', '.join(chosen)} FROM rows" + (f" WHERE {where}" if where else "")
+    run, found, refused = Sql(query), [], 0
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        columns = [pa.array([row[i] for row in part], f.type) for i, f in enumerate(schema)]
+        made = apply(run, decoded(pa.RecordBatch.from_arrays(columns, schema=schema)))
+        found += made.rows.to_pylist()
+        refused += len(made.dead_index)
+    wanted, failing = [], 0
+    with duckdb.connect(":memory:") as con:
+        for row in rows:
+            one = pa.table(
+                [pa.array([v], f.type) for v, f in zip(row, schema, strict=True)], schema=schema
+            )
+            con.register("rows", one)
+            try:
+                wanted += con.sql(query).to_arrow_table().to_pylist()
+            except duckdb.Error:
+                failing += 1
+    assert (found, refused) == (wanted, failing)
+
+
+def test_a_step_takes_columns_that_it_does_not_read() -> None:
+    """DuckDB sees the columns that are computed with, and no others: one that it couldn't
+    read passes by.
+    """
+    rows = pa.record_batch({"n": pa.array([1, 2]), "x": pa.array([b"a", b"b"], pa.binary())})
+    assert np.array_equal(
+        [row["m"] for row in selected("SELECT n + 1 AS m, x FROM rows", rows)], [2, 3]
+    )
