@@ -17,11 +17,11 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.runner.accounting import refuse_unplaced
 from windrow.ingest.runner.task import rows_with_messages
-from windrow.ingest.schema.changes import change_schema
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata_arrays import columns as metadata_columns
 from windrow.ingest.schema.metadata_arrays import of_message
 from windrow.ingest.schema.metadata_fields import TYPES, fields
+from windrow.ingest.schema.row_changes import change_schema
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoded, Decoder
@@ -54,7 +54,7 @@ class AsRows:
 
     `primary_key`: of a table that has one; then the rows are changes, in the order of
     each split's log, and the last column says which are deletes
-    (`ingest.schema.changes`). `drops`: True if messages that can't become rows are left
+    (`ingest.schema.row_changes`). `drops`: True if messages that can't become rows are left
     out; else they refuse the read.
     """
 

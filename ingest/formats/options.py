@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.formats.shared.dialects import (
+from windrow.ingest.formats.shared.json_dialects import (
     EXACT,
     DateForm,
     DecimalForm,

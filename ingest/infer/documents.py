@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.ingest.formats.json.values import Convert, LongInteger, converter, integer
-from windrow.ingest.formats.shared.dialects import Reading
+from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.infer.candidates import (
     DEEPEST,

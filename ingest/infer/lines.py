@@ -10,7 +10,7 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece
 from windrow.ingest.formats.csv.strict import read_as
-from windrow.ingest.formats.shared.dialects import EXACT
+from windrow.ingest.formats.shared.json_dialects import EXACT
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.infer.candidates import Candidate, TypeGuess
 from windrow.ingest.infer.documents import TYPES, Scalars, enough, scalar_type

@@ -34,7 +34,7 @@ from windrow.ingest.infer.candidates import (
     struct_type,
     table_refusal,
 )
-from windrow.ingest.infer.changes import ENVELOPES, changed_rows, events_of
+from windrow.ingest.infer.change_events import ENVELOPES, changed_rows, events_of
 from windrow.ingest.infer.documents import candidates_of, document
 from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.lines import rows_in

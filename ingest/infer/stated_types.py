@@ -15,7 +15,7 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
 from windrow.ingest.formats.json.values import converter
-from windrow.ingest.formats.shared.dialects import (
+from windrow.ingest.formats.shared.json_dialects import (
     CANAL,
     CONNECT_DECIMAL,
     CONNECT_FORMS,

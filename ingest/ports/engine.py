@@ -69,7 +69,7 @@ class DataFrameWork:
     `columns`: of the batches that `read` gives. `wanted`: the columns that the
     function's DataFrame must have, in any order. `position`: the names of the columns with
     topic, partition and offset of a row's message, by which the row is assigned to a
-    split. `keyed`: `read` gives and `stage` takes changes (`ingest.schema.changes`);
+    split. `keyed`: `read` gives and `stage` takes changes (`ingest.schema.row_changes`);
     the function sees only those that are rows, and deletes bypass it.
     """
 

@@ -28,7 +28,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     `atomic`: a window becomes visible as a whole, or split by split, or table by table;
     the receipt comes last. `replaces`: another generation can replace a committed
     window. `mode`: "append": each committed row stays a row of the table. "upsert":
-    rows of one key replace each other; changes are staged (`ingest.schema.changes`),
+    rows of one key replace each other; changes are staged (`ingest.schema.row_changes`),
     and the receipt says what they did to the table (`Receipt.merged`). "changes":
     changes are staged, and each of them stays, for readers to merge. `delivery`, in
     Flink's words: rows of a committed window may be in the table twice (at-least-once),

@@ -31,8 +31,8 @@ from windrow.ingest.ports.schemas import UsesSchemas
 from windrow.ingest.ports.sink import Stager, StagerFactory
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.accounting import SHOWN, refuse_misread, refuse_unplaced
-from windrow.ingest.schema.changes import changes, only_rows
 from windrow.ingest.schema.messages import for_rows, in_calendar
+from windrow.ingest.schema.row_changes import changes, only_rows
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class SplitTask:
     A failed or repeated attempt leaves files that nothing names. `late_bins`: bounds
     that the messages' timestamps are compared with; None for a micro-batch, which has
     none. `keyed`: True if the table has a primary key; then changes are staged, rows
-    and deletes, instead of rows (`ingest.schema.changes`).
+    and deletes, instead of rows (`ingest.schema.row_changes`).
     """
 
     reader: Reader

@@ -31,7 +31,7 @@ class PrimaryKey:
 
     - `columns`: the key, in this order.
     - `marks`: whether a deleted row stays, with its key, a mark
-      (`schema.changes.DELETED`) and nulls; else it is removed.
+      (`schema.row_changes.DELETED`) and nulls; else it is removed.
     - `version`: the column whose greatest value makes the last row; null is the least,
       and among equal values the order of the log counts. None: the order of the log
       alone.
@@ -80,7 +80,7 @@ class PrimaryKey:
             )
 
     def _mistakes(self, rows: pa.Schema) -> Iterator[str]:
-        from windrow.ingest.schema.changes import DELETED, UNAVAILABLE  # loads Arrow
+        from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE  # loads Arrow
 
         for name in self.columns:
             if name not in rows.names:

@@ -33,9 +33,9 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.schema.row_changes import DELETED
 
 ROWS = pa.schema(
     [

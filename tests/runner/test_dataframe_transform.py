@@ -21,10 +21,10 @@ from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged import Staged, Staging
 from windrow.ingest.ports.sink import Stager
 from windrow.ingest.runner.dataframe_transform import StageTask, refuse_other_key
-from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata_arrays import columns, messages_of
 from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.transform.chain import Chain
 
 SPLIT = Split("t", 0, 10, 30)

@@ -13,7 +13,7 @@ from tests.sinks.things import messages, window
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.runner.task import SplitTask, stage_rows
-from windrow.ingest.schema.changes import change_schema
+from windrow.ingest.schema.row_changes import change_schema
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory

@@ -24,8 +24,8 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, DeadReplay, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.schema.changes import UNAVAILABLE, changes
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.schema.row_changes import UNAVAILABLE, changes
 
 ROWS = pa.schema(
     [

@@ -24,8 +24,8 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.sink import Done, Sink, Stager
-from windrow.ingest.schema.changes import only_rows
 from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.row_changes import only_rows
 
 T = TypeVar("T")
 

@@ -49,8 +49,8 @@ from windrow.ingest.formats.avro.schema import (
 )
 from windrow.ingest.formats.json.values import converter
 from windrow.ingest.formats.shared.budget import SHARE, budget, entry_cost, item_cost
-from windrow.ingest.formats.shared.dialects import EXACT
 from windrow.ingest.formats.shared.integers import IntegerRule
+from windrow.ingest.formats.shared.json_dialects import EXACT
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Column, Columns, epoch_of
 from windrow.ingest.schema.dtypes import TIMESTAMP

@@ -20,7 +20,7 @@ from windrow.ingest.formats.avro.schema import VARIABLE_DECIMAL
 from windrow.ingest.formats.json.decoder import JsonEncoding, json_batch_decoder
 from windrow.ingest.formats.row_decoder import DecodeValues, OnNull
 from windrow.ingest.formats.shared.decoded import together
-from windrow.ingest.formats.shared.dialects import CONNECT_DECIMAL, CONNECT_FORMS, Reading
+from windrow.ingest.formats.shared.json_dialects import CONNECT_DECIMAL, CONNECT_FORMS, Reading
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Column, Columns
 

@@ -19,8 +19,8 @@ from windrow.ingest.formats.options import (
     ReadingOptions,
     TimestampOptions,
 )
-from windrow.ingest.formats.shared import dialects
-from windrow.ingest.formats.shared.dialects import DateForm, TimestampForm
+from windrow.ingest.formats.shared import json_dialects
+from windrow.ingest.formats.shared.json_dialects import DateForm, TimestampForm
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values, section_of
@@ -166,7 +166,7 @@ class DebeziumOptions(DebeziumTableOptions, ChangeSection):
 class DebeziumJsonSection(ConnectOptions, DebeziumOptions):
     """Debezium's change events as JSON, one a message."""
 
-    dialect = dialects.DEBEZIUM
+    dialect = json_dialects.DEBEZIUM
 
     format: Literal["debezium-json"] = Field(default="debezium-json", description=VALUES)
     schema_include: bool = Field(
@@ -178,7 +178,7 @@ class DebeziumJsonSection(ConnectOptions, DebeziumOptions):
         ),
     )
     dates: DateForm = Field(
-        default=dialects.DEBEZIUM.dates,
+        default=json_dialects.DEBEZIUM.dates,
         description=str(ConnectOptions.model_fields["dates"].description),
     )
 
@@ -230,11 +230,11 @@ class PlainJsonSection(ReadingOptions, ChangeSection):
 class CanalJsonSection(PlainJsonSection):
     """Canal's messages as JSON, each with one row or several."""
 
-    tool, dialect = CANAL, dialects.CANAL
+    tool, dialect = CANAL, json_dialects.CANAL
 
     format: Literal["canal-json"] = Field(default="canal-json", description=VALUES)
     timestamps: TimestampForm = Field(
-        default=dialects.CANAL.timestamps,
+        default=json_dialects.CANAL.timestamps,
         description=str(TimestampOptions.model_fields["timestamps"].description),
     )
     coerce: Literal["strict", "lenient"] = Field(
@@ -245,10 +245,10 @@ class CanalJsonSection(PlainJsonSection):
 class MaxwellJsonSection(PlainJsonSection):
     """Maxwell's messages as JSON, each with one row."""
 
-    tool, dialect = MAXWELL, dialects.MAXWELL
+    tool, dialect = MAXWELL, json_dialects.MAXWELL
 
     format: Literal["maxwell-json"] = Field(default="maxwell-json", description=VALUES)
     timestamps: TimestampForm = Field(
-        default=dialects.MAXWELL.timestamps,
+        default=json_dialects.MAXWELL.timestamps,
         description=str(TimestampOptions.model_fields["timestamps"].description),
     )

@@ -12,7 +12,7 @@ from windrow.ingest.formats.csv.lines import COMMAS, Dialect, Lines, Piece
 from windrow.ingest.formats.csv.strict import StrictLine
 from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.dialects import EXACT, Reading
+from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.nodes import EPOCH, INSTANT, WIDE, bounds_of, nodes_of
 from windrow.ingest.formats.shared.onepass import OnePass
 from windrow.ingest.formats.shared.refusal import RefusedValueError

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece, counted
 from windrow.ingest.formats.json.values import converter, number_in
-from windrow.ingest.formats.shared.dialects import EXACT, Reading
+from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation, text_of
 from windrow.ingest.schema.columns import Column, Columns
 

@@ -14,7 +14,7 @@ from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.json.values import converter
 from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.dialects import EXACT, Reading
+from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.nodes import EPOCH, WIDE, nodes_of
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.formats.shared.refusal import RefusedValueError

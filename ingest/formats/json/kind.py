@@ -10,7 +10,7 @@ from pydantic import Field
 
 from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import ConnectOptions, ReadingOptions
-from windrow.ingest.formats.shared.dialects import JSON, Reading, Unknown
+from windrow.ingest.formats.shared.json_dialects import JSON, Reading, Unknown
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.json.decoder import JsonEncoding

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.formats.json.strict import MAX_DEPTH
-from windrow.ingest.formats.shared.dialects import EXACT, Reading
+from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.nodes import LIST, MAP, STRUCT, TEXT, Node, bounds_of
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Finer

@@ -27,7 +27,7 @@ from windrow.ingest.formats.json.values import (
     refuse_unknown,
     wrong_type,
 )
-from windrow.ingest.formats.shared.dialects import EXACT, Reading
+from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError, text_of
 from windrow.ingest.schema.columns import Column, Columns
 

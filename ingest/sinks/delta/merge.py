@@ -42,9 +42,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from windrow.ingest.model.receipt import Merged, Receipt
-from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.primary_key import BUCKET
+from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
 from windrow.ingest.sinks.columns import fitted
 from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing, part_path
 from windrow.ingest.sinks.delta.table import (

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.schema.checksum import Hashes, row_hashes
+from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
 from windrow.ingest.sinks.columns import refuse_unstorable
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.merging import MergeColumns

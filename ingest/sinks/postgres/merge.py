@@ -31,7 +31,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
+from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
 from windrow.ingest.sinks.merging import (
     MergeCounts,
     kept_by,

@@ -67,7 +67,8 @@ class PostgresStagerFactory(msgspec.Struct, frozen=True):
     """Makes stagers on executors. Picklable.
 
     `staging`: the place of the files. `folder`: the table's folder in it. `keyed`: the columns of a
-    table with a primary key. Then changes are staged (`ingest.schema.changes`), each with its hash.
+    table with a primary key. Then changes are staged (`ingest.schema.row_changes`), each with its
+    hash.
     """
 
     staging: str

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.ingest.formats.cdc.arrays import nested
 from windrow.ingest.formats.cdc.connect import ConnectEncoding
-from windrow.ingest.formats.shared.dialects import Reading
+from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.schema.columns import Column
 
 CONNECT, DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."

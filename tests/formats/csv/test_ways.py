@@ -19,7 +19,7 @@ from tests.profiles import examples
 from windrow.ingest.formats.csv.decoder import CsvPass, csv_batch_decoder
 from windrow.ingest.formats.csv.lines import Dialect
 from windrow.ingest.formats.csv.strict import StrictLine
-from windrow.ingest.formats.shared.dialects import Reading
+from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tests.formats.json.models import Nested, Scalars
 from windrow.ingest.formats.json.decoder import json_batch_decoder
 from windrow.ingest.formats.json.strict import StrictJson
-from windrow.ingest.formats.shared.dialects import Reading
+from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns
 

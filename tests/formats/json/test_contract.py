@@ -10,7 +10,7 @@ import pytest
 from tests.contracts.decoder_contract import DecoderContract
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
-from windrow.ingest.formats.shared.dialects import Reading
+from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent

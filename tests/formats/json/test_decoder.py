@@ -18,7 +18,7 @@ from tests.profiles import examples
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
-from windrow.ingest.formats.shared.dialects import Reading
+from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference
 

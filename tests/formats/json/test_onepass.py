@@ -28,7 +28,7 @@ from windrow.ingest.formats.json.decoder import JsonPass
 from windrow.ingest.formats.json.layout import PASS
 from windrow.ingest.formats.json.scan import KEY_HASH_STEP
 from windrow.ingest.formats.json.strict import MAX_DEPTH, StrictJson
-from windrow.ingest.formats.shared.dialects import EXACT, Reading, TimestampForm, Unknown
+from windrow.ingest.formats.shared.json_dialects import EXACT, Reading, TimestampForm, Unknown
 from windrow.ingest.formats.shared.onepass import ENTRIES, room_for_keys
 from windrow.ingest.formats.shared.seen import MOST_PROBES
 from windrow.ingest.schema.columns import Column, Columns

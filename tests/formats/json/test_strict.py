@@ -18,7 +18,7 @@ from tests.formats.json.documents import documents
 from tests.formats.json.models import Nested, Scalars
 from tests.formats.json.schemas import ENTRIES
 from windrow.ingest.formats.json.strict import MAX_DEPTH, StrictJson
-from windrow.ingest.formats.shared.dialects import EXACT, Reading, Unknown
+from windrow.ingest.formats.shared.json_dialects import EXACT, Reading, Unknown
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.ingest.formats.json.values import LongInteger, converter, integer, number_in
-from windrow.ingest.formats.shared.dialects import EXACT, Reading
+from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Column, field_of
 from windrow.ingest.schema.dtypes import TIMESTAMP

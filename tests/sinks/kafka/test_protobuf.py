@@ -27,8 +27,8 @@ from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.registry.client import Subjects
-from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.protobuf import misfit, records, schema_text

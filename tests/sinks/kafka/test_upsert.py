@@ -21,7 +21,7 @@ from tests.sinks.kafka.world import committed
 from tests.sinks.things import messages, window
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
-from windrow.ingest.schema.changes import DELETED
+from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import ArrowWriter

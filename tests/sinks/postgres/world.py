@@ -23,8 +23,8 @@ from tests.sinks.postgres.twins import looks_then_writes
 from tests.sinks.with_dead_letters import WithDeadLetters
 from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.postgres import server

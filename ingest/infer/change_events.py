@@ -22,7 +22,7 @@ from windrow.ingest.formats.cdc.envelope import (
     ChangeKind,
     Envelope,
 )
-from windrow.ingest.formats.shared import dialects
+from windrow.ingest.formats.shared import json_dialects
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, with_passed_over
 from windrow.ingest.infer.documents import STRICT, candidates_of, document, scalars
 from windrow.ingest.infer.proposal import (
@@ -43,7 +43,7 @@ ENVELOPES: Mapping[str, Envelope] = {
 }
 """The formats of change data that can be recognised in sampled messages."""
 
-_MAXWELL = scalars(dialects.MAXWELL, texts=True)
+_MAXWELL = scalars(json_dialects.MAXWELL, texts=True)
 _NO_KEY = (
     "the rows' primary key is unknown: with `sink.mode: upsert` and a `primary_key` the table has"
     " each row once"

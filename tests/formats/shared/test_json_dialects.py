@@ -16,7 +16,14 @@ from windrow.ingest.formats.cdc.kind import (
 from windrow.ingest.formats.confluent.kind import JsonSchemaConfluentSection
 from windrow.ingest.formats.csv.kind import CsvSection
 from windrow.ingest.formats.json.kind import JsonSection
-from windrow.ingest.formats.shared.dialects import CANAL, DEBEZIUM, EXACT, JSON, MAXWELL, Reading
+from windrow.ingest.formats.shared.json_dialects import (
+    CANAL,
+    DEBEZIUM,
+    EXACT,
+    JSON,
+    MAXWELL,
+    Reading,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from windrow.ingest.schema.changes import change_schema, changes, only_rows
+from windrow.ingest.schema.row_changes import change_schema, changes, only_rows
 
 ROWS = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False)]
