@@ -1,4 +1,4 @@
-"""Failures and retries of runs: windrow's errors as Dagster's, without a stack.
+"""Failures of runs: windrow's errors as Dagster's, without a stack.
 
 An error is one sentence, with its parts as metadata.
 
@@ -20,17 +20,10 @@ import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 
-from windrow.ingest.errors import BugError, UnreachableError, WindrowError
-
-RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
-"""Retries after an unreachable system; refused data is not tried again.
-
-It is no policy of the assets: Dagster would apply that to a cancelled run, too, whose
-interrupted step would begin again and commit.
-"""
+from windrow.ingest.errors import BugError, WindrowError
 
 
-class _ShownAloneError(DagsterUserCodeProcessError):
+class ShownAloneError(DagsterUserCodeProcessError):
     """Dagster shows only what `show_alone` got."""
 
     def __init__(self, text: str | None = None) -> None:
@@ -41,12 +34,8 @@ class _ShownAloneError(DagsterUserCodeProcessError):
         self.user_code_process_error_infos = [info]
 
 
-class WindowFailedError(dg.Failure, _ShownAloneError):
+class WindowFailedError(dg.Failure, ShownAloneError):
     """The step has failed, without a retry."""
-
-
-class WindowRetryError(dg.RetryRequested, _ShownAloneError):
-    """The step has failed, and is retried."""
 
 
 def failure_of(what: str, error: Exception) -> WindowFailedError:
@@ -57,7 +46,7 @@ def failure_of(what: str, error: Exception) -> WindowFailedError:
         error: one of windrow's errors, or any other, which is a bug.
     """
     known = _known(error)
-    shown = _shown(what, known)
+    shown = shown_of(what, known)
     parts: dict[str, str | int] = {
         "window": what.removeprefix("Window "),
         "what": known.what,
@@ -71,30 +60,6 @@ def failure_of(what: str, error: Exception) -> WindowFailedError:
     return failure
 
 
-def again_or_failure(
-    what: str, error: Exception, tries: int
-) -> WindowRetryError | WindowFailedError:
-    """Makes a retry of an error if something was unreachable, else a failure.
-
-    After the last retry it is a failure, too.
-
-    Args:
-        what: as of `failure_of`.
-        error: as of `failure_of`.
-        tries: the number of retries until now.
-    """
-    if not isinstance(error, UnreachableError) or tries >= RETRY.max_retries:
-        return failure_of(what, error)
-    wait = RETRY.calculate_delay(tries + 1)
-    retry = WindowRetryError(RETRY.max_retries, wait)
-    retry.show_alone(
-        SerializableErrorInfo(
-            f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=_shown(what, error)
-        )
-    )
-    return retry
-
-
 @contextmanager
 def failing(what: str) -> Iterator[None]:
     """Raises errors of the block as failures, without a retry."""
@@ -102,6 +67,16 @@ def failing(what: str) -> Iterator[None]:
         yield
     except Exception as error:  # raised again, unknown ones as a bug  # noqa: BLE001
         raise failure_of(what, error) from None
+
+
+def shown_of(what: str, error: WindrowError) -> SerializableErrorInfo:
+    """The sentence; a bug has its stack, with the worker's, as the cause."""
+    stack = (
+        SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
+        if isinstance(error, BugError)
+        else None
+    )
+    return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__, cause=stack)
 
 
 def _known(error: Exception) -> WindrowError:
@@ -114,13 +89,3 @@ def _known(error: Exception) -> WindrowError:
         " without one, nothing of the window is visible."
     )
     return bug
-
-
-def _shown(what: str, error: WindrowError) -> SerializableErrorInfo:
-    """The sentence; a bug has its stack, with the worker's, as the cause."""
-    stack = (
-        SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
-        if isinstance(error, BugError)
-        else None
-    )
-    return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__, cause=stack)

@@ -15,8 +15,9 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.admin.sample import sample_topics
+from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.load import load_spec, parse_spec
-from windrow.ingest.config.pipeline import PipelineSpec, is_beyond_share
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.infer.candidates import left_out_of, table_refusal

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.admin.findings import Finding, exit_code
 from windrow.ingest.admin.sample import sample_topics
-from windrow.ingest.config.pipeline import LimitsSpec, is_beyond_share
+from windrow.ingest.config.limits import LimitsSpec, is_beyond_share
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.formats.cdc.kind import ChangeSection
 from windrow.ingest.formats.confluent.decoder import Payloads

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.config.pipeline import LimitsSpec, StageLimits, is_beyond_share
+from windrow.ingest.config.limits import LimitsSpec, StageLimits, is_beyond_share
 from windrow.ingest.errors import AccountingError, DataLossError, DeadLetterLimitError, RefusedError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.label import label_text
@@ -25,7 +25,7 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.tiling import between
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.decoder import STAGES, Decoded
-from windrow.ingest.source.enumerator.splits import doubts
+from windrow.ingest.source.data_loss import doubts
 
 SHOWN = 20
 """The most dead letters per split whose coordinates a receipt keeps."""

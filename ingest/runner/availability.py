@@ -16,13 +16,14 @@ from windrow.ingest.model.source import OnLoss
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.next_start import next_start
+from windrow.ingest.source.data_loss import WAY_OUT, refuse_lost
 from windrow.ingest.source.enumerator.cutoff import (
     confirmed_cut_off,
     confirmed_gone,
     cut_off_error,
     described,
 )
-from windrow.ingest.source.enumerator.splits import WAY_OUT, refuse_lost, refuse_other_identity
+from windrow.ingest.source.enumerator.splits import refuse_other_identity
 
 
 def loss_policy(pipeline: Pipeline, request: Request, committed: Committed | None) -> OnLoss:

@@ -12,6 +12,7 @@ from windrow.ingest.errors import DataLossError, IdentityError, SpecError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
 from windrow.ingest.schema.messages import MESSAGES, TIMESTAMP_TYPES
+from windrow.ingest.source.data_loss import REMOVED
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.log import NO_TIMESTAMP, Entry
 
@@ -116,11 +117,7 @@ class MemoryReader:
                 f"offsets from {position} to {split.stop} are wanted, but the log holds {low} to"
                 f" {high}{why}"
             )
-            do = (
-                "Retention or truncation removed these messages: run later windows, or set"
-                " source.on_loss: skip to go on without them."
-            )
-            raise DataLossError(what, "read", do, split.topic, split.partition, position)
+            raise DataLossError(what, "read", REMOVED, split.topic, split.partition, position)
 
     def _is_cut(self, split: Split, position: int, epoch: int | None) -> bool:
         """True if the log was cut off below a position that it had reached under an epoch.

@@ -17,8 +17,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from windrow.ingest.config.cluster import ClusterSpec
+from windrow.ingest.config.limits import StageLimits
 from windrow.ingest.config.load import load_spec, parse_spec
-from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec, StageLimits
+from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.kind import KEY_FORMATS
 from windrow.ingest.formats.kinds import FORMATS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.ingest.config.pipeline import LimitsSpec
+from windrow.ingest.config.limits import LimitsSpec
 from windrow.ingest.infer.schema_drift import RefusalCount, refusals
 
 

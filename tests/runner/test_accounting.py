@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from tests.contracts.values import valued
 from tests.sinks.with_dead_letters import DeltaSink, read_dead
 from windrow.ingest.admin.chosen_dead_letters import refused_attempts
+from windrow.ingest.config.limits import LimitsSpec, is_beyond_share
 from windrow.ingest.config.load import parse_spec
-from windrow.ingest.config.pipeline import LimitsSpec, is_beyond_share
 from windrow.ingest.errors import (
     AccountingError,
     DataLossError,

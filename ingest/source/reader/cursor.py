@@ -24,6 +24,7 @@ from windrow.ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_trun
 from windrow.ingest.kafka.identity import denied, is_client_refused, unreachable
 from windrow.ingest.kafka.retry import APART_SECONDS, CONNECT_SECONDS, TIMES
 from windrow.ingest.model.plan import Split
+from windrow.ingest.source.data_loss import REMOVED
 from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Fetching, Start
 
 _REPLACED = "it was cut off and has grown again, so these offsets hold other messages now"
@@ -272,12 +273,8 @@ class Cursor:
                 f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds"
                 f" {held}{why}"
             )
-            do = (
-                "Retention or truncation removed these messages: run later windows, or set"
-                " source.on_loss: skip to go on without them."
-            )
             raise DataLossError(
-                what, "read", do, self._split.topic, self._split.partition, self.position
+                what, "read", REMOVED, self._split.topic, self._split.partition, self.position
             )
         self._skip(self.position, upto)
         self.skipped += upto - self.position

@@ -1,5 +1,5 @@
 """A plan holds what lies between two boundaries, and is refused where the cluster is
-another one or messages are gone.
+another one.
 """
 
 from __future__ import annotations
@@ -12,17 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.errors import DataLossError, IdentityError
+from windrow.ingest.errors import IdentityError
 from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.window import Window
-from windrow.ingest.source.enumerator.splits import (
-    WAY_OUT,
-    doubts,
-    make_plan,
-    refuse_lost,
-    refuse_other_identity,
-)
+from windrow.ingest.source.enumerator.splits import make_plan, refuse_other_identity
 
 A = datetime(2026, 1, 2, 3, tzinfo=UTC)
 END = A + timedelta(hours=1)
@@ -198,77 +192,3 @@ def test_boundaries_of_an_older_version_have_what_there_is() -> None:
         boundary(A, [5]),
         msgspec.structs.replace(start, label=END, marks=(Mark("t", 0, 9, "batch"),)),
     ).splits == (Split("t", 0, 5, 9, 0),)
-
-
-def lost(plan: Plan, start: int) -> None:
-    """The plan held against a log that starts at an offset."""
-    refuse_lost(plan, {T0: start})
-
-
-def test_a_split_below_the_log_start_is_refused() -> None:
-    """The error names the topic-partition, the offset wanted, what is there, and the ways out."""
-    plan = planned(boundary(A, [5]), boundary(END, [9]))
-    lost(plan, 5)
-    with pytest.raises(
-        DataLossError,
-        match=r"offsets 5 to 9, .* log begins at 6 \(plan, t\[0\]@5\).*source\.on_loss: skip",
-    ):
-        lost(plan, 6)
-
-
-@pytest.mark.parametrize(
-    ("start", "stop", "part"),
-    [
-        (boundary(A, [5], "log_start"), boundary(END, [9]), "first"),
-        (boundary(A, [5]), boundary(END, [9], "log_start"), "last"),
-        (boundary(A, [5], "log_start"), boundary(END, [5], "log_start"), "first"),
-        (Boundary.of(A, "c", [], []), begun(boundary(END, [9]), "log_start"), "first"),
-    ],
-)
-def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, part: str) -> None:
-    """Also where nothing is left to read: a window that expired whole must not pass as
-    one without messages.
-    """
-    plan = planned(start, stop)
-    mark = next(
-        m
-        for m in (*plan.start.marks, *plan.stop.start_marks, *plan.stop.marks)
-        if m.how == "log_start"
-    )
-    with pytest.raises(
-        DataLossError, match=f"Window {WINDOW.key} may have lost its {part} messages: "
-    ) as refused:
-        lost(plan, 5)
-    assert list(doubts(plan)) == [T0]
-    assert refused.value.what.endswith(f"began at or after it, at offset {mark.offset}")
-    assert (
-        refused.value.stage,
-        refused.value.topic,
-        refused.value.partition,
-        refused.value.offset,
-    ) == ("plan", "t", 0, mark.offset)
-    assert refused.value.do == WAY_OUT
-
-
-def test_who_asks_says_the_way_out() -> None:
-    """Of what is lost for certain, and of what may have been."""
-    gone, doubted = (
-        planned(boundary(A, [5]), boundary(END, [9])),
-        planned(boundary(A, [5], "log_start"), boundary(END, [9])),
-    )
-    for plan, start in ((gone, 6), (doubted, 5)):
-        with pytest.raises(DataLossError) as refused:
-            refuse_lost(plan, {T0: start}, "Ask somebody.")
-        assert refused.value.do == "Ask somebody."
-
-
-def test_nothing_is_doubted_of_what_is_not_read() -> None:
-    """A position is wished, a removed topic is done with, and splits that were taken
-    out are let go.
-    """
-    lost(planned(boundary(A, [5], "position"), boundary(END, [9])), 5)
-    lost(planned(boundary(A, [5], "log_start"), boundary(END, [5], "removed")), 5)
-    let_go = msgspec.structs.replace(
-        planned(boundary(A, [5], "log_start"), boundary(END, [9])), splits=()
-    )
-    lost(let_go, 6)

@@ -36,7 +36,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import Pattern, Source
 from windrow.ingest.model.tiling import between
-from windrow.ingest.source.enumerator.splits import refuse_lost
+from windrow.ingest.source.data_loss import refuse_lost
 from windrow.ingest.testing.broker import MemoryBroker
 
 HOURS = range(len(LABELS) - 1)

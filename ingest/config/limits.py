@@ -1,0 +1,82 @@
+"""The `limits` section: how many dead letters a window may have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from windrow.ingest.settings.values import CountOrZero, Section, Share, Values
+
+
+def is_beyond_share(dead: int, messages: int, share: float | None) -> bool:
+    """Returns whether there are more dead letters than a `max_dead_ratio` allows.
+
+    One is always allowed, except by a share of 0.
+    """
+    return share is not None and dead > max(share * messages, 1 if share else 0)
+
+
+class StageLimits(Section):
+    """Limits on the messages of a window that one stage refuses; None: any number."""
+
+    max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
+        default=None,
+        description=(
+            "The share of a window's messages that this stage may refuse. One is always allowed,"
+            " but for `0`. `null`: any share."
+        ),
+    )
+    max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
+        default=None,
+        description="How many of a window's messages this stage may refuse. `null`: any number.",
+    )
+
+
+class LimitsSpec(Section):
+    """Limits on the dead letters of a window, in all and by stage; None: any number."""
+
+    max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
+        default=0.01,
+        description=(
+            "The share of a window's messages that may be dead letters; with more it is refused."
+            " One is always allowed, however few messages there are; with `0` none is. `null`: any"
+            " share."
+        ),
+    )
+    max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
+        default=None,
+        description=(
+            "How many dead letters a window may have; with more it is refused. `null`: any number."
+        ),
+    )
+    key: StageLimits = Field(
+        default=StageLimits(),
+        description="Of messages whose key isn't of its format, or doesn't fit its columns.",
+    )
+    header: StageLimits = Field(
+        default=StageLimits(),
+        description="Of messages with a header that is a column and doesn't fit it.",
+    )
+    value: StageLimits = Field(
+        default=StageLimits(), description="Of messages whose value isn't of its format."
+    )
+    schema_: StageLimits = Field(
+        default=StageLimits(),
+        alias="schema",
+        description="Of messages whose value is of its format and doesn't fit the columns.",
+    )
+    rules: StageLimits = Field(
+        default=StageLimits(), description="Of messages that break a rule of the schema."
+    )
+
+    def of(self, stage: str) -> StageLimits:
+        """The limits of one of `ingest.ports.decoder.STAGES`."""
+        by_stage = {
+            "key": self.key,
+            "header": self.header,
+            "value": self.value,
+            "schema": self.schema_,
+            "rules": self.rules,
+        }
+        return by_stage[stage]
