@@ -107,7 +107,7 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
             reference.
     """
     from windrow.ingest.kafka.broker import KafkaBroker
-    from windrow.ingest.kafka.client import consumer_recipe
+    from windrow.ingest.kafka.client_properties import consumer_recipe
 
     servers, client = cluster.bootstrap_servers, cluster.client
     recipe = consumer_recipe(servers, client, isolation=isolation)

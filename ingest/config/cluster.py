@@ -89,7 +89,7 @@ class ClusterSpec(Section):
     """A cluster's address, client properties, tuning and schema registry.
 
     The properties are those of librdkafka in the allow-list of
-    `ingest.kafka.properties`.
+    `ingest.kafka.allowed_properties`.
     """
 
     bootstrap_servers: Servers = Field(description="The cluster's first addresses.")

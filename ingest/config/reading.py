@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.errors import SpecError, SpecMistakesError
-from windrow.ingest.kafka.client import problems
-from windrow.ingest.kafka.properties import ALLOWED
+from windrow.ingest.kafka.allowed_properties import ALLOWED
+from windrow.ingest.kafka.client_properties import problems
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, mistake_of
 from windrow.ingest.settings.secrets import FORMS, reference
 from windrow.ingest.settings.values import section_of

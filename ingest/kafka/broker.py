@@ -18,9 +18,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # untyped
 
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, first_few
-from windrow.ingest.kafka.client import admin_properties, consumer_properties
-from windrow.ingest.kafka.clients import CLIENTS
-from windrow.ingest.kafka.codes import (
+from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
+from windrow.ingest.kafka.error_codes import (
     END,
     FORBIDDEN,
     LOST,
@@ -32,6 +31,7 @@ from windrow.ingest.kafka.codes import (
 from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.kafka.scan import scan, scanning
+from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo

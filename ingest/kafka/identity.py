@@ -18,10 +18,10 @@ from windrow.ingest.errors import (
     UnreachableError,
     WindrowError,
 )
-from windrow.ingest.kafka.client import scrubbed
-from windrow.ingest.kafka.clients import Client
-from windrow.ingest.kafka.codes import DENIED, GONE, untrusted
+from windrow.ingest.kafka.client_properties import scrubbed
+from windrow.ingest.kafka.error_codes import DENIED, GONE, untrusted
 from windrow.ingest.kafka.questions import Questions
+from windrow.ingest.kafka.shared_clients import Client
 from windrow.ingest.model.plan import Split
 
 _DO = (

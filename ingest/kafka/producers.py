@@ -19,11 +19,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 
-from windrow.ingest.kafka.client import scrubbed
-from windrow.ingest.kafka.clients import create_client
-from windrow.ingest.kafka.codes import DENIED
-from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.allowed_properties import Value
+from windrow.ingest.kafka.client_properties import scrubbed
+from windrow.ingest.kafka.error_codes import DENIED
 from windrow.ingest.kafka.retry import AGAIN_SECONDS, CALL_SECONDS, CONNECT_SECONDS, LEAVE_SECONDS
+from windrow.ingest.kafka.shared_clients import create_client
 
 T = TypeVar("T")
 

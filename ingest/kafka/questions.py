@@ -15,9 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # untyped
 
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.kafka.clients import CLIENTS, Client
-from windrow.ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
-from windrow.ingest.kafka.properties import PLACE
+from windrow.ingest.kafka.allowed_properties import PLACE
+from windrow.ingest.kafka.error_codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
 from windrow.ingest.kafka.retry import (
     AGAIN_SECONDS,
     ERROR_POLL_SECONDS,
@@ -26,6 +25,7 @@ from windrow.ingest.kafka.retry import (
     REQUEST_SECONDS,
     repeated,
 )
+from windrow.ingest.kafka.shared_clients import CLIENTS, Client
 from windrow.ingest.waiting import waiting_for
 
 T = TypeVar("T")

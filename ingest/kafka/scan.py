@@ -11,8 +11,8 @@ import confluent_kafka as ck
 import numpy as np
 from confluent_kafka import KafkaError
 
-from windrow.ingest.kafka.codes import END, PASSING
-from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.allowed_properties import Value
+from windrow.ingest.kafka.error_codes import END, PASSING
 from windrow.ingest.kafka.retry import IDLE_SECONDS, POLL_SECONDS
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Stamps

@@ -21,7 +21,7 @@ from tests.bench.harness.shapes import fill
 from tests.bench.orders import values
 from tests.source.reader.clients import WAYS
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.client_properties import consumer_properties
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan

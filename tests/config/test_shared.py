@@ -13,7 +13,7 @@ from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.shared import find_shared
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.client_properties import consumer_properties
 
 SECRET = "hunter2-C4nary"
 SHARED = """\

@@ -13,7 +13,7 @@ from tests.contracts.source_contract import SourceContract
 from tests.contracts.source_desk import SourceDesk
 from tests.source.reader.clients import WAYS
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.client_properties import consumer_properties
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan

@@ -20,9 +20,9 @@ from tests.kafka.cutting import CuttableKafka
 from tests.source.reader.clients import WAYS
 from windrow.ingest.errors import DataLossError
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.client import consumer_properties
-from windrow.ingest.kafka.codes import is_truncation
+from windrow.ingest.kafka.client_properties import consumer_properties
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.ingest.kafka.error_codes import is_truncation
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.source.reader.reader import KafkaReader

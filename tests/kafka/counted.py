@@ -8,9 +8,8 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from windrow.ingest.kafka import clients
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.clients import Clients
+from windrow.ingest.kafka.shared_clients import Clients
 
 
 class Counted:
@@ -32,7 +31,7 @@ def counted_broker(
     asked: list[str] = []
     made = _alone(monkeypatch)
     monkeypatch.setattr(
-        clients, "AdminClient", lambda properties: Counted(AdminClient(properties), asked)
+        shared_clients, "AdminClient", lambda properties: Counted(AdminClient(properties), asked)
     )
     return made(bootstrap), asked
 
@@ -48,7 +47,7 @@ def with_consumers(
         return found[-1]
 
     made = _alone(monkeypatch)
-    monkeypatch.setattr(clients, "Consumer", noted)
+    monkeypatch.setattr(shared_clients, "Consumer", noted)
     return made(bootstrap), found
 
 

@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 
 from tests.heard import waits_heard
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.kafka import clients
 from windrow.ingest.kafka.broker import KafkaBroker, first_millisecond, topic_id_of
-from windrow.ingest.kafka.clients import Clients
 from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import repeated
+from windrow.ingest.kafka.shared_clients import Clients
 from windrow.ingest.model.boundary import TopicPartition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +52,7 @@ class Silent:
 def answered_by(monkeypatch: pytest.MonkeyPatch, admin: object, **client: object) -> KafkaBroker:
     """A broker whose AdminClient is this object."""
     monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
-    monkeypatch.setattr(clients, "AdminClient", lambda _properties: admin)
+    monkeypatch.setattr(shared_clients, "AdminClient", lambda _properties: admin)
     return KafkaBroker("127.0.0.1:1", client, patience_seconds=0.5)
 
 

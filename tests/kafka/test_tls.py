@@ -13,8 +13,8 @@ from tests.contracts.reading import batches_of
 from tests.kafka.listener import TLS, listening
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.client import consumer_properties
-from windrow.ingest.kafka.codes import untrusted
+from windrow.ingest.kafka.client_properties import consumer_properties
+from windrow.ingest.kafka.error_codes import untrusted
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.source.reader.reader import KafkaReader

@@ -26,6 +26,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.capi import Api, MessageHead, library
 from windrow.ingest.kafka.producers import (
     MESSAGE_LIMIT,
@@ -36,7 +37,6 @@ from windrow.ingest.kafka.producers import (
     TransactionalProducer,
     kind_of,
 )
-from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.retry import IDLE_SECONDS, PATIENCE_SECONDS
 from windrow.ingest.model.plan import Split
 from windrow.ingest.native.calling import Compiled

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.client import admin_properties, consumer_properties
+from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
 from windrow.ingest.kafka.producers import Acks
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import (

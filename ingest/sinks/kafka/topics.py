@@ -22,10 +22,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, unt
 )
 
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.broker import NO_TOPIC_ID
-from windrow.ingest.kafka.clients import CLIENTS
-from windrow.ingest.kafka.codes import LOST, UNKNOWN
-from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.error_codes import LOST, UNKNOWN
 from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import (
     LOOK_SECONDS,
@@ -33,6 +32,7 @@ from windrow.ingest.kafka.retry import (
     SEEN_SECONDS,
     confirmed,
 )
+from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.sinks.kafka.records import OffsetSpan
 

@@ -19,8 +19,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from windrow.ingest.client_cache import is_keeping, keep, taken
 from windrow.ingest.errors import DataLossError, RefusedError
-from windrow.ingest.kafka.client import LOG, scrubbed
-from windrow.ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
+from windrow.ingest.kafka.client_properties import LOG, scrubbed
+from windrow.ingest.kafka.error_codes import DENIED, END, GONE, LOST, PASSING, is_truncation
 from windrow.ingest.kafka.identity import denied, is_client_refused, unreachable
 from windrow.ingest.kafka.retry import APART_SECONDS, CONNECT_SECONDS, TIMES
 from windrow.ingest.model.plan import Split

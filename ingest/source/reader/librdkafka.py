@@ -28,7 +28,7 @@ from windrow.ingest.kafka.capi import (
     MessageHead,
     library,
 )
-from windrow.ingest.kafka.client import LOG
+from windrow.ingest.kafka.client_properties import LOG
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.messages import HEADERS

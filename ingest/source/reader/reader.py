@@ -10,9 +10,9 @@ from typing import cast
 
 from windrow.ingest.client_cache import keep, taken
 from windrow.ingest.errors import DataLossError
-from windrow.ingest.kafka.client import revealed
+from windrow.ingest.kafka.allowed_properties import Value
+from windrow.ingest.kafka.client_properties import revealed
 from windrow.ingest.kafka.identity import IdentityCheck
-from windrow.ingest.kafka.properties import Value
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
 from windrow.ingest.settings.secrets import Secret

@@ -12,7 +12,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from windrow.ingest.kafka.client import LOG
+from windrow.ingest.kafka.client_properties import LOG
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.source.reader.batches import (
     UNREADABLE_HEADERS,

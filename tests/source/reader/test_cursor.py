@@ -23,9 +23,9 @@ from windrow.ingest.errors import (
     UnreachableError,
     WindrowError,
 )
-from windrow.ingest.kafka.client import consumer_recipe
+from windrow.ingest.kafka.allowed_properties import ALLOWED
+from windrow.ingest.kafka.client_properties import consumer_recipe
 from windrow.ingest.kafka.identity import IdentityCheck, refusal_of
-from windrow.ingest.kafka.properties import ALLOWED
 from windrow.ingest.kafka.retry import TIMES
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan

@@ -27,7 +27,7 @@ from tests.source.reader.clients import WAYS
 from windrow.ingest.errors import BugError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.capi import PRODUCER, library
-from windrow.ingest.kafka.client import LOG, consumer_properties
+from windrow.ingest.kafka.client_properties import LOG, consumer_properties
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadSummary

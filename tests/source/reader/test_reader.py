@@ -16,7 +16,7 @@ from tests.source.reader.clients import WAYS
 from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.client_properties import consumer_properties
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import Isolation

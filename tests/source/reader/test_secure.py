@@ -18,7 +18,7 @@ from tests.kafka.secure import SecureBroker, client
 from tests.source.reader.clients import WAYS
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.client_properties import consumer_properties
 from windrow.ingest.kafka.embedded.server import find_jars
 from windrow.ingest.kafka.identity import is_client_refused
 from windrow.ingest.model.boundary import TopicPartition

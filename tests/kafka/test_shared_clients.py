@@ -14,10 +14,10 @@ from windrow.ingest.assemble import connect
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.kafka import clients
+from windrow.ingest.kafka import shared_clients
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.client import admin_properties
-from windrow.ingest.kafka.clients import MOST, Clients
+from windrow.ingest.kafka.client_properties import admin_properties
+from windrow.ingest.kafka.shared_clients import MOST, Clients
 
 SHARED = """\
 clusters:
@@ -39,7 +39,7 @@ class Fake:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What each client was made with, in a process that has none yet."""
     Fake.made = []
-    monkeypatch.setattr(clients, "AdminClient", Fake)
+    monkeypatch.setattr(shared_clients, "AdminClient", Fake)
     monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
     return Fake.made
 
@@ -136,7 +136,7 @@ def test_a_forked_child_has_its_own(
     made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where another thread held the lock when it was forked."""
-    shared = clients.CLIENTS
+    shared = shared_clients.CLIENTS
     parents = shared.of({"bootstrap.servers": "fork:1"})
     in_lock, goes_on = threading.Event(), threading.Event()
 
@@ -147,10 +147,10 @@ def test_a_forked_child_has_its_own(
             goes_on.wait(60)
 
     def child() -> None:
-        clients.AdminClient = Fake  # type: ignore[misc]  # nothing is connected
+        shared_clients.AdminClient = Fake  # type: ignore[misc]  # nothing is connected
         assert shared.of({"bootstrap.servers": "fork:1"}) is not parents
 
-    monkeypatch.setattr(clients, "AdminClient", Slow)
+    monkeypatch.setattr(shared_clients, "AdminClient", Slow)
     other = threading.Thread(target=shared.of, args=({"bootstrap.servers": "fork:2"},))
     other.start()
     assert in_lock.wait(30)

@@ -11,8 +11,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.client import admin_properties, consumer_properties, problems, scrubbed
-from windrow.ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, REFUSED
+from windrow.ingest.kafka.allowed_properties import ALLOWED, DEFAULTS, FORCED, REFUSED
+from windrow.ingest.kafka.client_properties import (
+    admin_properties,
+    consumer_properties,
+    problems,
+    scrubbed,
+)
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 
 SERVERS = "127.0.0.1:1"

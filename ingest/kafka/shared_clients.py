@@ -26,9 +26,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.client import LOG, scrubbed
+from windrow.ingest.kafka.allowed_properties import PLACE, Value
+from windrow.ingest.kafka.client_properties import LOG, scrubbed
 from windrow.ingest.kafka.consumers import Consumers
-from windrow.ingest.kafka.properties import PLACE, Value
 
 T = TypeVar("T")
 Key = frozenset[tuple[str, Value]]

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.properties import (
+from windrow.ingest.kafka.allowed_properties import (
     ALLOWED,
     DEFAULTS,
     FORCED,
