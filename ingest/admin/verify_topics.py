@@ -16,7 +16,7 @@ from windrow.ingest.model.source import OnRemoved
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.source.enumerator.cutoff import WAY_OUT, confirmed_cut_off, described
-from windrow.ingest.source.enumerator.look import (
+from windrow.ingest.source.enumerator.timestamp_search import (
     UNSTAMPED,
     UNSTAMPED_WAY_OUT,
     without_timestamps,

@@ -24,7 +24,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.runner.ownership import lost_in_words, lost_windows, refuse_other_table
-from windrow.ingest.source.enumerator.look import (
+from windrow.ingest.source.enumerator.timestamp_search import (
     UNSTAMPED,
     UNSTAMPED_WAY_OUT,
     without_timestamps,

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # untyped
 
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, first_few
+from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
 from windrow.ingest.kafka.error_codes import (
     END,
@@ -28,10 +29,9 @@ from windrow.ingest.kafka.error_codes import (
     UNKNOWN,
     is_truncation,
 )
-from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
-from windrow.ingest.kafka.scan import scan, scanning
 from windrow.ingest.kafka.shared_clients import CLIENTS
+from windrow.ingest.kafka.timestamp_scan import scan, scanning
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # untyped
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.client_properties import admin_properties
 from windrow.ingest.kafka.dead_headers import headers_of
@@ -19,7 +20,6 @@ from windrow.ingest.kafka.producers import (
     ProducerError,
     ProducerMessage,
 )
-from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import PATIENCE_SECONDS
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.model.window import Window

@@ -18,9 +18,9 @@ from windrow.ingest.errors import (
     UnreachableError,
     WindrowError,
 )
+from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.client_properties import scrubbed
 from windrow.ingest.kafka.error_codes import DENIED, GONE, untrusted
-from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.shared_clients import Client
 from windrow.ingest.model.plan import Split
 

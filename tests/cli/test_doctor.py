@@ -18,7 +18,7 @@ from windrow.ingest.ledger.sql import SqlLedger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.source.enumerator.look import UNSTAMPED, UNSTAMPED_WAY_OUT
+from windrow.ingest.source.enumerator.timestamp_search import UNSTAMPED, UNSTAMPED_WAY_OUT
 from windrow.ingest.testing.log import NO_TIMESTAMP
 
 

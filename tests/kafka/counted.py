@@ -8,6 +8,7 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from windrow.ingest.kafka import shared_clients
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.shared_clients import Clients
 

@@ -113,7 +113,7 @@ def test_one_that_failed_is_given_to_nobody_else(monkeypatch: pytest.MonkeyPatch
     doesn't say twice why a login was refused.
     """
     monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", shared := Clients())
-    monkeypatch.setattr("windrow.ingest.kafka.questions.CLIENTS", shared)
+    monkeypatch.setattr("windrow.ingest.kafka.admin_requests.CLIENTS", shared)
     broker = KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.2)  # by the first client below
     properties = admin_properties("127.0.0.1:1", {})
     first = shared.of(properties)

@@ -22,10 +22,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, unt
 )
 
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.broker import NO_TOPIC_ID
 from windrow.ingest.kafka.error_codes import LOST, UNKNOWN
-from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import (
     LOOK_SECONDS,
     PATIENCE_SECONDS,

@@ -43,7 +43,14 @@ from windrow.ingest.model.label import instant
 from windrow.ingest.model.source import AtLabel, Partitions, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
-from windrow.ingest.source.enumerator.look import (
+from windrow.ingest.source.enumerator.positions import (
+    joining_start,
+    position_marks,
+    positions,
+    witnessed,
+)
+from windrow.ingest.source.enumerator.settled_rule import AHEAD, cut_may_precede
+from windrow.ingest.source.enumerator.timestamp_search import (
     MOST_SCANNED,
     UNSTAMPED,
     UNSTAMPED_WAY_OUT,
@@ -52,13 +59,6 @@ from windrow.ingest.source.enumerator.look import (
     ScanRange,
     without_timestamps,
 )
-from windrow.ingest.source.enumerator.positions import (
-    joining_start,
-    position_marks,
-    positions,
-    witnessed,
-)
-from windrow.ingest.source.enumerator.settled_rule import AHEAD, cut_may_precede
 from windrow.ingest.source.enumerator.topics import Discovered, discover, refuse_other_topics
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -44,7 +44,7 @@ TP = TopicPartition(TOPIC, 0)
 def far() -> Iterator[None]:
     """A look is far after 25 messages, so that short logs are sick too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("windrow.ingest.source.enumerator.look.MOST_SCANNED", 25)
+        patch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 25)
         yield
 
 
@@ -415,7 +415,7 @@ def test_several_labels_are_one_pass_where_windows_are_small(
             [(START + i * HOUR // (messages or 1), "plain") for i in range(5 * messages)],
         )
     monkeypatch.setattr("windrow.ingest.source.enumerator.resolve.MOST_SCANNED", 10)
-    monkeypatch.setattr("windrow.ingest.source.enumerator.look.MOST_SCANNED", 1_000)
+    monkeypatch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 1_000)
     found = resolve(
         broker,
         SOURCE,

@@ -47,7 +47,7 @@ TILES = settings(max_examples=examples(20))
 def far() -> Iterator[None]:
     """A look is far after 25 messages, so that short logs are sick too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("windrow.ingest.source.enumerator.look.MOST_SCANNED", 25)
+        patch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 25)
         yield
 
 

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from tests.heard import waits_heard
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka import shared_clients
+from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.broker import KafkaBroker, first_millisecond, topic_id_of
-from windrow.ingest.kafka.questions import Questions
 from windrow.ingest.kafka.retry import repeated
 from windrow.ingest.kafka.shared_clients import Clients
 from windrow.ingest.model.boundary import TopicPartition

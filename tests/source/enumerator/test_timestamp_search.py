@@ -11,7 +11,7 @@ import pytest
 from tests.source.enumerator.logs import write
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps
-from windrow.ingest.source.enumerator.look import (
+from windrow.ingest.source.enumerator.timestamp_search import (
     Look,
     ScanBudgetError,
     ScanRange,
@@ -26,7 +26,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty messages without an answer are far."""
-    monkeypatch.setattr("windrow.ingest.source.enumerator.look.MOST_SCANNED", 40)
+    monkeypatch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 40)
 
 
 class Log(MemoryBroker):

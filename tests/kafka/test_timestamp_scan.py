@@ -29,8 +29,8 @@ from tests.warm import SERVER
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.scan import scan, scanning
 from windrow.ingest.kafka.shared_clients import CLIENTS
+from windrow.ingest.kafka.timestamp_scan import scan, scanning
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import Isolation
 
