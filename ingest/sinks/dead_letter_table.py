@@ -24,8 +24,8 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.sinks.columns import DEAD_LETTERS, fitted
 from windrow.ingest.sinks.commit_loop import run_commit_loop
+from windrow.ingest.sinks.file_stager import DeadLetterLayout
 from windrow.ingest.sinks.pages import PagedState
-from windrow.ingest.sinks.stage import DeadLetterLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
 from windrow.ingest.sinks.table_store import TableChange, TableState, TableStore, Unanswered
 from windrow.ingest.sinks.window_table import prepare, relist

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.stage import FileStager
+from windrow.ingest.sinks.file_stager import FileStager
 from windrow.ingest.sinks.staged_files import RowFile
 
 RowNumbers = npt.NDArray[np.int64]

@@ -26,7 +26,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks import stored_receipts
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.stored_receipts import NamedReceipt
 from windrow.ingest.sinks.table_store import StoredReceipt
 

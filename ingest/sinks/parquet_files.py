@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.staged_files import RowFile
 
 BATCH_ROWS = 8192
@@ -52,7 +52,7 @@ def batches_in(source: pa.NativeFile, columns: list[str] | None = None) -> Itera
 
 
 class ParquetRowWriter:
-    """Writes rows in Parquet for the readers of table formats (`sinks.stage.RowWriter`).
+    """Writes rows in Parquet for the readers of table formats (`sinks.file_stager.RowWriter`).
 
     Args:
         columns: of the file.

@@ -12,7 +12,7 @@ import msgspec
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.settings.places import without_secrets
-from windrow.ingest.sinks.place import Place, millis
+from windrow.ingest.sinks.filesystem import Place, millis
 
 DATA = "data"
 """The folder of a table's data files, in which most stores stage."""

@@ -24,7 +24,7 @@ from windrow.ingest.model.plan import covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.table_store import StoredReceipt
 
 RECEIPTS = "_windrow/receipts"

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.sinks.commit_loop import run_commit_loop
-from windrow.ingest.sinks.place import ListedFile, millis
+from windrow.ingest.sinks.filesystem import ListedFile, millis
 from windrow.ingest.sinks.staged_files import HasSize, StagedFiles, refuse_gone
 from windrow.ingest.sinks.table_store import (
     SWEPT,

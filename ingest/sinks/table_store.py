@@ -25,8 +25,8 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities, StagerFactory, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.place import ListedFile
-from windrow.ingest.sinks.stage import Layout
+from windrow.ingest.sinks.file_stager import Layout
+from windrow.ingest.sinks.filesystem import ListedFile
 from windrow.ingest.sinks.staged_files import HasSize, StagedFiles
 
 SWEPT = "swept"

@@ -42,10 +42,10 @@ from windrow.ingest.schema.metadata_fields import refuse_wrong
 from windrow.ingest.schema.row_changes import UNAVAILABLE, change_schema
 from windrow.ingest.sinks.commit_loop import outcome_for, run_commit_loop, table_is_gone
 from windrow.ingest.sinks.conflicts import TableView, adjacent, decide
+from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.pages import PagedState, PageLine, Pages, page_of
 from windrow.ingest.sinks.sql_names import quoted
-from windrow.ingest.sinks.stage import RowLayout
 from windrow.ingest.sinks.stored_receipts import digest, every
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep, youngest
 from windrow.ingest.sinks.table_store import (

@@ -24,8 +24,8 @@ from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
-from windrow.ingest.sinks.place import ListedFile
-from windrow.ingest.sinks.stage import Layout
+from windrow.ingest.sinks.file_stager import Layout
+from windrow.ingest.sinks.filesystem import ListedFile
 from windrow.ingest.sinks.table_store import (
     Answer,
     Conflict,

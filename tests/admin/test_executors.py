@@ -20,7 +20,7 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.reader import ReadSummary, Take
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.filesystem import Place
 
 SPLIT = Split("orders", 0, 5, 6)
 UNTRIED = (

@@ -25,8 +25,8 @@ from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.model.receipt import Checksums, Merged
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.pages import PAGES
-from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.stored_receipts import RECEIPTS, write
 from windrow.ingest.sinks.table_store import TableStore
 from windrow.ingest.sinks.window_table import TableAudit, relist

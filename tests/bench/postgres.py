@@ -35,12 +35,12 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import TablePlace
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
 from windrow.ingest.sinks.postgres.url import server_url
-from windrow.ingest.sinks.stage import RowLayout
 
 BATCH = 8192
 ROWS = pa.schema(

@@ -22,7 +22,7 @@ from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.settings.secrets import masked
-from windrow.ingest.sinks.place import normalized
+from windrow.ingest.sinks.filesystem import normalized
 
 CANARY = "hunter2-C4nary"
 SASL = (

@@ -36,7 +36,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
 from windrow.ingest.model.staged import Staging
 from windrow.ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.filesystem import Place
 
 
 class CommitContract(SinkUnderTest):
@@ -113,7 +113,7 @@ class CommitContract(SinkUnderTest):
         Whether A commits or is refused, no row is lost.
         """
         stopped, wakes, remove = Event(), Event(), Place.remove
-        monkeypatch.setattr("windrow.ingest.sinks.stage.GROUP_ROWS", 1)
+        monkeypatch.setattr("windrow.ingest.sinks.file_stager.GROUP_ROWS", 1)
 
         def stop(point: str) -> None:
             if point == "write.middle" and not stopped.is_set():

@@ -30,7 +30,7 @@ from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory
-from windrow.ingest.sinks.stage import RowLayout
+from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.transform.validate import Validate
 
 FEW, MANY = 4_096, 16_384

@@ -14,12 +14,12 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.runner.task import SplitTask, stage_rows
 from windrow.ingest.schema.row_changes import change_schema
+from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
 from windrow.ingest.sinks.routes.parts import TableRows
 from windrow.ingest.sinks.routes.stage import RoutedStagerFactory, Router, Rule
-from windrow.ingest.sinks.stage import RowLayout
 
 SPLIT, SPLIT_OF_FIVE = Split("t", 0, 0, 3), Split("shop.orders", 0, 0, 5)
 

@@ -26,7 +26,7 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks import put_if_absent
 from windrow.ingest.sinks.delta.store import DeltaStore
-from windrow.ingest.sinks.place import waiting_for_storage
+from windrow.ingest.sinks.filesystem import waiting_for_storage
 
 pytestmark = pytest.mark.slow  # a server is started
 

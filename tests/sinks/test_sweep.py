@@ -23,7 +23,7 @@ from tests.sinks.worlds import world_of
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks import sweep
-from windrow.ingest.sinks.place import ListedFile, Place
+from windrow.ingest.sinks.filesystem import ListedFile, Place
 from windrow.ingest.sinks.sweep import orphans
 from windrow.ingest.sinks.table_store import Unanswered
 

@@ -18,9 +18,9 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import evolution_of, has_local_times
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_properties
-from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.schema_evolution import Evolution, refuse_unusable_files
 from windrow.ingest.sinks.write_check import refuse_unwritable
 

@@ -94,7 +94,7 @@ class _Delta:
     def dead_letters(self, section: DeltaSection, folder: Path) -> DeadLetters:
         from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
         from windrow.ingest.sinks.delta.store import DeltaStore
-        from windrow.ingest.sinks.place import dead_place, normalized
+        from windrow.ingest.sinks.filesystem import dead_place, normalized
 
         return DeadLetterTable(DeltaStore(dead_place(normalized(section.place(folder)))))
 

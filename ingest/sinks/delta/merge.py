@@ -55,6 +55,8 @@ from windrow.ingest.sinks.delta.table import (
     remove_action,
 )
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
+from windrow.ingest.sinks.file_stager import GrowingFile
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.merging import (
     MergeColumns,
     MergeCounts,
@@ -63,8 +65,6 @@ from windrow.ingest.sinks.merging import (
     refuse_missing_keys,
 )
 from windrow.ingest.sinks.parquet_files import BATCH_ROWS, batches_of
-from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.stage import GrowingFile
 
 FEW = 8
 """A commit compacts a bucket from this number of files on; fewer ones stay as they are."""

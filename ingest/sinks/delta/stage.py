@@ -19,9 +19,9 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.columns import fitted
 from windrow.ingest.sinks.delta.stats import statistics
+from windrow.ingest.sinks.file_stager import FileStager, GrowingFile, Layout
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.parquet_files import ParquetRowWriter, batches_of
-from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.stage import FileStager, GrowingFile, Layout
 from windrow.ingest.sinks.staged_files import DATA, new_path, staged_path
 
 

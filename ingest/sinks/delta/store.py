@@ -38,10 +38,8 @@ from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, Wid
 from windrow.ingest.sinks.delta.table import Action, Writing, entry_name, refuse_unfinished
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf
 from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.parquet_files import batches_of
-from windrow.ingest.sinks.place import (
+from windrow.ingest.sinks.file_stager import Layout
+from windrow.ingest.sinks.filesystem import (
     ListedFile,
     Place,
     another_kind,
@@ -50,8 +48,10 @@ from windrow.ingest.sinks.place import (
     millis,
     normalized,
 )
+from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
+from windrow.ingest.sinks.parquet_files import batches_of
 from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes
-from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
 from windrow.ingest.sinks.table_store import (
     SWEPT,

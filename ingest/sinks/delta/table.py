@@ -30,8 +30,8 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.stage import StagedFile
+from windrow.ingest.sinks.filesystem import Place, is_full, to_check, waiting_for_storage
 from windrow.ingest.sinks.owner_properties import owner_in
-from windrow.ingest.sinks.place import Place, is_full, to_check, waiting_for_storage
 from windrow.ingest.sinks.table_store import Conflict, Unanswered
 
 LOG = "_delta_log"

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from windrow.ingest.errors import DamagedError, UnreachableError
 from windrow.ingest.model.receipt import Receipt, Tombstones
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.staged_files import new_path
 
 TOMBSTONES = "_windrow/tombstones"

@@ -21,8 +21,8 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.sinks.filesystem import FILES_LOG
 from windrow.ingest.sinks.pages import Page, PageLine
-from windrow.ingest.sinks.place import FILES_LOG
 from windrow.ingest.sinks.staged_files import RowFile
 
 FORM = 4

@@ -23,6 +23,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import put_if_absent
 from windrow.ingest.sinks.columns import whole_schema
+from windrow.ingest.sinks.file_stager import Layout
 from windrow.ingest.sinks.files.columns import check_rows
 from windrow.ingest.sinks.files.manifest import (
     FORM,
@@ -39,8 +40,7 @@ from windrow.ingest.sinks.files.stage import (
     FilesStagerFactory,
     read_file,
 )
-from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.place import (
+from windrow.ingest.sinks.filesystem import (
     FILES_LOG,
     ListedFile,
     Place,
@@ -51,8 +51,8 @@ from windrow.ingest.sinks.place import (
     normalized,
     to_check,
 )
+from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.schema_evolution import Evolution, new_columns
-from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import DATA, RowFile, StagedFiles, window_folder
 from windrow.ingest.sinks.table_store import (
     Answer,

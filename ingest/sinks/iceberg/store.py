@@ -30,6 +30,8 @@ from windrow.ingest.sinks import stored_receipts
 from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.commit_loop import table_is_gone
 from windrow.ingest.sinks.dead_letter_table import window_of
+from windrow.ingest.sinks.file_stager import Layout, RowLayout
+from windrow.ingest.sinks.filesystem import ListedFile, is_full, log_is_gone, millis
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, catalog_is_missing, load, reason
 from windrow.ingest.sinks.iceberg.columns import check_rows
@@ -55,8 +57,6 @@ from windrow.ingest.sinks.iceberg.storage import (
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_in
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.place import ListedFile, is_full, log_is_gone, millis
-from windrow.ingest.sinks.stage import Layout, RowLayout
 from windrow.ingest.sinks.staged_files import StagedFiles
 from windrow.ingest.sinks.table_store import (
     Answer,

@@ -403,10 +403,10 @@ class _Kafka:
         from windrow.ingest.errors import SpecError
         from windrow.ingest.registry.settings import registry_of
         from windrow.ingest.schema.load import FunctionReference
+        from windrow.ingest.sinks.filesystem import normalized
         from windrow.ingest.sinks.kafka.encoder import PlainSerializer
         from windrow.ingest.sinks.kafka.sink import KafkaSink
         from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
-        from windrow.ingest.sinks.place import normalized
 
         if section.bootstrap_servers is None:
             raise SpecError(

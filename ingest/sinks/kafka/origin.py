@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.model.window import Window
 from windrow.ingest.schema.metadata_arrays import columns
-from windrow.ingest.sinks.joining import joined
+from windrow.ingest.sinks.text_concat import joined
 
 ORIGIN = "windrow.origin"
 

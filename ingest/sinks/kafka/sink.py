@@ -30,6 +30,7 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Unknown
 from windrow.ingest.schema.load import load_function
 from windrow.ingest.sinks.commit_loop import Found, outcome_for, run_commit_loop
+from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
 from windrow.ingest.sinks.kafka.partitioners import PartitionFunction
 from windrow.ingest.sinks.kafka.records import (
@@ -56,7 +57,6 @@ from windrow.ingest.sinks.kafka.work import (
     no_other_generation,
     refuse_out_of_order,
 )
-from windrow.ingest.sinks.stage import RowLayout
 from windrow.ingest.sinks.sweep import cutoff_of
 from windrow.ingest.sinks.table_store import Unanswered, Written
 from windrow.ingest.sinks.write_check import refuse_unwritable

@@ -17,10 +17,10 @@ from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.window import Window
 from windrow.ingest.schema.checksum import checksum, checksums, text
+from windrow.ingest.sinks.file_stager import FileStager, GrowingFile, RowLayout
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.partitioners import PARTITION, PartitionFunction
-from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.stage import FileStager, GrowingFile, RowLayout
 
 FOLDER = "staged"
 

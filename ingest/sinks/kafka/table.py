@@ -23,6 +23,7 @@ from windrow.ingest.schema.load import FunctionReference
 from windrow.ingest.schema.metadata_fields import refuse_wrong
 from windrow.ingest.schema.row_changes import change_schema
 from windrow.ingest.settings.secrets import Secret
+from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.control import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import (
     MessageEncoder,
@@ -36,7 +37,6 @@ from windrow.ingest.sinks.kafka.send import PublishTarget
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 from windrow.ingest.sinks.kafka.transactions import TransactionalIds
-from windrow.ingest.sinks.stage import RowLayout
 from windrow.ingest.sinks.table_store import ReceiptState
 from windrow.ingest.sinks.window_table import ReceiptTable
 

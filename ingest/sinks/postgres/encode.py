@@ -17,9 +17,9 @@ from pgpq.encoders import LargeStringEncoderBuilder
 from pgpq.schema import Jsonb
 
 from windrow.ingest.sinks.iso_times import WHAT, RowNumbers, without_text
-from windrow.ingest.sinks.joining import octets_of
 from windrow.ingest.sinks.postgres.columns import JSON, column_type
 from windrow.ingest.sinks.postgres.json_text import json_texts
+from windrow.ingest.sinks.text_concat import octets_of
 
 HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TAIL = b"\xff\xff"

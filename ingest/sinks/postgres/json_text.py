@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.joining import KIND, ends_of, joined, octets_of
 from windrow.ingest.sinks.json_columns import JsonEncoder, entries_of, quoted
+from windrow.ingest.sinks.text_concat import KIND, ends_of, joined, octets_of
 
 _ODD = {
     "nan": '"NaN"',

@@ -150,7 +150,7 @@ def _store(section: PostgresSection, name: TableName, folder: Path, *more: Any) 
             "spec",
             how_to_install("postgres"),
         ) from error
-    from windrow.ingest.sinks.place import normalized
+    from windrow.ingest.sinks.filesystem import normalized
 
     url = server_url(section.url)
     refuse_unusable(url)

@@ -24,11 +24,11 @@ from psycopg import sql
 
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.file_stager import DeadLetterLayout, FileStager, GrowingFile, Layout
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows, unstorable
 from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, explained
-from windrow.ingest.sinks.stage import DeadLetterLayout, FileStager, GrowingFile, Layout
 from windrow.ingest.sinks.staged_files import StagedFiles, staged_path
 
 _BLOCK = 1 << 20
@@ -84,7 +84,7 @@ class PostgresStagerFactory(msgspec.Struct, frozen=True):
 
 
 class CopyWriter:
-    """Writes rows as a binary COPY has them (`sinks.stage.RowWriter`)."""
+    """Writes rows as a binary COPY has them (`sinks.file_stager.RowWriter`)."""
 
     def __init__(self) -> None:
         self._crc, self._columns = 0, list[str]()

@@ -30,8 +30,9 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.columns import whole_schema
+from windrow.ingest.sinks.file_stager import DeadLetterLayout, Layout
+from windrow.ingest.sinks.filesystem import ListedFile, millis
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.place import ListedFile, millis
 from windrow.ingest.sinks.postgres import catalog, server
 from windrow.ingest.sinks.postgres.catalog import (
     BoundTable,
@@ -57,7 +58,6 @@ from windrow.ingest.sinks.postgres.merge import merge
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory, ShownNul, copy_in
-from windrow.ingest.sinks.stage import DeadLetterLayout, Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
     TableChange,

@@ -45,7 +45,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Capabilities, Outcome, Sink, Unknown
 from windrow.ingest.settings.places import is_url
 from windrow.ingest.sinks.conflicts import adjacent, already_committed, refuse_gap, refuse_overlap
-from windrow.ingest.sinks.place import dead_place
+from windrow.ingest.sinks.filesystem import dead_place
 from windrow.ingest.sinks.routes.audit import RoutedAudit
 from windrow.ingest.sinks.routes.parts import (
     emptied,

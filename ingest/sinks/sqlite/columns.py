@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.sinks.joining import KIND, joined
 from windrow.ingest.sinks.json_columns import LOADS, back, json_texts
+from windrow.ingest.sinks.text_concat import KIND, joined
 
 _NATIVE = (
     (pa.types.is_signed_integer, "INTEGER"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from windrow.ingest.model.plan import Split
+from windrow.ingest.sinks.file_stager import GrowingFile, Layout
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.iso_times import TextStager
 from windrow.ingest.sinks.parquet_files import ParquetRowWriter
-from windrow.ingest.sinks.place import Place
-from windrow.ingest.sinks.stage import GrowingFile, Layout
 from windrow.ingest.sinks.staged_files import staged_path
 
 

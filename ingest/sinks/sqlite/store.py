@@ -26,13 +26,13 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
+from windrow.ingest.sinks.file_stager import Layout
+from windrow.ingest.sinks.filesystem import ListedFile, is_same, millis, normalized
 from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
-from windrow.ingest.sinks.place import ListedFile, is_same, millis, normalized
 from windrow.ingest.sinks.schema_evolution import new_columns
 from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
 from windrow.ingest.sinks.sqlite.stage import SqliteStagerFactory
-from windrow.ingest.sinks.stage import Layout
 from windrow.ingest.sinks.staged_files import DATA, RowFile, StagedFiles, refuse_gone
 from windrow.ingest.sinks.stored_receipts import ReceiptRow, range_texts, row_digest
 from windrow.ingest.sinks.table_store import (

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.staged_files import DATA
 
 

@@ -37,8 +37,8 @@ from windrow.ingest.errors import DamagedError, OutcomeUnknownError, OverlapErro
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.table import entry_name
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.pages import PAGES
-from windrow.ingest.sinks.place import Place
 from windrow.ingest.testing.checker import check
 
 RACES = 30

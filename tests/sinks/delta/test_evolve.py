@@ -22,7 +22,7 @@ from tests.sinks.things import plan, receipt, window
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks import parquet_files, stage
+from windrow.ingest.sinks import file_stager, parquet_files
 from windrow.ingest.sinks.kind import Evolve
 
 pytestmark = pytest.mark.some(2)
@@ -460,7 +460,7 @@ def test_wide_files_take_the_memory_of_a_row_group(
     """
     sink = plain.sink(WIDE, "widen")
     staged = plain.staged(sink, 2)
-    monkeypatch.setattr(stage, "GROUP_ROWS", 4)
+    monkeypatch.setattr(file_stager, "GROUP_ROWS", 4)
     monkeypatch.setattr(parquet_files, "BATCH_ROWS", 2)
     plain.commit(sink, 2, staged=staged)
     footers = [pq.read_metadata(Path(plain.uri) / path) for path in plain.files()]

@@ -19,8 +19,8 @@ from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.staged import Staged, Staging
-from windrow.ingest.sinks import stage
-from windrow.ingest.sinks.stage import FileStager
+from windrow.ingest.sinks import file_stager
+from windrow.ingest.sinks.file_stager import FileStager
 
 ODD_ATTEMPTS = ["a/b", "../up", "a b", "ä%20", "x" * 300, ""]
 
@@ -100,7 +100,7 @@ def test_row_groups_are_bounded(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
     )
     for name, limit in (("GROUP_ROWS", 25), ("GROUP_BYTES", 10 * columns.nbytes)):
         with monkeypatch.context() as patch:
-            patch.setattr(stage, name, limit)
+            patch.setattr(file_stager, name, limit)
             made = stager(sink)
             for _ in range(10):
                 made.add(columns, batch)

@@ -31,7 +31,7 @@ from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks import pages, put_if_absent
 from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.manifest import path_of
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.schema_evolution import new_columns
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table

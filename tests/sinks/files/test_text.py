@@ -19,7 +19,7 @@ from windrow.ingest.sinks.files.columns import check_rows
 from windrow.ingest.sinks.files.reader import list_files
 from windrow.ingest.sinks.files.stage import FileFormat, read_file
 from windrow.ingest.sinks.files.text import ValueTexts
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.filesystem import Place
 
 LIST, MAP = pa.list_(pa.int8()), pa.map_(pa.string(), pa.float64())
 

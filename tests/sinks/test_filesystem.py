@@ -15,8 +15,8 @@ from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.delta.table import reason
-from windrow.ingest.sinks.place import Place, normalized, to_check
-from windrow.ingest.sinks.stage import writable
+from windrow.ingest.sinks.file_stager import writable
+from windrow.ingest.sinks.filesystem import Place, normalized, to_check
 from windrow.ingest.sinks.stored_receipts import RECEIPTS
 
 
@@ -74,7 +74,7 @@ def test_a_place_that_fails(
     """Every question to a store that doesn't answer says where, and what to check;
     making the sink asks nothing.
     """
-    monkeypatch.setattr("windrow.ingest.sinks.place.fs.FileSystem", _Down)
+    monkeypatch.setattr("windrow.ingest.sinks.filesystem.fs.FileSystem", _Down)
     DeltaBoth("s3://bucket", ROWS)
     with pytest.raises(
         UnreachableError, match=r"s3://bucket.*No route to host.*AWS_REGION.*credentials"
