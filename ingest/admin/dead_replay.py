@@ -39,7 +39,7 @@ from windrow.ingest.model.receipt import (
     SplitCounts,
 )
 from windrow.ingest.model.refusals import Refusals, RefusedAt
-from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import Decode, Decoded

@@ -32,7 +32,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import (
     LeftOut,
     Section,

@@ -45,7 +45,7 @@ from windrow.ingest.model.label import label_text
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Checksums, Counts, Receipt, SplitCounts
-from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import StagerFactory, Unknown
 from windrow.ingest.runner.context import written_by

@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError, how_to_install
 from windrow.ingest.ledger.entries import ITSELF, REBUILD, TABLE
 from windrow.ingest.settings.libpq import TCP, tls_advice
-from windrow.ingest.settings.places import home
+from windrow.ingest.settings.paths import home
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.waiting import lock_holder, waiting_for
 

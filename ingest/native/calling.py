@@ -16,8 +16,8 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
-from windrow.ingest.native.image import DamagedCodeError, Function, Image, loaded, unpacked
-from windrow.ingest.native.places import folders, sources
+from windrow.ingest.native.cache_folders import folders, sources
+from windrow.ingest.native.machine_code import DamagedCodeError, Function, Image, loaded, unpacked
 from windrow.ingest.waiting import waiting_for
 
 _LOG = logging.getLogger("windrow.compiled")

@@ -24,7 +24,7 @@ from numba.core import cgutils, sigutils
 from numba.core.registry import cpu_target
 from numba.np.arrayobj import populate_array
 
-from windrow.ingest.native.image import EntryPoint, Function, Image, Parameter
+from windrow.ingest.native.machine_code import EntryPoint, Function, Image, Parameter
 
 __all__ = [
     "CHECKED",

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import StagerFactory
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from windrow.ingest.errors import SpecError
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.secrets import InFile, Secret
 from windrow.ingest.settings.values import (
     CountOrZero,

@@ -14,7 +14,7 @@ from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.model.source import OnLoss
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import DataFrameEngine
 from windrow.ingest.ports.reader import ReadPlan

@@ -13,7 +13,7 @@ from windrow.ingest.model.label import is_later
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Committed, SplitCounts
 from windrow.ingest.model.source import OnLoss
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.source.data_loss import WAY_OUT, refuse_lost

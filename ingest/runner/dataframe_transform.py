@@ -31,7 +31,7 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import BugError, RefusedError, SpecError, UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums
-from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.engine import DataFrameWork
 from windrow.ingest.ports.reader import Take

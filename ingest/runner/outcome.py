@@ -15,7 +15,7 @@ from windrow.ingest import errors
 from windrow.ingest.errors import BugError, Stage, UnreachableError, WindrowError
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 
 
 class ErrorData(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ from windrow.ingest.model.label import instant, label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Counts, Receipt
 from windrow.ingest.model.source import selection_text, selects
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.runner.accounting import (

@@ -22,7 +22,7 @@ from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.refusals import Refusals
-from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import SCHEMA, Decoded, Decoder, Refusal

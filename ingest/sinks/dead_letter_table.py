@@ -19,7 +19,7 @@ from windrow.ingest.errors import OutcomeUnknownError, RefusedError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.sinks.columns import DEAD_LETTERS, fitted

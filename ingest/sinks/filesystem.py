@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
-from windrow.ingest.settings.places import WAY_OUT, home, is_url, secret_part, without_secrets
+from windrow.ingest.settings.paths import WAY_OUT, home, is_url, secret_part, without_secrets
 from windrow.ingest.waiting import waiting_for
 
 _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")

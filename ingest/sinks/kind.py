@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.registry.settings import RegistrySpec
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.places import WAY_OUT, secret_part
+from windrow.ingest.settings.paths import WAY_OUT, secret_part
 from windrow.ingest.settings.values import (
     ClientProperties,
     ClusterName,

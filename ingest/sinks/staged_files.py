@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.settings.places import without_secrets
+from windrow.ingest.settings.paths import without_secrets
 from windrow.ingest.sinks.filesystem import Place, millis
 
 DATA = "data"

@@ -18,7 +18,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Split, covered
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged import Staging
+from windrow.ingest.model.staged_split import Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.checksum import checksum, text

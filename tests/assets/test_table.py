@@ -19,7 +19,7 @@ from windrow.assets.checks import gaps
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.ports.sink import Outcome
 

@@ -21,7 +21,7 @@ from contextlib import closing
 from tests.runner.spark.servers import serving
 from tests.runner.spark.tasks import staged
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.runner.spark.local import archive_options
 
 ROUNDS = 5

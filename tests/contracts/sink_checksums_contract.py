@@ -15,7 +15,7 @@ from tests.sinks.things import ROWS, plan, stage_split, window
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Checksums, Receipt
-from windrow.ingest.model.staged import Staging
+from windrow.ingest.model.staged_split import Staging
 
 
 class SinkChecksumsContract(SinkUnderTest):

@@ -34,7 +34,7 @@ from windrow.ingest.errors import GridError, IdentityError, OverlapError, Refuse
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
-from windrow.ingest.model.staged import Staging
+from windrow.ingest.model.staged_split import Staging
 from windrow.ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
 from windrow.ingest.sinks.filesystem import Place
 

@@ -23,7 +23,7 @@ from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import Isolation
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.decoder import Decode, Decoded, Decoder

@@ -16,7 +16,7 @@ from windrow.ingest.errors import CutOffError, DataLossError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import Earliest, Source, Topics
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.runner.context import Request

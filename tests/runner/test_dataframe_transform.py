@@ -18,7 +18,7 @@ from windrow.ingest.errors import BugError, RefusedError, SpecError, UnstorableR
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import SplitCounts
-from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.ports.sink import Stager
 from windrow.ingest.runner.dataframe_transform import StageTask, refuse_other_key
 from windrow.ingest.schema.messages import MESSAGES

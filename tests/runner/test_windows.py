@@ -29,7 +29,7 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import ReadSummary, Take
 from windrow.ingest.runner import attempts

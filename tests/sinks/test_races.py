@@ -30,7 +30,7 @@ from tests.sinks.worlds import world_of
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.testing.checker import Report, check
 

@@ -20,7 +20,7 @@ from windrow.ingest.model.receipt import (
     Receipt,
     SplitCounts,
 )
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.sink import Done, Sink, Stager

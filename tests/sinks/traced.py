@@ -19,7 +19,7 @@ from tests.sinks.things import staged_receipt, together
 from tests.warm import SERVER
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import Outcome
 
 

@@ -12,7 +12,7 @@ from windrow.ingest.admin.chosen_dead_letters import refused_attempts
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Sink

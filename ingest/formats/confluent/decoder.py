@@ -26,7 +26,7 @@ from windrow.ingest.formats.confluent.frame import (
     frames_of,
     schema_ids,
 )
-from windrow.ingest.formats.confluent.records import (
+from windrow.ingest.formats.confluent.record_names import (
     OneOfSeveral,
     OtherRecord,
     RecordDecoder,

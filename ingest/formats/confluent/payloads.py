@@ -15,7 +15,7 @@ from windrow.ingest.formats.avro.resolve import is_one_of, resolved
 from windrow.ingest.formats.avro.schema import AvroSchema, parse_root
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.confluent.frame import Frame
-from windrow.ingest.formats.confluent.records import (
+from windrow.ingest.formats.confluent.record_names import (
     OneOfSeveral,
     OtherRecord,
     RecordDecoder,

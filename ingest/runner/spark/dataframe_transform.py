@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import BugError, RefusedError, SpecError, UnreachableError, WindrowError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.engine import DataFrameWork, Stages
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.checkpoint import (

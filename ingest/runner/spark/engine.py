@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.engine import DataFrameWork
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.cluster import sent

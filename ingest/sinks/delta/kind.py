@@ -10,7 +10,7 @@ from pydantic import Field
 
 from windrow.ingest.schema.primary_key import BUCKETS, PrimaryKey
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import Count, LeftOut, Values
 from windrow.ingest.sinks.kind import (
     EvolveSetting,

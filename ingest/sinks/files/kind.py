@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import LeftOut, TextOrEmpty, Values, sentence
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection, without_secret
 

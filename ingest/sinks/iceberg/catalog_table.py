@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.settings.places import is_url, secret_part, without_secrets
+from windrow.ingest.settings.paths import is_url, secret_part, without_secrets
 from windrow.ingest.settings.secrets import FORMS, Secret, read
 
 Property = str | Secret

@@ -28,14 +28,14 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.settings.places import secret_part, without_secrets
+from windrow.ingest.settings.paths import secret_part, without_secrets
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable, revealed
 
 WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""
 
-_FILE_IO = "windrow.ingest.sinks.iceberg.files.SyncedFileIO"
+_FILE_IO = "windrow.ingest.sinks.iceberg.file_io.SyncedFileIO"
 _PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
 """Properties whose values may be in an error; any other one may be a secret."""
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from windrow.ingest.errors import SpecError, how_to_install
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.places import absolute, is_url
+from windrow.ingest.settings.paths import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property

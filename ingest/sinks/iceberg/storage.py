@@ -14,7 +14,7 @@ import msgspec
 from pyarrow import fs
 
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.settings.places import secret_part
+from windrow.ingest.settings.paths import secret_part
 from windrow.ingest.settings.secrets import FORMS
 from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.iceberg.catalog_table import (

@@ -29,10 +29,7 @@ from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld,
 from windrow.ingest.schema.checksum import row_hashes, text
 from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
-from windrow.ingest.sinks.kafka.control import arrived, headers_of
-from windrow.ingest.sinks.kafka.encoder import HEADER
-from windrow.ingest.sinks.kafka.origin import Origin, origin_of
-from windrow.ingest.sinks.kafka.records import (
+from windrow.ingest.sinks.kafka.control_records import (
     DO_DELETED,
     ControlState,
     OffsetSpan,
@@ -41,6 +38,9 @@ from windrow.ingest.sinks.kafka.records import (
     owner_record,
     receipt_records,
 )
+from windrow.ingest.sinks.kafka.control_topic import arrived, headers_of
+from windrow.ingest.sinks.kafka.encoder import HEADER
+from windrow.ingest.sinks.kafka.origin import Origin, origin_of
 from windrow.ingest.sinks.kafka.store import write_records
 from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.topics import DO_MADE_ANEW, Readable

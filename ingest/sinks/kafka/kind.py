@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import (
     Count,
     Duration,

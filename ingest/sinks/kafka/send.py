@@ -41,11 +41,11 @@ from windrow.ingest.kafka.retry import IDLE_SECONDS, PATIENCE_SECONDS
 from windrow.ingest.model.plan import Split
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.ports.sink import Delivered
+from windrow.ingest.sinks.kafka.control_records import OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.encoder import HEADER
 from windrow.ingest.sinks.kafka.fields import CALLS, FLAGS, HEADERS, WORDS
 from windrow.ingest.sinks.kafka.origin import ORIGIN, origin_of
 from windrow.ingest.sinks.kafka.partitioners import BY_KEY, PARTITION, Partitioner, partitions
-from windrow.ingest.sinks.kafka.records import OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 from windrow.ingest.sinks.kafka.topics import LogEnd, Topic
 from windrow.ingest.sinks.kafka.work import WindowWork

@@ -26,17 +26,17 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Unknown
 from windrow.ingest.schema.load import load_function
 from windrow.ingest.sinks.commit_loop import Found, outcome_for, run_commit_loop
 from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
-from windrow.ingest.sinks.kafka.partitioners import PartitionFunction
-from windrow.ingest.sinks.kafka.records import (
+from windrow.ingest.sinks.kafka.control_records import (
     ControlState,
     owner_record,
 )
+from windrow.ingest.sinks.kafka.partitioners import PartitionFunction
 from windrow.ingest.sinks.kafka.send import PublishTarget, sending_library
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.kafka.store import (

@@ -41,7 +41,7 @@ from windrow.ingest.kafka.producers import MessageProducer, ProducerError, Produ
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.sinks.commit_loop import run_commit_loop
-from windrow.ingest.sinks.kafka.records import (
+from windrow.ingest.sinks.kafka.control_records import (
     ControlState,
     PublishedSplit,
     Record,

@@ -24,7 +24,7 @@ from windrow.ingest.schema.metadata_fields import refuse_wrong
 from windrow.ingest.schema.row_changes import change_schema
 from windrow.ingest.settings.secrets import Secret
 from windrow.ingest.sinks.file_stager import RowLayout
-from windrow.ingest.sinks.kafka.control import ControlTopic
+from windrow.ingest.sinks.kafka.control_topic import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import (
     MessageEncoder,
     PlainSerializer,

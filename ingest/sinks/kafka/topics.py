@@ -34,7 +34,7 @@ from windrow.ingest.kafka.retry import (
 )
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.ports.sink import Delivered
-from windrow.ingest.sinks.kafka.records import OffsetSpan
+from windrow.ingest.sinks.kafka.control_records import OffsetSpan
 
 _Spec: Any = OffsetSpec
 _LATEST: Any = _Spec.latest()

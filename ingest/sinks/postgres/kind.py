@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from windrow.ingest.errors import SpecError, how_to_install
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import Text, TextOrEmpty, Values
 from windrow.ingest.sinks.kind import (
     EvolveSetting,

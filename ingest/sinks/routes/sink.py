@@ -40,10 +40,10 @@ from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt, Routed
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Capabilities, Outcome, Sink, Unknown
-from windrow.ingest.settings.places import is_url
+from windrow.ingest.settings.paths import is_url
 from windrow.ingest.sinks.conflicts import adjacent, already_committed, refuse_gap, refuse_overlap
 from windrow.ingest.sinks.filesystem import dead_place
 from windrow.ingest.sinks.routes.audit import RoutedAudit

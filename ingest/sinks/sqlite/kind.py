@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.settings.places import absolute, is_url
+from windrow.ingest.settings.paths import absolute, is_url
 from windrow.ingest.settings.values import Text, TextOrEmpty, Values, place, sentence
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
 

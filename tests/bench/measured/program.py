@@ -28,7 +28,7 @@ from tests.runner.spark.daemons import DRIVER_PROPERTIES
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.decoder import Decode, Decoded
 from windrow.ingest.ports.engine import Engine

@@ -22,7 +22,7 @@ from tests.runner.spark.servers import COMMAND, ROOT, serving
 from tests.runner.spark.tasks import Dies, EndsItself, Name, Raises, Says, WaitsForEver
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.runner.spark import connect
 from windrow.ingest.runner.spark.connect import TOKEN, ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine, parallelism

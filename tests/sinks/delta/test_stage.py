@@ -18,7 +18,7 @@ from tests.sinks.things import ROWS, messages, plan, stage_split
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import BugError
-from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.sinks import file_stager
 from windrow.ingest.sinks.file_stager import FileStager
 

@@ -18,7 +18,7 @@ from tests.sinks.iceberg.world import IcebergBoth, pieces, sink_at
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks.iceberg import files
+from windrow.ingest.sinks.iceberg import file_io
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 
 pytestmark = pytest.mark.slow
@@ -109,7 +109,7 @@ def test_what_cannot_be_prepared_was_not_sent(sink: Any, monkeypatch: pytest.Mon
     """A manifest that can't be written: nothing was committed, and that is said."""
     made, staged = staged_receipt(sink, 0)
     with monkeypatch.context() as patch:
-        patch.setattr(files.SyncedFileIO, "new_output", failing(OSError("read-only")))
+        patch.setattr(file_io.SyncedFileIO, "new_output", failing(OSError("read-only")))
         with pytest.raises(UnreachableError, match=r"can't be prepared.*Nothing was committed"):
             sink.commit(made, staged)
         with pytest.raises(UnreachableError, match=r"can't be prepared.*Nothing was committed"):

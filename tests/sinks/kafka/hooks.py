@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit
+from windrow.ingest.sinks.kafka.control_records import ControlState, PublishedSplit
 from windrow.ingest.sinks.kafka.store import FencedStore, KafkaState, TransactionContents
 
 Sends = Callable[[KafkaState, TransactionContents], list[PublishedSplit]]

@@ -31,10 +31,10 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.kafka.producers import MessageProducer, ProducerError, ProducerMessage
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import Outcome
 from windrow.ingest.sinks.kafka import store, transactions
-from windrow.ingest.sinks.kafka.records import ControlState, PublishedSplit
+from windrow.ingest.sinks.kafka.control_records import ControlState, PublishedSplit
 from windrow.ingest.sinks.kafka.send import PublishTarget
 from windrow.ingest.sinks.kafka.store import FencedStore, KafkaState, TransactionContents
 from windrow.ingest.sinks.kafka.transactions import Part, chains

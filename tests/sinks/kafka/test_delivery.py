@@ -27,8 +27,8 @@ from windrow.ingest.kafka import producers
 from windrow.ingest.kafka.producers import Acks
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Delivered, Done
-from windrow.ingest.sinks.kafka import records
-from windrow.ingest.sinks.kafka.records import (
+from windrow.ingest.sinks.kafka import control_records
+from windrow.ingest.sinks.kafka.control_records import (
     ControlState,
     PublishedSplit,
     chunk_header,
@@ -121,7 +121,7 @@ def records_of(
     attempt: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[tuple[bytes, bytes]], int]:
     """A receipt of window 0 in several chunks, and their number."""
-    monkeypatch.setattr(records, "CHUNK_BYTES", 400)
+    monkeypatch.setattr(control_records, "CHUNK_BYTES", 400)
 
     class _Nowhere:
         identity = "kafka:nowhere"

@@ -34,9 +34,9 @@ from windrow.ingest.model.boundary import TopicSeen
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.kafka import topics
-from windrow.ingest.sinks.kafka.control import ControlTopic
+from windrow.ingest.sinks.kafka.control_records import OffsetSpan, owner_record
+from windrow.ingest.sinks.kafka.control_topic import ControlTopic
 from windrow.ingest.sinks.kafka.origin import ORIGIN
-from windrow.ingest.sinks.kafka.records import OffsetSpan, owner_record
 from windrow.ingest.sinks.kafka.send import spans_between
 from windrow.ingest.sinks.kafka.table import Options
 from windrow.ingest.sinks.kafka.topics import LogEnd, LogSeen, SinkTopics

@@ -24,12 +24,12 @@ from tests.sinks.things import messages, plan, receipt, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.kafka.producers import MESSAGE_BYTES, ProducerError, TransactionalProducer
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import Delivered, Done
-from windrow.ingest.sinks.kafka import records, send, store, topics, transactions
-from windrow.ingest.sinks.kafka.control import ControlTopic
+from windrow.ingest.sinks.kafka import control_records, send, store, topics, transactions
+from windrow.ingest.sinks.kafka.control_records import ControlState
+from windrow.ingest.sinks.kafka.control_topic import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import PlainSerializer
-from windrow.ingest.sinks.kafka.records import ControlState
 from windrow.ingest.sinks.kafka.stage import FOLDER, StagedMessageFiles, StagedMessages
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.topics import SinkTopics
@@ -307,7 +307,7 @@ def test_a_receipt_in_several_chunks(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is read back to the byte, by another process, too."""
-    monkeypatch.setattr(records, "CHUNK_BYTES", 700)
+    monkeypatch.setattr(control_records, "CHUNK_BYTES", 700)
     place = new_place(kafka, str(tmp_path / "staging"))
     sink = sink_at(place)
     sink.prepare()

@@ -19,7 +19,7 @@ from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
-from windrow.ingest.sinks.kafka.control import arrived
+from windrow.ingest.sinks.kafka.control_topic import arrived
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kinds import delta_dead_letters

@@ -29,7 +29,7 @@ from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import Outcome
 from windrow.ingest.sinks.postgres import server
 

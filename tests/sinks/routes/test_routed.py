@@ -40,7 +40,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
-from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Stager, Unreadable
 from windrow.ingest.schema.messages import for_rows

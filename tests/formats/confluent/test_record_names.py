@@ -17,7 +17,7 @@ from tests.formats.confluent.registries import FixedRegistry, avro, framed
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
 from windrow.ingest.formats.confluent.payloads import AvroPayloads, ProtobufPayloads
-from windrow.ingest.formats.confluent.records import messages_in
+from windrow.ingest.formats.confluent.record_names import messages_in
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.load import ModelReference
