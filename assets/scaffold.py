@@ -14,9 +14,9 @@ from pydantic import BaseModel, Field
 
 from windrow.ingest.assemble import connect
 from windrow.ingest.cli.infer import summary
-from windrow.ingest.cli.infer_command import SAMPLE
+from windrow.ingest.cli.infer_arguments import SAMPLE
 from windrow.ingest.errors import SpecError, WindrowError
-from windrow.ingest.infer.begin import PLACEHOLDER, infer, template
+from windrow.ingest.infer.new_pipeline import PLACEHOLDER, infer, template
 from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest
 
 
@@ -49,7 +49,7 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         """Writes both files into the component's folder, whose name is the pipeline's id.
 
         Raises:
-            ClickException: `ingest.infer.begin` refuses; dg shows the message without a
+            ClickException: `ingest.infer.new_pipeline` refuses; dg shows the message without a
                 stack trace.
         """
         try:

@@ -260,7 +260,7 @@ def _dataframe_transform(
 
 def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
     from windrow.ingest.formats.kinds import make_decoder
-    from windrow.ingest.ports.schemas import UsesSchemas
+    from windrow.ingest.ports.schema_registry import UsesSchemas
 
     key, registry = spec.sink.key, spec.registry
     decoder = make_decoder(

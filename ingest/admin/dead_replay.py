@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.ingest.admin.chosen_dead_letters import Chosen, dead_letters_of, messages_of
-from windrow.ingest.admin.edit import Edit, Mask, with_edits
+from windrow.ingest.admin.dead_letter_edits import Edit, Mask, with_edits
 from windrow.ingest.admin.verify_contents import SplitFinder, differences, summed
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
@@ -48,8 +48,8 @@ from windrow.ingest.runner.accounting import SHOWN, refuse_unequal, refuse_unpla
 from windrow.ingest.runner.context import Pipeline, written_by
 from windrow.ingest.runner.ownership import bind_table, refuse_wrong_place
 from windrow.ingest.runner.pipeline import commit
-from windrow.ingest.runner.schemas import decoder_for
 from windrow.ingest.runner.task import stage_rows
+from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.schema.checksum import text
 
 TRIES = 5

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.admin.files import iso_instant, payload, write_file
+from windrow.ingest.admin.export import iso_instant, payload, write_file
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
@@ -127,7 +127,7 @@ def _read(reader: Reader, splits: Sequence[Split], limit: int | None, take: Take
 
 
 def write_messages(messages: Messages, path: Path) -> int:
-    """Writes messages to a file (`ingest.admin.files`); returns their number.
+    """Writes messages to a file (`ingest.admin.export`); returns their number.
 
     A Parquet file has the columns of `MESSAGES`.
 

@@ -19,13 +19,13 @@ from windrow.ingest.admin.chosen_dead_letters import (
     documents,
     refused_attempts,
 )
+from windrow.ingest.admin.dead_letter_edits import load_edit
 from windrow.ingest.admin.dead_replay import (
     DeadReplayRequest,
     DeadReplayResult,
     replay_dead_letters,
 )
-from windrow.ingest.admin.edit import load_edit
-from windrow.ingest.admin.files import write_file
+from windrow.ingest.admin.export import write_file
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec

@@ -14,7 +14,7 @@ from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.peek import narrowed
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.infer.begin import DELAY, Begun, Inferred, infer, template
+from windrow.ingest.infer.new_pipeline import DELAY, Begun, Inferred, infer, template
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.infer.schema_drift import check, names_schemas
 from windrow.ingest.model.grid import BATCH, after

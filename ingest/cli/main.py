@@ -30,8 +30,8 @@ from windrow.ingest.cli.arguments import (
     WindowText,
     spark_options,
 )
-from windrow.ingest.cli.dead_commands import dead_app
-from windrow.ingest.cli.infer_command import Bootstrap, PipelineId, infer
+from windrow.ingest.cli.dead_arguments import dead_app
+from windrow.ingest.cli.infer_arguments import Bootstrap, PipelineId, infer
 from windrow.ingest.cli.output import command_output
 from windrow.ingest.model.source import Isolation
 
@@ -109,7 +109,7 @@ def init(
     """
     with command_output(json=json, debug=debug) as output:
         from windrow.ingest.cli.infer import begin_pipeline
-        from windrow.ingest.infer.begin import PLACEHOLDER
+        from windrow.ingest.infer.new_pipeline import PLACEHOLDER
         from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest
 
         asked = PipelineRequest(

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from windrow.ingest import assemble
 from windrow.ingest.admin.peek import Messages, documents, peek, printable, write_messages
-from windrow.ingest.admin.steps import Step, of_lines, through_steps
+from windrow.ingest.admin.try_steps import Step, of_lines, through_steps
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec

@@ -27,7 +27,7 @@ from windrow.ingest.runner.group_offsets import AlteredOffsets
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.dead_replay import DeadReplayResult
-    from windrow.ingest.admin.steps import LeftOut, Step
+    from windrow.ingest.admin.try_steps import LeftOut, Step
 
 
 def _table(

@@ -19,7 +19,12 @@ from windrow.ingest.formats.shared.buffers import as_text
 from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
-from windrow.ingest.ports.schemas import OnSchema, PreparedDecoder, SchemaRegistry, UsesSchemas
+from windrow.ingest.ports.schema_registry import (
+    OnSchema,
+    PreparedDecoder,
+    SchemaRegistry,
+    UsesSchemas,
+)
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
 from windrow.ingest.schema.messages import MESSAGES, last_values

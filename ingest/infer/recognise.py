@@ -21,7 +21,7 @@ from windrow.ingest.infer.proposal import (
 )
 from windrow.ingest.infer.registered import Framed, framed, of_registry
 from windrow.ingest.infer.request import PipelineRequest, SampledFormat
-from windrow.ingest.ports.schemas import SchemaRegistry
+from windrow.ingest.ports.schema_registry import SchemaRegistry
 
 _DO = (
     "Nothing was written. Say what they are: --format csv --columns NAME,NAME, --format string or"

@@ -20,7 +20,7 @@ from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.proposal import Proposal, Setting, with_json_key, with_key, without_key
 from windrow.ingest.infer.protobuf import protobuf_candidates
 from windrow.ingest.model.writer_schema import WriterSchema
-from windrow.ingest.ports.schemas import SchemaRegistry
+from windrow.ingest.ports.schema_registry import SchemaRegistry
 from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.messages import MESSAGES
 

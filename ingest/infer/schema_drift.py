@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.admin.findings import Finding, exit_code
-from windrow.ingest.admin.sample import sample_topics
+from windrow.ingest.admin.sample_topics import sample_topics
 from windrow.ingest.config.limits import LimitsSpec, is_beyond_share
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.formats.cdc.kind import ChangeSection
@@ -45,9 +45,9 @@ from windrow.ingest.model.refusals import in_words
 from windrow.ingest.model.source import Selection
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decode
-from windrow.ingest.ports.schemas import SchemaRegistry
+from windrow.ingest.ports.schema_registry import SchemaRegistry
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.schemas import decoder_for
+from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.schema.columns import Columns
 
 _SHOWN = 5

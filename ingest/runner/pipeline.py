@@ -85,7 +85,7 @@ from windrow.ingest.runner.ownership import (
     refuse_unready,
     refuse_wrong_place,
 )
-from windrow.ingest.runner.schemas import keep_schemas, with_writer_schemas
+from windrow.ingest.runner.writer_schemas import keep_schemas, with_writer_schemas
 from windrow.ingest.source.enumerator.splits import make_plan
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import SCHEMA, Decoded, Decoder, Refusal
 from windrow.ingest.ports.reader import Reader, ReadSummary
-from windrow.ingest.ports.schemas import UsesSchemas
+from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.ports.sink import Stager, StagerFactory
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.accounting import SHOWN, refuse_misread, refuse_unplaced

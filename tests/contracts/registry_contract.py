@@ -1,4 +1,4 @@
-"""What every `ports.schemas.SchemaRegistry` must give.
+"""What every `ports.schema_registry.SchemaRegistry` must give.
 
 The suite of a registry supplies the fixtures `server`, which takes schemas, and
 `registry`, which asks for them.
@@ -13,7 +13,7 @@ import pytest
 from tests.registry.server import RegistryServer
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
-from windrow.ingest.ports.schemas import SchemaRegistry
+from windrow.ingest.ports.schema_registry import SchemaRegistry
 
 
 def named(name: str, *refers: str) -> str:

@@ -34,13 +34,13 @@ from tests.registry.server import RegistryServer
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_type
-from windrow.ingest.infer.begin import Inferred, infer
 from windrow.ingest.infer.candidates import column_refusal, table_refusal
+from windrow.ingest.infer.new_pipeline import Inferred, infer
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.infer.schema_drift import unknown_fields
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.ports.schemas import UsesSchemas
+from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.reader import MemoryReader
 

@@ -37,7 +37,7 @@ from windrow.ingest.formats.row_decoder import OnNull
 from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded
-from windrow.ingest.ports.schemas import OnSchema, PreparedDecoder, SchemaRegistry
+from windrow.ingest.ports.schema_registry import OnSchema, PreparedDecoder, SchemaRegistry
 from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, built_of_model, load_model

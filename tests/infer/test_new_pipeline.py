@@ -23,9 +23,9 @@ from tests.registry.server import RegistryServer
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.infer.begin import Inferred, infer, template
 from windrow.ingest.infer.candidates import TypeGuess
 from windrow.ingest.infer.documents import guess_type
+from windrow.ingest.infer.new_pipeline import Inferred, infer, template
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.testing.broker import MemoryBroker
@@ -345,7 +345,7 @@ def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.Mon
     """However much one topic-partition holds, no more than the bound is taken into
     memory, and a batch.
     """
-    monkeypatch.setattr("windrow.ingest.admin.sample.MOST_BYTES", 10_000)
+    monkeypatch.setattr("windrow.ingest.admin.sample_topics.MOST_BYTES", 10_000)
     broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
     found = inferred(tmp_path, broker, rows_max=5)
     assert 10 <= found.sampled <= 15

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.admin.sample import sample_topics
+from windrow.ingest.admin.sample_topics import sample_topics
 from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -42,7 +42,7 @@ from windrow.ingest.model.grid import BATCH, after, at_or_before, cron
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
-from windrow.ingest.ports.schemas import UsesSchemas
+from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.load import import_pandera
 

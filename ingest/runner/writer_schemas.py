@@ -22,7 +22,7 @@ from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.ports.decoder import Decoder
-from windrow.ingest.ports.schemas import UsesSchemas
+from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.runner.attempts import Attempt
 from windrow.ingest.runner.context import Pipeline
 

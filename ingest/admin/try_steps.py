@@ -16,7 +16,7 @@ import pyarrow as pa
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.schemas import decoder_for
+from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.transform.chain import Chain
 from windrow.ingest.transform.sql.step import Sql
