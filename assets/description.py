@@ -16,7 +16,7 @@ from windrow.assets.metadata import MEANINGS, Value
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.source import Pattern, Selection, selection_text
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.schema.user_code import ModelReference, load_model
 
 
 def code(text: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 import dagster as dg
 
-from windrow.assets.batches import batch_asset
 from windrow.assets.checks import table_checks
 from windrow.assets.dependencies import SYSTEM, Clock
+from windrow.assets.micro_batches import batch_asset
 from windrow.assets.names import (
     SPARK_KEY,
     dead_replay_job_name,

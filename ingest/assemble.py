@@ -21,7 +21,7 @@ from windrow.ingest.ports.engine import DataFrameEngine, Engine
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import DataFrameTransform, Pipeline
-from windrow.ingest.schema.load import FunctionReference, ModelReference, load_model
+from windrow.ingest.schema.user_code import FunctionReference, ModelReference, load_model
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from windrow.ingest.assemble import Connection, dead_topic, reach
 from windrow.ingest.config.cluster import ClusterSpec
-from windrow.ingest.config.reading import refusal, validated
+from windrow.ingest.config.settings_file import refusal, validated
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.settings.document import Document

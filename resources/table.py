@@ -11,7 +11,7 @@ from pydantic import Field
 
 from windrow.ingest.assemble import make_table
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.reading import refusal, validated
+from windrow.ingest.config.settings_file import refusal, validated
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.settings.document import Document

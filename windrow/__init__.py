@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from windrow.ingest.assemble import assemble as open_pipeline
     from windrow.ingest.config.load import load_spec
     from windrow.ingest.config.pipeline import PipelineSpec, windows_named
-    from windrow.ingest.dataframes.formats import WindrowKafka, WindrowSource
+    from windrow.ingest.dataframes.data_sources import WindrowKafka, WindrowSource
     from windrow.ingest.errors import (
         BugError,
         NotClosedError,
@@ -63,8 +63,8 @@ _HOMES = {
     "UnreachableError": "windrow.ingest.errors:UnreachableError",
     "Window": "windrow.ingest.model.window:Window",
     "WindrowError": "windrow.ingest.errors:WindrowError",
-    "WindrowKafka": "windrow.ingest.dataframes.formats:WindrowKafka",
-    "WindrowSource": "windrow.ingest.dataframes.formats:WindrowSource",
+    "WindrowKafka": "windrow.ingest.dataframes.data_sources:WindrowKafka",
+    "WindrowSource": "windrow.ingest.dataframes.data_sources:WindrowSource",
     "load_spec": "windrow.ingest.config.load:load_spec",
     "replay_dead_letters": "windrow.ingest.admin.dead_replay:replay_dead_letters",
     "open_pipeline": "windrow.ingest.assemble:assemble",

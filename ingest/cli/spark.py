@@ -70,7 +70,7 @@ def archive_spark(output: Output) -> None:
         UnreachableError: there is no Java, Spark doesn't start, or the environment's
             folder can't be written to.
     """
-    from windrow.ingest.runner.spark.archive import make_archive
+    from windrow.ingest.runner.spark.class_archive import make_archive
 
     archive = make_archive()
     size = archive.stat().st_size

@@ -14,8 +14,14 @@ from typing import Any
 
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec
-from windrow.ingest.config.reading import client_mistakes, refusal, text_of, validated, written_out
-from windrow.ingest.config.shared import named_cluster
+from windrow.ingest.config.settings_file import (
+    client_mistakes,
+    refusal,
+    text_of,
+    validated,
+    written_out,
+)
+from windrow.ingest.config.windrow_yaml import named_cluster
 from windrow.ingest.settings.document import Document, Mistake, read_document, read_values
 from windrow.ingest.settings.kinds import OfItsKind
 from windrow.ingest.settings.values import CODE_REFERENCE, cluster_name, section_of

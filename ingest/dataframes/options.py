@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field, PlainValidator
 
-from windrow.ingest.config.reading import client_mistakes, refusal, validated
+from windrow.ingest.config.settings_file import client_mistakes, refusal, validated
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.settings.document import Document, Mistake, SettingPath

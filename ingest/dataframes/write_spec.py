@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from windrow.ingest.config.pipeline import PipelineId
-from windrow.ingest.config.reading import client_mistakes, refusal, text_of, validated
+from windrow.ingest.config.settings_file import client_mistakes, refusal, text_of, validated
 from windrow.ingest.model.metadata_columns import ALWAYS
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, read_document
 from windrow.ingest.settings.values import Section, section_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from windrow.ingest.formats.kind import FormatSection
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.kinds import OfItsKind
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.schema.load import import_pandera
+from windrow.ingest.schema.user_code import import_pandera
 
 PLACEHOLDER = "my-topic"
 """The topic of a template."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.reader import Take
-from windrow.ingest.schema.load import FunctionReference
+from windrow.ingest.schema.user_code import FunctionReference
 
 
 class Engine(Protocol):

@@ -26,7 +26,7 @@ from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
 from windrow.ingest.runner.group_offsets import AlteredOffsets
-from windrow.ingest.schema.load import FunctionReference
+from windrow.ingest.schema.user_code import FunctionReference
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoder

@@ -34,7 +34,7 @@ from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
-from windrow.ingest.testing.log import (
+from windrow.ingest.testing.partition_log import (
     NO_TIMESTAMP,
     Ended,
     Entry,

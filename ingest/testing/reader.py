@@ -14,7 +14,7 @@ from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
 from windrow.ingest.schema.messages import MESSAGES, TIMESTAMP_TYPES
 from windrow.ingest.source.data_loss import REMOVED
 from windrow.ingest.testing.broker import MemoryBroker
-from windrow.ingest.testing.log import NO_TIMESTAMP, Entry
+from windrow.ingest.testing.partition_log import NO_TIMESTAMP, Entry
 
 _readers: WeakValueDictionary[str, MemoryReader] = WeakValueDictionary()
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import Refusal
-from windrow.ingest.schema.load import import_pandera
+from windrow.ingest.schema.user_code import import_pandera
 
 ROW = "*"
 """Name of the column for checks of whole rows."""

@@ -16,7 +16,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, built_of_model, load_model
+from windrow.ingest.schema.user_code import ModelReference, built_of_model, load_model
 from windrow.ingest.transform.rules import Rules
 
 

@@ -30,7 +30,7 @@ from windrow.ingest.model.source import (
 from windrow.ingest.ports.broker import Stamps
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.testing.broker import MemoryBroker
-from windrow.ingest.testing.log import NO_TIMESTAMP
+from windrow.ingest.testing.partition_log import NO_TIMESTAMP
 from windrow.ingest.testing.sink import MemorySink
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)

@@ -34,7 +34,7 @@ from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.testing.broker import MemoryBroker
-from windrow.ingest.testing.log import NO_TIMESTAMP
+from windrow.ingest.testing.partition_log import NO_TIMESTAMP
 from windrow.ingest.testing.reader import MemoryReader
 
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)

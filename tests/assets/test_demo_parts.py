@@ -32,8 +32,8 @@ from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.model.boundary import TopicSeen
 from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.sinks.kinds import KINDS
 from windrow.ingest.transform.validate import Validate
 

@@ -28,7 +28,7 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import Report, check

@@ -30,7 +30,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, ignore
 from windrow.ingest.runner.pipeline import freeze_plans
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink

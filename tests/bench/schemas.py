@@ -26,8 +26,8 @@ from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ports.decoder import Decode
-from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent
 MODEL = "orders_schema.py:Order"

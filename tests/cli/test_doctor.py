@@ -19,7 +19,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.source.enumerator.timestamp_search import UNSTAMPED, UNSTAMPED_WAY_OUT
-from windrow.ingest.testing.log import NO_TIMESTAMP
+from windrow.ingest.testing.partition_log import NO_TIMESTAMP
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.micro_batches import run_batch
 from windrow.ingest.runner.pipeline import run
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.transform.chain import Chain

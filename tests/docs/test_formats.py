@@ -23,7 +23,7 @@ from windrow.ingest.formats.kind import KEY_FORMATS
 from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.schema_registry import UsesSchemas
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.transform.chain import Chain
 from windrow.ingest.transform.validate import Validate
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from windrow.ingest.infer.candidates import Candidate, refuse_unusable
 from windrow.ingest.infer.pipeline_files import class_lines, schema_text
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.schema.user_code import ModelReference, load_model
 
 
 def columns_of(candidates: Sequence[Candidate], folder: Path) -> Columns:

@@ -354,7 +354,7 @@ def test_a_worker_loads_no_numba() -> None:
     script = """
 import sys
 import pyarrow as pa
-from windrow.ingest.formats.shared.gather import ENTRIES_CODE
+from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE
 from windrow.ingest.formats.json.layout import PASS
 from windrow.ingest.source.reader.librdkafka import passes
 from windrow.ingest.schema.checksum import checksum

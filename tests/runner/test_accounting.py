@@ -51,7 +51,7 @@ from windrow.ingest.runner.accounting import (
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.pipeline import run
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.sinks.kinds import delta_dead_letters
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine

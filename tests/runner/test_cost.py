@@ -28,7 +28,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory
 from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.transform.validate import Validate

@@ -30,7 +30,7 @@ from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.pipeline import preview, run
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.sinks.kinds import delta_dead_letters
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine

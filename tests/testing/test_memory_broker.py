@@ -22,7 +22,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.testing.broker import MemoryBroker
-from windrow.ingest.testing.log import NO_TIMESTAMP
+from windrow.ingest.testing.partition_log import NO_TIMESTAMP
 from windrow.ingest.testing.reader import MemoryReader
 
 TP = TopicPartition("t", 0)

@@ -15,7 +15,7 @@ from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.transform.validate import Validate
 
 ORDERS = Columns.of(Order)

@@ -16,8 +16,8 @@ from windrow.ingest.formats.avro.program import ITEMS, program_of
 from windrow.ingest.formats.avro.schema import AvroSchema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.row_decoder import DecodeValues
+from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.gather import ENTRIES_CODE
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns

@@ -1,6 +1,6 @@
 """Compiled pass over the bytes of all messages: takes those that are certainly rows.
 
-It carries out a program (program.py), writes the values as entries (shared/gather.py), and
+It carries out a program (program.py), writes the values as entries (shared/arrow_arrays.py), and
 leaves every message that it isn't certain of to the strict decoder. It is a loop over
 instructions and never recursive. It reads each byte a bounded number of times: an item
 of a block has at least one byte, and what has no byte is no instruction.

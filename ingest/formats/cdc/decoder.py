@@ -20,8 +20,8 @@ from windrow.ingest.formats.row_decoder import Encoding, OnNull
 from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
 from windrow.ingest.schema.columns import Column, Columns
-from windrow.ingest.schema.load import ModelReference, built_of_model, load_model
 from windrow.ingest.schema.part import WHOLE, Part
+from windrow.ingest.schema.user_code import ModelReference, built_of_model, load_model
 
 
 @dataclass(frozen=True)

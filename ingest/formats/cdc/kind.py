@@ -21,7 +21,7 @@ from windrow.ingest.formats.options import (
 )
 from windrow.ingest.formats.shared import json_dialects
 from windrow.ingest.formats.shared.json_dialects import DateForm, TimestampForm
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values, section_of
 

@@ -17,7 +17,7 @@ from windrow.ingest.formats.kind import (
     columns_filled_twice,
 )
 from windrow.ingest.formats.options import FinerOptions
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values
 

@@ -3,7 +3,7 @@
 Compiled.
 
 A line is taken apart by the grammar in `lines.py`, without escapes: a line with one
-isn't taken. Its values are written as entries (`shared/gather.py`). If a line isn't
+isn't taken. Its values are written as entries (`shared/arrow_arrays.py`). If a line isn't
 taken, the next one writes over its entries. Each byte is read a bounded number of
 times.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from windrow.ingest.formats.kind import KEYS, VALUES, FormatSection, KeySection, SchemaReference
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoder

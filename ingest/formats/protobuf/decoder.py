@@ -15,8 +15,8 @@ from windrow.ingest.formats.protobuf.fields import reader
 from windrow.ingest.formats.protobuf.strict import StrictProtobuf
 from windrow.ingest.formats.protobuf.tables import ITEMS, field_tables
 from windrow.ingest.formats.row_decoder import DecodeValues
+from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.gather import ENTRIES_CODE
 from windrow.ingest.formats.shared.nodes import WIDE
 from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
 from windrow.ingest.native.calling import Compiled

@@ -1,6 +1,6 @@
 """Compiled pass over the bytes of all messages: takes those that are certainly rows.
 
-It goes by tables of fields (tables.py), writes the values as entries (shared/gather.py),
+It goes by tables of fields (tables.py), writes the values as entries (shared/arrow_arrays.py),
 and leaves every message that it isn't certain of to the strict decoder. If a field comes
 again, its later value counts, as Protobuf demands. The pass is a loop over fields and never
 recursive: messages inside a message are on a stack of frames. It reads each byte a bounded

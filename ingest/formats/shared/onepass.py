@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.ingest.formats.shared.arrow_arrays import Gathered
 from windrow.ingest.formats.shared.batch_decoder import Taken
 from windrow.ingest.formats.shared.buffers import octets_of
-from windrow.ingest.formats.shared.gather import Gathered
 from windrow.ingest.formats.shared.nodes import Node
 
 ENTRIES, SPACES = range(2)

@@ -51,8 +51,8 @@ from windrow.ingest.runner.spark.jobs import (
     is_gone,
 )
 from windrow.ingest.runner.spark.worker import working
-from windrow.ingest.schema.load import FunctionReference, load_function
 from windrow.ingest.schema.row_changes import DELETED
+from windrow.ingest.schema.user_code import FunctionReference, load_function
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -37,7 +37,7 @@ It hands out tasks and never sees a message: a fast start counts, not fast loops
 """
 
 ARCHIVES = Path(sys.prefix) / "var" / "windrow"
-"""The folder of this environment's archives of classes (`ingest.runner.spark.archive`).
+"""The folder of this environment's archives of classes (`ingest.runner.spark.class_archive`).
 
 It is trusted as much as the packages.
 """

@@ -4,7 +4,7 @@ Workers live on between runs, on a server for days, and Python loads a module on
 run after an upgrade, or after a module with a schema was corrected, would get rows by
 the old rules. So a worker whose loaded files have changed since ends before its next
 task, and Spark runs the task again in a new one. (A schema in a file of its own is read
-anew by `ingest.schema.load`.)
+anew by `ingest.schema.user_code`.)
 """
 
 from __future__ import annotations

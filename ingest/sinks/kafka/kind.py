@@ -402,7 +402,7 @@ class _Kafka:
     ) -> Sink:
         from windrow.ingest.errors import SpecError
         from windrow.ingest.registry.settings import registry_of
-        from windrow.ingest.schema.load import FunctionReference
+        from windrow.ingest.schema.user_code import FunctionReference
         from windrow.ingest.sinks.filesystem import normalized
         from windrow.ingest.sinks.kafka.encoder import PlainSerializer
         from windrow.ingest.sinks.kafka.sink import KafkaSink

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.schema.load import FunctionReference, load_function
+from windrow.ingest.schema.user_code import FunctionReference, load_function
 
 Partitioner = Literal["default", "key-hash", "fixed", "round-robin", "source", "function"]
 

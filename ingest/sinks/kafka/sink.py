@@ -28,7 +28,7 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Unknown
-from windrow.ingest.schema.load import load_function
+from windrow.ingest.schema.user_code import load_function
 from windrow.ingest.sinks.commit_loop import Found, outcome_for, run_commit_loop
 from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.audit import KafkaAudit

@@ -19,9 +19,9 @@ from windrow.ingest.ports.sink import (
     Delivered,
 )
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.schema.load import FunctionReference
 from windrow.ingest.schema.metadata_fields import refuse_wrong
 from windrow.ingest.schema.row_changes import change_schema
+from windrow.ingest.schema.user_code import FunctionReference
 from windrow.ingest.settings.secrets import Secret
 from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.control_topic import ControlTopic

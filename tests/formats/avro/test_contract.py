@@ -14,7 +14,7 @@ from tests.formats.avro.wire import items, text, varint
 from windrow.ingest.formats.avro.decoder import AvroEncoding
 from windrow.ingest.formats.avro.given import GivenSchema
 from windrow.ingest.formats.row_decoder import RowDecoder
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent
 

@@ -28,7 +28,7 @@ from windrow.ingest.formats.shared.budget import budget
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Column, Columns, field_of
 from windrow.ingest.schema.dtypes import TIMESTAMP
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
 VARIABLE = {

@@ -31,7 +31,7 @@ from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.model.writer_schema import WriterSchema
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
 COUNT = KEPT_DECODERS + 8

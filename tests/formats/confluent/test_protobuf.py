@@ -21,7 +21,7 @@ from windrow.ingest.formats.confluent.frame import Frame
 from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
 from windrow.ingest.formats.protobuf import descriptors
 from windrow.ingest.model.writer_schema import WriterSchema
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
 SCHEMA = """\

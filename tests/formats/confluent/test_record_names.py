@@ -20,7 +20,7 @@ from windrow.ingest.formats.confluent.payloads import AvroPayloads, ProtobufPayl
 from windrow.ingest.formats.confluent.record_names import messages_in
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decoded
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
 

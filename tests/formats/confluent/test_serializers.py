@@ -29,7 +29,7 @@ from windrow.ingest.formats.confluent.payloads import AvroPayloads, JsonPayloads
 from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_type
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.registry.client import Registry, Subjects
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
 ROWS = [{"id": n, "name": f"größer {n}"} for n in range(5)]

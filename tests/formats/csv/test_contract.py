@@ -12,7 +12,7 @@ from tests.formats.csv.corpus import BAD, GOOD
 from windrow.ingest.formats.csv.decoder import CsvEncoding
 from windrow.ingest.formats.csv.lines import Dialect
 from windrow.ingest.formats.row_decoder import RowDecoder
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent
 

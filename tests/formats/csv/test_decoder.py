@@ -13,7 +13,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.csv.decoder import CsvEncoding
 from windrow.ingest.formats.csv.kind import CsvSection
 from windrow.ingest.formats.row_decoder import RowDecoder
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent
 

@@ -11,7 +11,7 @@ from tests.contracts.decoder_contract import DecoderContract
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.formats.shared.json_dialects import Reading
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent
 

@@ -20,7 +20,7 @@ from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent
 SCALARS = RowDecoder(ModelReference("models.py:Scalars", HERE), JsonEncoding())

@@ -10,7 +10,7 @@ import pytest
 
 from tests.contracts.decoder_contract import DecoderContract
 from windrow.ingest.formats.plain.decoder import PlainDecoder
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.contracts.values import dead, valued
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.plain.decoder import PlainDecoder
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent
 

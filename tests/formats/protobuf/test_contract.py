@@ -13,7 +13,7 @@ from tests.formats.protobuf.wire import number, tag, text, varint
 from windrow.ingest.formats.protobuf.decoder import ProtobufEncoding
 from windrow.ingest.formats.protobuf.descriptors import TypesFile, descriptor_set
 from windrow.ingest.formats.row_decoder import RowDecoder
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent
 GOOD_ONES = [payload for payload, _ in GOOD.values()]

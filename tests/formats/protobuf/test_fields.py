@@ -26,7 +26,7 @@ from windrow.ingest.formats.protobuf.fields import reader
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
-from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent
 PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))

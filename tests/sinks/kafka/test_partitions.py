@@ -18,7 +18,7 @@ from tests.sinks.things import staged_receipt
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.schema.load import FunctionReference
+from windrow.ingest.schema.user_code import FunctionReference
 from windrow.ingest.sinks.kafka.encoder import ENCODED, PlainSerializer
 from windrow.ingest.sinks.kafka.partitioners import PARTITION, PartitionFunction
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options

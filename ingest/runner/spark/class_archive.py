@@ -70,7 +70,7 @@ def record_classes(made: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "windrow.ingest.runner.spark.archive",
+        "windrow.ingest.runner.spark.class_archive",
         f"-XX:ArchiveClassesAtExit={made} {QUIET}",
     ]
     try:

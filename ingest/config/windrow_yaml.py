@@ -17,7 +17,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from windrow.ingest.config.cluster import ClusterSpec
-from windrow.ingest.config.reading import client_mistakes, refusal, text_of, validated, written_out
+from windrow.ingest.config.settings_file import (
+    client_mistakes,
+    refusal,
+    text_of,
+    validated,
+    written_out,
+)
 from windrow.ingest.settings.document import Mistake, nearest, read_document
 from windrow.ingest.settings.values import ClusterName, Section, section_of
 

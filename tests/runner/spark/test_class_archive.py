@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.runner.spark import archive, local
+from windrow.ingest.runner.spark import class_archive, local
 from windrow.ingest.runner.spark.local import started_session
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def test_without_java_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert local.archive_path() is None
     assert local.archive_options() == ""
     with pytest.raises(UnreachableError, match="There is no Java"):
-        archive.make_archive()
+        class_archive.make_archive()
 
 
 def test_a_path_with_a_space_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_spark_that_does_not_start(folder: Path) -> None:
     for an archive.
     """
     with pytest.raises(UnreachableError, match="Spark did not start"):
-        archive.make_archive()
+        class_archive.make_archive()
     assert list(folder.iterdir()) == []
 
 
@@ -120,8 +120,8 @@ def test_nothing_half_written_is_taken(folder: Path, monkeypatch: pytest.MonkeyP
         seen.append(local.archive_options())
         made.write_bytes(b"whole")
 
-    monkeypatch.setattr(archive, "record_classes", record)
-    path = archive.make_archive()
+    monkeypatch.setattr(class_archive, "record_classes", record)
+    path = class_archive.make_archive()
     assert seen == [""]
     assert path.read_bytes() == b"whole"
     assert list(folder.iterdir()) == [path]
@@ -134,5 +134,5 @@ def test_a_folder_that_takes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with pytest.raises(
         UnreachableError, match=re.escape(f"No archive could be written to {tmp_path}")
     ) as caught:
-        archive.make_archive()
+        class_archive.make_archive()
     assert "Spark only starts slower" in caught.value.do

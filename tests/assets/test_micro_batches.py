@@ -147,7 +147,7 @@ def test_a_refusal_before_the_first_batch_is_told(
     def refused(*_: object) -> object:
         raise RefusedError("A record of the ledger is damaged", "setup", "Restore it.")
 
-    monkeypatch.setattr("windrow.assets.batches.pipeline_of", refused)
+    monkeypatch.setattr("windrow.assets.micro_batches.pipeline_of", refused)
     [failed] = world.batches().get_step_failure_events()
     said = failed.step_failure_data.error_display_string
     assert "A record of the ledger is damaged" in said

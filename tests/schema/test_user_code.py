@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.schema.load import ModelReference, load_model, source_digest
+from windrow.ingest.schema.user_code import ModelReference, load_model, source_digest
 
 MODEL = """
 from __future__ import annotations
@@ -141,7 +141,7 @@ def test_loading_leaves_the_environment_alone() -> None:
     """pandera's first import sets two variables that Spark reads; ours takes them back."""
     code = (
         "import os; before = dict(os.environ)\nfrom pathlib import Path; from"
-        " windrow.ingest.schema.load import ModelReference,"
+        " windrow.ingest.schema.user_code import ModelReference,"
         " load_model\nload_model(ModelReference('tests.formats.json.models:Nested',"
         " Path('/')))\nfor name in ('SPARK_LOCAL_IP', 'PYARROW_IGNORE_TIMEZONE'): assert"
         " os.environ.get(name) == before.get(name), name\n"
