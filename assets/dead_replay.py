@@ -18,7 +18,7 @@ from windrow.ingest.admin.dead_replay import (
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
-from windrow.ingest.runner.pipeline import one_by_one, pass_over_refused, run
+from windrow.ingest.runner.run_windows import one_by_one, pass_over_refused, run
 
 
 class DeadReplayConfig(dg.Config):

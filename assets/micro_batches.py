@@ -33,7 +33,7 @@ from windrow.ingest.model.grid import parse_windows
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.micro_batches import run_batches
-from windrow.ingest.runner.pipeline import pass_over_refused, refused_last, run_windows
+from windrow.ingest.runner.run_windows import pass_over_refused, refused_last, run_windows
 from windrow.ingest.schema.columns import Columns
 
 

@@ -31,7 +31,7 @@ from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
-from windrow.ingest.runner.pipeline import all_refused, pass_over_refused, run_windows
+from windrow.ingest.runner.run_windows import all_refused, pass_over_refused, run_windows
 from windrow.ingest.schema.columns import Columns
 
 

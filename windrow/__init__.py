@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from windrow.ingest.model.window import Window
     from windrow.ingest.runner.context import Pipeline, Request, Result
     from windrow.ingest.runner.micro_batches import run_batches
-    from windrow.ingest.runner.pipeline import preview as preview_window
-    from windrow.ingest.runner.pipeline import run as run_window
+    from windrow.ingest.runner.run_windows import preview as preview_window
+    from windrow.ingest.runner.run_windows import run as run_window
 
 _HOMES = {
     "BugError": "windrow.ingest.errors:BugError",
@@ -68,10 +68,10 @@ _HOMES = {
     "load_spec": "windrow.ingest.config.load:load_spec",
     "replay_dead_letters": "windrow.ingest.admin.dead_replay:replay_dead_letters",
     "open_pipeline": "windrow.ingest.assemble:assemble",
-    "preview_window": "windrow.ingest.runner.pipeline:preview",
+    "preview_window": "windrow.ingest.runner.run_windows:preview",
     "read_receipts": "windrow.ingest.admin.receipts:read_receipts",
     "run_batches": "windrow.ingest.runner.micro_batches:run_batches",
-    "run_window": "windrow.ingest.runner.pipeline:run",
+    "run_window": "windrow.ingest.runner.run_windows:run",
     "windows_named": "windrow.ingest.config.pipeline:windows_named",
 }
 """The module of each public name, and its name in that module.

@@ -47,7 +47,7 @@ from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.runner.accounting import SHOWN, refuse_unequal, refuse_unplaced
 from windrow.ingest.runner.context import Pipeline, written_by
 from windrow.ingest.runner.ownership import bind_table, refuse_wrong_place
-from windrow.ingest.runner.pipeline import commit
+from windrow.ingest.runner.run_windows import commit
 from windrow.ingest.runner.task import stage_rows
 from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.schema.checksum import text

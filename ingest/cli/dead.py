@@ -33,7 +33,7 @@ from windrow.ingest.config.pipeline import PipelineSpec, windows_named
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import Take
-from windrow.ingest.runner.pipeline import (
+from windrow.ingest.runner.run_windows import (
     one_by_one,
     pass_over_refused,
     refused_last,

@@ -47,7 +47,7 @@ from windrow.ingest.runner.ownership import (
     refuse_unusable_table,
     refuse_unwritable,
 )
-from windrow.ingest.runner.pipeline import preview, refuse_open
+from windrow.ingest.runner.run_windows import preview, refuse_open
 from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 

@@ -20,7 +20,7 @@ from windrow.ingest.runner.availability import joining_topics
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import preview_next
 from windrow.ingest.runner.ownership import refuse_unready, refuse_unwritable
-from windrow.ingest.runner.pipeline import preview, refuse_open
+from windrow.ingest.runner.run_windows import preview, refuse_open
 from windrow.ingest.runner.writer_schemas import decoder_for
 
 

@@ -21,7 +21,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.runner.context import Pipeline, Progress, Request, Result
 from windrow.ingest.runner.micro_batches import run_batch, run_batches
-from windrow.ingest.runner.pipeline import (
+from windrow.ingest.runner.run_windows import (
     pass_over_refused,
     refused_last,
     run_windows,

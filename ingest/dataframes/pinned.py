@@ -27,7 +27,7 @@ from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.availability import readable_splits
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.pipeline import preview, refuse_open
+from windrow.ingest.runner.run_windows import preview, refuse_open
 from windrow.ingest.runner.writer_schemas import decoder_for
 
 

@@ -26,8 +26,8 @@ from windrow.ingest.ports.schema_registry import (
     UsesSchemas,
 )
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.message_part import WHOLE, Part
 from windrow.ingest.schema.messages import MESSAGES, last_values
-from windrow.ingest.schema.part import WHOLE, Part
 from windrow.ingest.schema.user_code import ModelReference, load_model
 
 _VALUE = MESSAGES.get_field_index("value")

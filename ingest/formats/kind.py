@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.schema.part import Part
+from windrow.ingest.schema.message_part import Part
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.kinds import OfItsKind

@@ -11,7 +11,7 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import Decode, Decoded
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.part import WHOLE, Part
+from windrow.ingest.schema.message_part import WHOLE, Part
 from windrow.ingest.schema.user_code import ModelReference, built_of_model, load_model
 
 OnNull = Literal["dead", "drop"]

@@ -24,7 +24,7 @@ from windrow.ingest.formats.cdc.envelope import (
 )
 from windrow.ingest.formats.shared import json_dialects
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, with_passed_over
-from windrow.ingest.infer.documents import STRICT, candidates_of, document, scalars
+from windrow.ingest.infer.json_documents import STRICT, candidates_of, document, scalars
 from windrow.ingest.infer.proposal import (
     Document,
     KeyAndValue,

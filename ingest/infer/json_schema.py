@@ -23,7 +23,7 @@ from windrow.ingest.infer.candidates import (
     mapping,
     record,
 )
-from windrow.ingest.infer.documents import EXACT_OR_TEXT, STRICT, by_key, guess_type, takes
+from windrow.ingest.infer.json_documents import EXACT_OR_TEXT, STRICT, by_key, guess_type, takes
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
 

@@ -18,7 +18,7 @@ from windrow.ingest.infer.candidates import (
     TypeGuess,
     refuse_unusable,
 )
-from windrow.ingest.infer.documents import candidates_of, document, keys_are_data
+from windrow.ingest.infer.json_documents import candidates_of, document, keys_are_data
 from windrow.ingest.settings.templates import has_template
 
 Document = Mapping[str, Any]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.change_events import ENVELOPES, events_of, marks_of, of_changes
-from windrow.ingest.infer.lines import of_lines
+from windrow.ingest.infer.csv_lines import of_lines
 from windrow.ingest.infer.proposal import (
     KeyAndValue,
     Proposal,

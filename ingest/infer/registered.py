@@ -15,7 +15,7 @@ from windrow.ingest.formats.confluent.frame import Frame, frames_of
 from windrow.ingest.formats.confluent.payloads import message_at
 from windrow.ingest.infer.avro import avro_candidates, roots_of
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, over_versions
-from windrow.ingest.infer.documents import document
+from windrow.ingest.infer.json_documents import document
 from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.proposal import Proposal, Setting, with_json_key, with_key, without_key
 from windrow.ingest.infer.protobuf import protobuf_candidates

@@ -35,9 +35,9 @@ from windrow.ingest.infer.candidates import (
     table_refusal,
 )
 from windrow.ingest.infer.change_events import ENVELOPES, changed_rows, events_of
-from windrow.ingest.infer.documents import candidates_of, document
+from windrow.ingest.infer.csv_lines import rows_in
+from windrow.ingest.infer.json_documents import candidates_of, document
 from windrow.ingest.infer.json_schema import json_candidates
-from windrow.ingest.infer.lines import rows_in
 from windrow.ingest.infer.pipeline_files import metadata_text, type_text
 from windrow.ingest.infer.proposal import Document, KeyAndValue
 from windrow.ingest.infer.registered import FORMATS, Part, candidates_of_schema, framed, path_in

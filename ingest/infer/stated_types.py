@@ -31,7 +31,7 @@ from windrow.ingest.infer.candidates import (
     decimal_of,
     record,
 )
-from windrow.ingest.infer.documents import DECIMALS, by_key, candidates_of, scalar_type, takes
+from windrow.ingest.infer.json_documents import DECIMALS, by_key, candidates_of, scalar_type, takes
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _CONNECT_PLAIN = {

@@ -39,7 +39,7 @@ from windrow.ingest.runner.context import Pipeline, Progress, Request, Result, i
 from windrow.ingest.runner.freezing import refuse_changed_grid
 from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import refuse_other_table, refuse_restored, refuse_wrong_place
-from windrow.ingest.runner.pipeline import preview, refuse_unreadable, run
+from windrow.ingest.runner.run_windows import preview, refuse_unreadable, run
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary, next_batch
 from windrow.ingest.source.enumerator.splits import make_plan

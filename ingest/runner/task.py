@@ -1,6 +1,6 @@
 """The task of one split, on an executor: read -> decode -> transform -> stage.
 
-Only this module and `pipeline.py` know an order of steps.
+Only this module and `run_windows.py` know an order of steps.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.receipt import DeadReplay, Receipt
 from windrow.ingest.ports.sink import Capabilities, Outcome
 from windrow.ingest.runner.context import Request
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 
 BEFORE = [
     (p, o, reason)

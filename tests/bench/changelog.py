@@ -35,7 +35,7 @@ from windrow.ingest.config.load import parse_spec
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Request
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.testing.engine import LocalEngine
 
 START, HOURS, PARTITIONS, LIMIT_SECONDS = datetime(2026, 1, 5, tzinfo=UTC), 12, 3, 600

@@ -28,7 +28,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, ignore
-from windrow.ingest.runner.pipeline import freeze_plans
+from windrow.ingest.runner.run_windows import freeze_plans
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.testing.broker import MemoryBroker

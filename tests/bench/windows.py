@@ -32,7 +32,7 @@ from windrow.ingest.config.window import in_time
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
-from windrow.ingest.runner.pipeline import run_windows
+from windrow.ingest.runner.run_windows import run_windows
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.runner.spark.local import local_session
 

@@ -84,7 +84,7 @@ def test_the_next_run_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patched:
-        patched.setattr("windrow.ingest.runner.pipeline.refuse_too_many_dead", interrupt)
+        patched.setattr("windrow.ingest.runner.run_windows.refuse_too_many_dead", interrupt)
         try:
             assert stage.call("run", stage.spec, "--window", hour(0)).exit_code == 130
         finally:

@@ -26,7 +26,7 @@ from windrow.ingest.formats.kinds import FORMATS
 from windrow.ingest.model.grid import parse_windows
 from windrow.ingest.model.source import parse_initializer
 from windrow.ingest.ports.decoder import STAGES
-from windrow.ingest.schema.part import WHOLE
+from windrow.ingest.schema.message_part import WHOLE
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.kinds import OfItsKind, section_at
 from windrow.ingest.sinks.kinds import KINDS, TABLES

@@ -28,7 +28,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import Earliest
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Request
-from windrow.ingest.runner.pipeline import preview, run
+from windrow.ingest.runner.run_windows import preview, run
 
 
 class SourceContract:

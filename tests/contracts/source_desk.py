@@ -31,7 +31,7 @@ from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.micro_batches import run_batch
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.testing.checker import Report, check

@@ -25,7 +25,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary
 from windrow.ingest.runner.context import Pipeline, Request, Result
-from windrow.ingest.runner.pipeline import preview, run
+from windrow.ingest.runner.run_windows import preview, run
 
 KEPT, GONE, NEW = 6, 4, 8
 """Messages of a reader's log below the cut, those that the cut takes, and those that

@@ -27,8 +27,8 @@ from windrow.ingest.formats.json.kind import JsonSection
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ports.decoder import Decoded, Decoder, Deletes
+from windrow.ingest.schema.message_part import Part
 from windrow.ingest.schema.messages import HEADERS, last_values
-from windrow.ingest.schema.part import Part
 from windrow.ingest.schema.user_code import ModelReference
 
 HERE = Path(__file__).parent

@@ -30,7 +30,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.receipt import RECEIPT_VERSION
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.settings.kinds import section_at
 from windrow.ingest.testing.broker import MemoryBroker

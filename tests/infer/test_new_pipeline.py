@@ -24,7 +24,7 @@ from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.candidates import TypeGuess
-from windrow.ingest.infer.documents import guess_type
+from windrow.ingest.infer.json_documents import guess_type
 from windrow.ingest.infer.new_pipeline import Inferred, infer, template
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.boundary import TopicPartition

@@ -26,7 +26,7 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import windows_named
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.runner.context import Request
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.spark import engine
 from windrow.ingest.runner.spark.cluster import sent, spark_session
 from windrow.ingest.runner.spark.jobs import SparkJob

@@ -29,7 +29,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request, Result
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.checker import Report, check

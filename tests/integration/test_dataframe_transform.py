@@ -26,7 +26,7 @@ from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.runner.context import Pipeline, Request, Result
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.spark import checkpoint
 from windrow.ingest.runner.spark.checkpoint import LOST, counted_rows
 from windrow.ingest.runner.spark.connect import ConnectedSpark

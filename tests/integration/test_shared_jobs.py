@@ -15,7 +15,7 @@ from tests.integration.harness import Place, millis, verdict, visible
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.assemble import assemble
 from windrow.ingest.runner.context import Pipeline, Request
-from windrow.ingest.runner.pipeline import run_windows
+from windrow.ingest.runner.run_windows import run_windows
 from windrow.ingest.runner.spark.engine import SparkEngine
 
 if TYPE_CHECKING:

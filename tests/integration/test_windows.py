@@ -35,7 +35,7 @@ from windrow.ingest.errors import (
     WindrowError,
 )
 from windrow.ingest.runner.context import Request
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 
 pytestmark = pytest.mark.broker
 

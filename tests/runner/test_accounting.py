@@ -49,7 +49,7 @@ from windrow.ingest.runner.accounting import (
     unexplained,
 )
 from windrow.ingest.runner.context import Pipeline, Request
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.sinks.kinds import delta_dead_letters

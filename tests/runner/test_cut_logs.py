@@ -21,7 +21,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.micro_batches import preview_next, run_batch
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary
 from windrow.ingest.testing.broker import MemoryBroker
 

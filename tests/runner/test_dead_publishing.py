@@ -22,7 +22,7 @@ from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.dead_publishing import publish_dead_letters
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.testing.dead_topic import MemoryDeadTopic
 
 N = 5
@@ -118,7 +118,7 @@ def test_a_topic_that_is_not_there_is_refused_before_anything_is_read(office: Of
 
 
 MODULES = (
-    "windrow.ingest.runner.pipeline",
+    "windrow.ingest.runner.run_windows",
     "windrow.ingest.runner.freezing",
     "windrow.ingest.runner.task",
     "windrow.ingest.runner.dead_publishing",

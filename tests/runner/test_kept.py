@@ -18,7 +18,7 @@ from windrow.ingest.errors import DeadLetterLimitError, SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Request
-from windrow.ingest.runner.pipeline import pass_over_refused, run, run_windows
+from windrow.ingest.runner.run_windows import pass_over_refused, run, run_windows
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader

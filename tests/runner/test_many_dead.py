@@ -21,7 +21,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.dead_publishing import publish_dead_letters
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.micro_batches import preview_next, run_batch
 from windrow.ingest.runner.ownership import refuse_lost_receipt
-from windrow.ingest.runner.pipeline import preview, run
+from windrow.ingest.runner.run_windows import preview, run
 
 pytestmark = pytest.mark.slow  # tables on disk
 

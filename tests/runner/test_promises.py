@@ -18,7 +18,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.runner.context import Request
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.testing.engine import LocalEngine
 
 

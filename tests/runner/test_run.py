@@ -28,7 +28,7 @@ from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import Pipeline, Request, Result
-from windrow.ingest.runner.pipeline import preview, run
+from windrow.ingest.runner.run_windows import preview, run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.sinks.kinds import delta_dead_letters

@@ -28,7 +28,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.micro_batches import run_batch, run_batches
-from windrow.ingest.runner.pipeline import preview, run
+from windrow.ingest.runner.run_windows import preview, run
 from windrow.ingest.testing.broker import MemoryBroker
 
 BATCH = {"grid": "batch"}

@@ -35,7 +35,7 @@ from windrow.ingest.ports.reader import ReadSummary, Take
 from windrow.ingest.runner import attempts
 from windrow.ingest.runner.broker_snapshot import BrokerSnapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Result
-from windrow.ingest.runner.pipeline import (
+from windrow.ingest.runner.run_windows import (
     all_refused,
     pass_over_refused,
     preview,
@@ -201,7 +201,7 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
             raise crashpoints.CrashError(name)
 
     for module in (
-        "windrow.ingest.runner.pipeline",
+        "windrow.ingest.runner.run_windows",
         "windrow.ingest.runner.freezing",
         "windrow.ingest.runner.task",
         "windrow.ingest.sinks.commit_loop",

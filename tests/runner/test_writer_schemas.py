@@ -30,7 +30,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.registry.client import client_of
 from windrow.ingest.runner.context import Pipeline, Request, Result
-from windrow.ingest.runner.pipeline import run, run_windows
+from windrow.ingest.runner.run_windows import run, run_windows
 from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine

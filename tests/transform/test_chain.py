@@ -24,7 +24,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.transform import Apply, Transform
 from windrow.ingest.runner.context import Pipeline, Request
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.testing.broker import MemoryBroker

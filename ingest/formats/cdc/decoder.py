@@ -20,7 +20,7 @@ from windrow.ingest.formats.row_decoder import Encoding, OnNull
 from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
 from windrow.ingest.schema.columns import Column, Columns
-from windrow.ingest.schema.part import WHOLE, Part
+from windrow.ingest.schema.message_part import WHOLE, Part
 from windrow.ingest.schema.user_code import ModelReference, built_of_model, load_model
 
 

@@ -40,7 +40,7 @@ from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded
 from windrow.ingest.ports.schema_registry import OnSchema, PreparedDecoder, SchemaRegistry
 from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.part import WHOLE, Part
+from windrow.ingest.schema.message_part import WHOLE, Part
 from windrow.ingest.schema.user_code import ModelReference, built_of_model, load_model
 
 UnknownId = Literal["fail", "dead"]

@@ -16,7 +16,7 @@ from windrow.ingest.formats.shared.buffers import as_text
 from windrow.ingest.formats.shared.decoded import nothing
 from windrow.ingest.ports.decoder import VALUE, Decode, Decoded, Refusal
 from windrow.ingest.schema.columns import Column, Columns
-from windrow.ingest.schema.part import WHOLE, Part
+from windrow.ingest.schema.message_part import WHOLE, Part
 from windrow.ingest.schema.user_code import ModelReference, load_model
 
 COLUMN = "value"

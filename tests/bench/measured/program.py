@@ -34,7 +34,7 @@ from windrow.ingest.ports.decoder import Decode, Decoded
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.runner.context import Pipeline, Request
-from windrow.ingest.runner.pipeline import run_windows
+from windrow.ingest.runner.run_windows import run_windows
 from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine

@@ -24,7 +24,7 @@ from windrow.ingest.assemble import assemble
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.runner.context import Request
-from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine

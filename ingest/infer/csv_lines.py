@@ -13,7 +13,7 @@ from windrow.ingest.formats.csv.strict import read_as
 from windrow.ingest.formats.shared.json_dialects import EXACT
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.infer.candidates import Candidate, TypeGuess
-from windrow.ingest.infer.documents import TYPES, Scalars, enough, scalar_type
+from windrow.ingest.infer.json_documents import TYPES, Scalars, enough, scalar_type
 from windrow.ingest.infer.proposal import KeyAndValue, Proposal, Setting, counted
 from windrow.ingest.schema.columns import Column
 
