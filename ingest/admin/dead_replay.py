@@ -38,7 +38,7 @@ from windrow.ingest.model.receipt import (
     Receipt,
     SplitCounts,
 )
-from windrow.ingest.model.refusals import Refusals, RefusedAt
+from windrow.ingest.model.refusal_summary import Refusals, RefusedAt
 from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS

@@ -19,7 +19,7 @@ from windrow.ingest.infer.proposal import (
     of_one_column,
     without_key,
 )
-from windrow.ingest.infer.registered import Framed, framed, of_registry
+from windrow.ingest.infer.registry_schemas import Framed, framed, of_registry
 from windrow.ingest.infer.request import PipelineRequest, SampledFormat
 from windrow.ingest.ports.schema_registry import SchemaRegistry
 

@@ -40,8 +40,14 @@ from windrow.ingest.infer.json_documents import candidates_of, document
 from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.pipeline_files import metadata_text, type_text
 from windrow.ingest.infer.proposal import Document, KeyAndValue
-from windrow.ingest.infer.registered import FORMATS, Part, candidates_of_schema, framed, path_in
-from windrow.ingest.model.refusals import in_words
+from windrow.ingest.infer.registry_schemas import (
+    FORMATS,
+    Part,
+    candidates_of_schema,
+    framed,
+    path_in,
+)
+from windrow.ingest.model.refusal_summary import in_words
 from windrow.ingest.model.source import Selection
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decode

@@ -6,7 +6,7 @@ import msgspec
 
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksum, SplitCounts
-from windrow.ingest.model.refusals import RefusedAt
+from windrow.ingest.model.refusal_summary import RefusedAt
 from windrow.ingest.model.writer_schema import WriterSchema
 
 

@@ -23,7 +23,7 @@ from windrow.ingest.waiting import waiting_for
 _LOG = logging.getLogger("windrow.compiled")
 _SOURCES: set[str] = set()
 _MAKE = (
-    "import sys; from windrow.ingest.native.making import image_of;"
+    "import sys; from windrow.ingest.native.compiling import image_of;"
     " sys.stdout.buffer.write(image_of(sys.argv[1]).packed())"
 )
 """What a new Python runs to make a module's code."""

@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from windrow.ingest.native.making import part
+from windrow.ingest.native.compiling import part
 
 _utils: Any = cgutils  # has no types
 

@@ -21,7 +21,7 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
-from windrow.ingest.model.refusals import Refusals
+from windrow.ingest.model.refusal_summary import Refusals
 from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.dead_letters import REASONS

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from windrow.ingest.native.making import compiled, part, types
+from windrow.ingest.native.compiling import compiled, part, types
 from windrow.ingest.native.pointers import copy_bytes, int32_at, int64_at, put_byte_at
 
 Ints = npt.NDArray[np.int64]

@@ -20,12 +20,12 @@ from windrow.ingest.native.calling import Compiled
 
 ROOT = Path(__file__).parents[2]
 FACTOR = (
-    "from windrow.ingest.native.making import part\n\n@part\ndef factor(x):\n    return x * 3\n"
+    "from windrow.ingest.native.compiling import part\n\n@part\ndef factor(x):\n    return x * 3\n"
 )
 TIMES = """
 import math
 from factor import factor
-from windrow.ingest.native.making import compiled
+from windrow.ingest.native.compiling import compiled
 
 @compiled("int64(int64)")
 def times(x):
@@ -43,7 +43,7 @@ def at(numbers, i):
 """
 SINE = """
 import math
-from windrow.ingest.native.making import compiled
+from windrow.ingest.native.compiling import compiled
 
 @compiled("int64(int64)")
 def times(x):

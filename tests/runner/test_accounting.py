@@ -34,7 +34,7 @@ from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Counts, DeadReplay, Receipt, SplitCounts
-from windrow.ingest.model.refusals import OTHERS, Refusals, RefusedAt, in_words
+from windrow.ingest.model.refusal_summary import OTHERS, Refusals, RefusedAt, in_words
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.decoder import Decoded, Deletes

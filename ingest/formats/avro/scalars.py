@@ -28,7 +28,7 @@ from windrow.ingest.formats.avro.program import (
 from windrow.ingest.formats.shared.entries import put
 from windrow.ingest.formats.shared.instants import instant
 from windrow.ingest.formats.shared.octets import byte, single
-from windrow.ingest.native.making import inlined, part, word_at
+from windrow.ingest.native.compiling import inlined, part, word_at
 
 _U = np.uint64
 _WIDEST = 16

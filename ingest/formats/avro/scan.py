@@ -68,7 +68,7 @@ from windrow.ingest.formats.shared.entries import put
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, hash_of, is_first
-from windrow.ingest.native.making import OCTETS, compiled, inlined, int64, memory, part, uint8
+from windrow.ingest.native.compiling import OCTETS, compiled, inlined, int64, memory, part, uint8
 
 _LOWEST = -(1 << 63)
 

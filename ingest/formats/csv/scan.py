@@ -36,7 +36,7 @@ from windrow.ingest.formats.shared.octets import (
     literal_end,
 )
 from windrow.ingest.formats.shared.onepass import ENTRIES
-from windrow.ingest.native.making import (
+from windrow.ingest.native.compiling import (
     OCTETS,
     boolean,
     compiled,

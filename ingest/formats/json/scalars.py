@@ -18,7 +18,7 @@ from windrow.ingest.formats.shared.nodes import BOOL, DAY, EPOCH, FLOAT32, INSTA
 from windrow.ingest.formats.shared.numbers import decimal, number, numeric, unscaled
 from windrow.ingest.formats.shared.octets import FALSE, TRUE, byte, literal_end
 from windrow.ingest.formats.shared.onepass import ENTRIES
-from windrow.ingest.native.making import inlined, part
+from windrow.ingest.native.compiling import inlined, part
 
 _NULL = np.frombuffer(b"null", np.uint8)
 _LETTER_T, _LETTER_F, _LETTER_N = b"tfn"

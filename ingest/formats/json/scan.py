@@ -77,7 +77,7 @@ from windrow.ingest.formats.shared.octets import EDGES, byte
 from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, is_first
 from windrow.ingest.formats.shared.seen import hash_of as name_hash
-from windrow.ingest.native.making import (
+from windrow.ingest.native.compiling import (
     OCTETS,
     boolean,
     compiled,

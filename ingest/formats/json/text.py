@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from windrow.ingest.formats.shared.octets import byte, character_end, first_special
-from windrow.ingest.native.making import below, inlined, part, word_at
+from windrow.ingest.native.compiling import below, inlined, part, word_at
 
 QUOTE = ord('"')
 _BACKSLASH = ord("\\")

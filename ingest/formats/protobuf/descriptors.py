@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
-from windrow.ingest.formats.protobuf.known import CONFLUENT
+from windrow.ingest.formats.protobuf.confluent_protos import CONFLUENT
 
 LIMIT_SECONDS = 60
 """Most seconds that the compiler may take."""

@@ -20,7 +20,7 @@ from windrow.ingest.formats.protobuf.tables import (
 )
 from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
 from windrow.ingest.formats.shared.octets import byte, single
-from windrow.ingest.native.making import inlined, part, word_at
+from windrow.ingest.native.compiling import inlined, part, word_at
 
 _U = np.uint64
 _NUMBER_BYTES, _TAG_BYTES = 10, 5

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windrow.ingest.native.making import (
+from windrow.ingest.native.compiling import (
     OCTETS,
     compiled,
     inlined,

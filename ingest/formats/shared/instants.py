@@ -11,7 +11,7 @@ import numpy as np
 from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
 from windrow.ingest.formats.shared.numbers import LONG, MOST_DIGITS, is_digit, number
 from windrow.ingest.formats.shared.octets import byte
-from windrow.ingest.native.making import part
+from windrow.ingest.native.compiling import part
 
 _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 _NONE = -1_000_000

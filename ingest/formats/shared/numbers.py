@@ -15,7 +15,7 @@ import numpy as np
 
 from windrow.ingest.formats.shared.nodes import FLOAT32, INTEGER
 from windrow.ingest.formats.shared.octets import byte
-from windrow.ingest.native.making import inlined, leading_zeros, part
+from windrow.ingest.native.compiling import inlined, leading_zeros, part
 
 MOST_DIGITS = 19
 """Digits of any number that fits into 64 bits without a sign."""

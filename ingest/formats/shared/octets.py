@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windrow.ingest.native.making import inlined, part, trailing_zeros, types, word_at
+from windrow.ingest.native.compiling import inlined, part, trailing_zeros, types, word_at
 
 _U = np.uint64
 _ONES = _U(0x0101_0101_0101_0101)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windrow.ingest.native.making import below, part, word_at
+from windrow.ingest.native.compiling import below, part, word_at
 
 _U = np.uint64
 HASH_STEP = _U(0x9E3779B97F4A7C15)

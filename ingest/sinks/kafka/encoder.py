@@ -22,7 +22,7 @@ from windrow.ingest.sinks.iso_times import WHAT, without_text
 from windrow.ingest.sinks.json_columns import header_texts, objects
 from windrow.ingest.sinks.kafka.origin import ORIGIN, origins
 from windrow.ingest.sinks.kafka.partitioners import PARTITION
-from windrow.ingest.sinks.kafka.registered import Misfit, RegistrySerializer
+from windrow.ingest.sinks.kafka.registry_serializer import Misfit, RegistrySerializer
 
 Format = Literal["json", "string", "raw"]
 

@@ -501,7 +501,7 @@ def _serializer(
 ) -> Serializer:
     from windrow.ingest.registry.client import Subjects
     from windrow.ingest.sinks.kafka.encoder import PlainSerializer
-    from windrow.ingest.sinks.kafka.registered import RegistrySerializer
+    from windrow.ingest.sinks.kafka.registry_serializer import RegistrySerializer
 
     match section.format:
         case "json" | "string" | "raw":

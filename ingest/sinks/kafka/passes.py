@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from windrow.ingest.native.making import compiled, part, types
+from windrow.ingest.native.compiling import compiled, part, types
 from windrow.ingest.native.pointers import byte_at, call32_at, call_at, int32_at
 from windrow.ingest.sinks.kafka.fields import HEADERS, KEY, PARTITION, TIME, TOPIC, VALUE, WORDS
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.ingest.native.making import cgutils, compiled, intrinsic, part, types
+from windrow.ingest.native.compiling import cgutils, compiled, intrinsic, part, types
 from windrow.ingest.native.pointers import byte_at, call32_at, call_at, int32_at, int64_at
 from windrow.ingest.source.reader.fields import (
     BYTES,

@@ -33,7 +33,7 @@ from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.protobuf import misfit, records, schema_text
-from windrow.ingest.sinks.kafka.registered import RegistrySerializer
+from windrow.ingest.sinks.kafka.registry_serializer import RegistrySerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 
 LINE = pl.Struct({"sku": pl.String, "at": pl.Datetime("us", "UTC"), "sizes": pl.List(pl.Float32)})

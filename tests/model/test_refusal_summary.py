@@ -6,7 +6,14 @@ from collections import Counter
 
 import pytest
 
-from windrow.ingest.model.refusals import OTHERS, Kinds, Refusals, RefusedAt, bounded, in_words
+from windrow.ingest.model.refusal_summary import (
+    OTHERS,
+    Kinds,
+    Refusals,
+    RefusedAt,
+    bounded,
+    in_words,
+)
 
 
 @pytest.mark.parametrize(

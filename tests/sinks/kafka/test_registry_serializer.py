@@ -20,7 +20,7 @@ from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
 from windrow.ingest.errors import BugError, SpecError, UnreachableError
 from windrow.ingest.registry.client import Registry, Strategy, Subjects, client_of
-from windrow.ingest.sinks.kafka.registered import RegisteredFormat, RegistrySerializer
+from windrow.ingest.sinks.kafka.registry_serializer import RegisteredFormat, RegistrySerializer
 
 __all__ = ["stage"]
 
