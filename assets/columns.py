@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from windrow.assets.names import upstream_keys
+from windrow.ingest.assemble import column_sources
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.model.metadata_columns import METADATA
@@ -69,9 +70,18 @@ def _declared(columns: Columns) -> list[dg.TableColumn]:
 def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage:
     """The parts of messages that each column comes from: value, key, headers or others."""
     own = {column: _PARTS.get(name, name) for name, column in spec.metadata.items()}
-    sources = {name: _sources(spec.decode, name) for name in columns} | {
-        column: (part,) for column, part in own.items() if part is not None
-    }
+    found = {} if spec.transform is None else column_sources(spec)
+    of_message = {column: (part,) for column, part in own.items() if part is not None}
+    sources = {
+        name: tuple(
+            dict.fromkeys(
+                part
+                for read in sorted(found.get(name, {name}))
+                for part in of_message.get(read) or _sources(spec.decode, read)
+            )
+        )
+        for name in columns
+    } | of_message
     upstream = upstream_keys(spec)
     return dg.TableColumnLineage(
         {

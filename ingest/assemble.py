@@ -181,6 +181,21 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     return Columns.of(load_model(ModelReference(spec.transform.schema_, spec.folder)))
 
 
+def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[str]]:
+    """The decoded columns, and the metadata columns, that each column depends on.
+
+    Empty behind a `spark` step, whose function nobody can look into.
+
+    Raises:
+        SpecError: a schema can't be loaded, or a step can't be used.
+    """
+    if spec.transform is not None and spec.transform.spark is not None:
+        return {}
+    from windrow.ingest.transform.lineage import sources
+
+    return sources(_of_each_message(spec, None), _decoder(spec, None).columns)
+
+
 def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependencies:
     """Makes what the spec names."""
     from windrow.ingest.ledger.sql import open_ledger

@@ -270,3 +270,32 @@ def test_a_schedule_observes_the_topics(tmp_path: Path, instance: dg.DagsterInst
         world.defs.resolve_job_def("things_topics"), status=dg.DagsterRunStatus.STARTED
     )
     assert ask(world, "things_topics", hour(1, 15)) == "The previous observation is still going."
+
+
+def test_lineage_goes_through_sql(tmp_path: Path) -> None:
+    """A computed column leads to the parts of the message that its expression reads, step
+    by step; a constant leads to none, a metadata column to its part.
+    """
+    decode = {"headers": {"trace": "x-trace"}}
+    steps = [
+        {"sql": "SELECT id AS number, note || trace AS words, 1 AS one FROM rows"},
+        {"sql": "SELECT number + 1 AS number, words, one, _topic AS source FROM rows"},
+    ]
+    (tmp_path / "noted.py").write_text(
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Noted(pa.DataFrameModel):\n"
+        "    id: pl.Int64\n    note: pl.String = pa.Field(nullable=True)\n"
+        "    trace: pl.String = pa.Field(nullable=True)\n"
+    )
+    spec = World.spec_of(
+        tmp_path,
+        decode={"schema": str(tmp_path / "noted.py") + ":Noted", **decode},
+        transform={"steps": steps},
+    )
+    shown = lineage(spec, ["number", "words", "one", "source"]).deps_by_column
+    parts = {name: sorted(dep.column_name for dep in deps) for name, deps in shown.items()}
+    assert {name: parts[name] for name in ("number", "words", "one", "source")} == {
+        "number": ["value"],
+        "words": ["headers", "value"],
+        "one": [],
+        "source": ["topic"],
+    }
