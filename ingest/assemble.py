@@ -251,17 +251,20 @@ def _dataframe_transform(
     Raises:
         SpecError: the table or the engine can't be used with such a function.
     """
-    if spec.transform is None or spec.transform.spark is None:
+    if spec.transform is None:
         return None
-    if sink.capabilities.atomic != "window":
-        part = sink.capabilities.atomic
+    part, steps = sink.capabilities.atomic, enumerate(spec.transform.steps)
+    changing = [f"transform.steps.{number}" for number, step in steps if not step.repeats]
+    if changing and part != "window":
         what = (
-            f"A spark step needs a table that shows a window as a whole, and {sink.identity}"
+            f"{changing[0]} needs a table that shows a window as a whole, and {sink.identity}"
             f" shows it {part} by {part}: a second run after a crash would need exactly the same"
-            " rows from the function"
+            " rows from the step"
         )
         do = "Use another kind of table, or for a Kafka topic sink.atomic_window: true."
         raise SpecError(what, "spec", do)
+    if spec.transform.spark is None:
+        return None
     if not isinstance(engine, DataFrameEngine):
         what = f"A spark step needs Spark, and {type(engine).__name__} has no DataFrames"
         do = "Run the pipeline on Spark, or remove the step from the spec."

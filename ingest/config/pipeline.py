@@ -190,9 +190,10 @@ class PipelineSpec(Section):
     def keeps(self) -> bool:
         """Returns whether rows keep their values of the columns that a change leaves alone.
 
-        Not behind a `spark` step, whose function sees no value there.
+        Not behind a step whose function sees null there.
         """
-        return self.sink.keeps and (self.transform is None or self.transform.spark is None)
+        steps = () if self.transform is None else self.transform.steps
+        return self.sink.keeps and all(step.keeps for step in steps)
 
     @property
     def in_order(self) -> bool:

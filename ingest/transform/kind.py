@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from windrow.ingest.settings.values import Section
 
@@ -35,6 +35,14 @@ class StepSection(Section):
 
     The option that has the kind's name says what the step does.
     """
+
+    repeats: ClassVar[bool] = True
+    """Whether it gives exactly the same rows each time: a table that shows a window piece by
+    piece needs the same rows from a second run.
+    """
+
+    keeps: ClassVar[bool] = True
+    """Whether it tells apart what a change left unchanged (`Decoded.unavailable`) from null."""
 
     def transform(self, place: StepPlace) -> Transform:
         """Makes the transform that the section describes.

@@ -9,6 +9,7 @@ from windrow.ingest.transform.kind import StepSection
 
 STEPS = {
     "sql": "windrow.ingest.transform.sql.kind:SqlSection",
+    "python": "windrow.ingest.transform.python.kind:PythonSection",
     "spark": "windrow.ingest.transform.spark:SparkSection",
 }
 

@@ -14,6 +14,8 @@ class SparkSection(StepSection):
     It is no transform of one message's rows: `runner.dataframe_transform` calls it.
     """
 
+    repeats, keeps = False, False
+
     spark: FunctionName = Field(
         description=(
             "The last step, if it is there. Called with a DataFrame of all rows of a window, with"

@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.ports.decoder import RULES, Decoded, Deletes, Refusal
+from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.schema.metadata_arrays import columns as metadata_arrays
 from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.transform.left_out import with_deletes
 from windrow.ingest.transform.sql.select import (
     ROWS,
     Node,
@@ -221,7 +222,7 @@ class _Step:
         made_from = found.column(found.num_columns - 1).to_numpy()
         computed = dict(zip((o.name for o in self._select.computed), found.columns, strict=False))
         if self._sql.primary_key and self._select.where is not None:
-            decoded, kept = _with_deletes(decoded, made_from, self._sql.primary_key)
+            decoded, kept = with_deletes(decoded, made_from, self._sql.primary_key)
             computed = {name: a.filter(pa.array(kept)) for name, a in computed.items()}
             made_from = made_from[kept]
         return self._marked(
@@ -376,38 +377,6 @@ _FEWER = (
 
 _OF_A_ROW = (duckdb.DataError, duckdb.InvalidInputException)
 """Errors of an expression that a row's values cause."""
-
-
-def _with_deletes(
-    decoded: Decoded, made_from: npt.NDArray[np.int64], primary_key: tuple[str, ...]
-) -> tuple[Decoded, npt.NDArray[np.bool_]]:
-    """Adds deletes of the keys of rows that are left out.
-
-    Returns:
-        The result with them, and which of the rows that are kept stay. Of one message,
-        deletes come before rows; so a row is dropped if a later row of its message, of the
-        same key, is left out.
-    """
-    left_out = np.ones(decoded.rows.num_rows, np.bool_)
-    left_out[made_from] = False
-    keys = decoded.rows.select(list(primary_key))
-    index = decoded.row_index.to_numpy()
-    stays = np.ones(len(made_from), np.bool_)
-    again = np.flatnonzero(np.isin(index[made_from], index[left_out]))
-    if len(again):
-        lost = np.flatnonzero(left_out)
-        last = {
-            (index[row], *key.values()): row
-            for row, key in zip(lost, keys.take(pa.array(lost)).to_pylist(), strict=True)
-        }
-        for at in again:
-            row = made_from[at]
-            key = keys.slice(row, 1).to_pylist()[0]
-            stays[at] = last.get((index[row], *key.values()), -1) < row
-    chosen = pa.array(left_out)
-    mine = Deletes(keys.filter(chosen), decoded.row_index.filter(chosen))
-    merged = mine if decoded.deletes is None else decoded.deletes.merged(mine)
-    return replace(decoded, deletes=merged), stays
 
 
 def locked() -> duckdb.DuckDBPyConnection:

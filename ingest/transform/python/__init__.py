@@ -1,0 +1,1 @@
+"""The `python` step: a user's function over batches of rows."""

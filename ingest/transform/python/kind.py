@@ -1,0 +1,59 @@
+"""Settings of a `python` step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from windrow.ingest.formats.kind import SchemaReference
+from windrow.ingest.settings.values import FunctionName
+from windrow.ingest.transform.kind import StepPlace, StepSection
+
+if TYPE_CHECKING:
+    from windrow.ingest.ports.transform import Transform
+
+
+class PythonSection(StepSection):
+    """A function over batches of rows."""
+
+    repeats, keeps = False, False
+
+    python: FunctionName = Field(
+        description=(
+            "Called with a batch of rows, a polars.DataFrame or a pyarrow.RecordBatch as its"
+            " parameter's annotation says; gives a row for each row, or keeps the column `_row`."
+        )
+    )
+    schema_: SchemaReference = Field(
+        alias="schema",
+        description=(
+            "The pandera.polars DataFrameModel whose columns, types and rules its rows have."
+        ),
+    )
+    on_error: Literal["fail", "dead"] = Field(
+        default="fail",
+        description=(
+            "What becomes of a batch at which the function raises: the window fails, or each row"
+            " is tried alone, and those that fail are dead letters."
+        ),
+    )
+
+    def transform(self, place: StepPlace) -> Transform:
+        # loads Arrow
+        from windrow.ingest.schema.load import FunctionReference, ModelReference
+        from windrow.ingest.transform.chain import Chain
+        from windrow.ingest.transform.python.step import Python
+        from windrow.ingest.transform.validate import Validate
+
+        model = ModelReference(self.schema_, place.folder)
+        step = Python(
+            FunctionReference(self.python, place.folder),
+            model,
+            place.setting,
+            tuple(place.metadata.items()),
+            place.primary_key,
+            place.versioned,
+            self.on_error,
+        )
+        return Chain((step, Validate(model)))

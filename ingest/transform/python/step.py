@@ -1,0 +1,255 @@
+"""A user's function over batches of rows, as a transform."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+import typing
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
+from windrow.ingest.ports.transform import Apply
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.dtypes import map_type
+from windrow.ingest.schema.load import FunctionReference, ModelReference, load_function, load_model
+from windrow.ingest.schema.messages import for_rows
+from windrow.ingest.schema.metadata_arrays import columns as metadata_arrays
+from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.transform.left_out import with_deletes
+from windrow.ingest.transform.rules import frame_of
+
+ROW = "_row"
+"""The column with the number of each row in its batch, which a function keeps if it gives
+other rows than it was given.
+"""
+
+_Batch = pl.DataFrame | pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class Python:
+    """A function over batches of rows.
+
+    `model`: the columns and types of what it gives; `setting`, `metadata`, `primary_key`
+    and `versioned` as in `transform.sql.step: Sql`. What it makes of a row must not depend
+    on other rows: nobody knows what a batch holds.
+    """
+
+    function: FunctionReference
+    model: ModelReference
+    setting: str = "python"
+    metadata: tuple[tuple[str, str], ...] = ()
+    primary_key: tuple[str, ...] = ()
+    versioned: bool = False
+    on_error: Literal["fail", "dead"] = "fail"
+
+    def columns(self, before: Columns) -> Columns:
+        """The model's columns; which are never null is among its rules, which come next.
+
+        Raises:
+            SpecError: function or model can't be loaded or used, or the model has another
+                key than the rows.
+        """
+        _batch_of(self.function)
+        given = Columns.of(load_model(self.model))
+        had, has = ({c.name: c.type for c in each.columns} for each in (before, given))
+        other = [n for n in self.primary_key if n not in has or has[n] != had.get(n)]
+        if other:
+            what = f"The schema of {self.setting} has {', '.join(other)} of sink.primary_key"
+            what += " otherwise than the rows before it"
+            do = "Messages delete and replace rows by it: a step passes it on. Nothing was read."
+            raise SpecError(what, "spec", do)
+        return _nullable(given)
+
+    def open(self) -> Apply:
+        """Returns the function for the calling thread."""
+        return _Step(self)
+
+
+class _Step:
+    """The function in a worker."""
+
+    def __init__(self, step: Python) -> None:
+        self._step = step
+        self._batch, self._function = _batch_of(step.function), load_function(step.function)
+        self._schema = _nullable(Columns.of(load_model(step.model))).arrow_schema
+
+    def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
+        if not decoded.rows.num_rows:
+            empty = pa.RecordBatch.from_pylist([], schema=self._schema)
+            return decoded.with_rows(empty, np.zeros(0, np.intp))
+        rows = self._rows(decoded, messages)
+        try:
+            found = self._called(rows)
+        # the user's own code
+        except Exception as error:  # noqa: BLE001
+            if self._step.on_error == "fail":
+                raise self._failed(error, decoded, messages) from None
+            decoded = decoded.refused(RULES, self._failures(rows))
+            if not decoded.rows.num_rows:
+                return self(decoded, messages)
+            found = self._called(self._rows(decoded, messages))
+        given, made_from = self._checked(found, decoded.rows.num_rows)
+        if self._step.primary_key:
+            decoded, stays = self._keyed(decoded, given, made_from)
+            given, made_from = given.filter(pa.array(stays)), made_from[stays]
+        return decoded.with_rows(given, made_from)
+
+    def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the rows with the metadata columns and their numbers."""
+        names = {
+            kind: name
+            for kind, name in self._step.metadata
+            if name not in decoded.rows.schema.names
+        }
+        of_rows = for_rows(messages, decoded.row_index)
+        more = [
+            array.cast(TYPES[kind])
+            for kind, array in zip(names, metadata_arrays(names, of_rows, ""), strict=True)
+        ]
+        numbers = pa.array(np.arange(decoded.rows.num_rows))
+        return pa.RecordBatch.from_arrays(
+            [*decoded.rows.columns, *more, numbers],
+            [*decoded.rows.schema.names, *names.values(), ROW],
+        )
+
+    def _called(self, rows: pa.RecordBatch) -> pa.Table:
+        """Calls the function; returns what it gives as Arrow has it."""
+        given = frame_of(rows) if self._batch is pl.DataFrame else rows
+        found = self._function(given)
+        if isinstance(found, pl.DataFrame):
+            return found.to_arrow(compat_level=pl.CompatLevel.oldest())
+        if isinstance(found, pa.RecordBatch):
+            return pa.Table.from_batches([found])
+        raise SpecError(
+            f"{self._step.function} of {self._step.setting} gave {type(found).__name__}",
+            "validate",
+            "Let it give a polars.DataFrame or a pyarrow.RecordBatch. Nothing was committed.",
+        )
+
+    def _checked(self, found: pa.Table, count: int) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        """Returns the columns of the schema, and the row that each row was made of."""
+        names = found.column_names
+        missing = [name for name in self._schema.names if name not in names]
+        if missing:
+            raise self._refusal(f"it gives no column {', '.join(missing)}")
+        arrays = [_plain(found[name].combine_chunks()) for name in self._schema.names]
+        wrong = [
+            f"{field.name} is {array.type}, by its schema {field.type}"
+            for field, array in zip(self._schema, arrays, strict=True)
+            if array.type != field.type
+        ]
+        if wrong:
+            raise self._refusal("; ".join(wrong))
+        given = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if ROW in names:
+            made_from = found[ROW].to_numpy()
+        elif given.num_rows == count:
+            made_from = np.arange(count)
+        else:
+            raise self._refusal(f"it gives {given.num_rows} rows for {count}, without {ROW}")
+        ascending = made_from.dtype.kind in "iu" and not (np.diff(made_from) < 0).any()
+        if not ascending or (len(made_from) and not 0 <= made_from[0] <= made_from[-1] < count):
+            raise self._refusal(f"{ROW} has other numbers than it was given, or another order")
+        return given, made_from.astype(np.int64)
+
+    def _keyed(
+        self, decoded: Decoded, given: pa.RecordBatch, made_from: npt.NDArray[np.int64]
+    ) -> tuple[Decoded, npt.NDArray[np.bool_]]:
+        key, taken = list(self._step.primary_key), pa.array(made_from)
+        had = decoded.rows.select(key).take(taken)
+        if given.select(key).columns != had.columns:
+            raise self._refusal("it changes sink.primary_key, by which rows are replaced")
+        if (np.diff(made_from) == 0).any():
+            raise self._refusal("it makes several rows of one, which have one key")
+        if len(made_from) < decoded.rows.num_rows and self._step.versioned:
+            raise self._refusal("it leaves rows out, and with sink.version nothing is deleted")
+        return with_deletes(decoded, made_from, self._step.primary_key)
+
+    def _failures(self, rows: pa.RecordBatch) -> list[Refusal]:
+        """Calls the function for each row alone; finds those at which it raises."""
+        found = []
+        for number in range(rows.num_rows):
+            try:
+                self._called(rows.slice(number, 1))
+            # the user's own code
+            except Exception as error:  # noqa: BLE001
+                detail = f"{self._step.function} raised {type(error).__name__}{_line(error)}"
+                reason = f"python:{type(error).__name__}"
+                found.append(
+                    Refusal(np.array([number]), reason, f"{detail} - in {self._step.setting}")
+                )
+        return found
+
+    def _failed(self, error: Exception, decoded: Decoded, messages: pa.RecordBatch) -> Exception:
+        """Makes the error of a batch; the exception's text may hold values, so it isn't shown."""
+        if isinstance(error, SpecError):
+            return error
+        read = for_rows(messages, decoded.row_index)
+        first, last = (read["offset"][at].as_py() for at in (0, read.num_rows - 1))
+        what = (
+            f"{self._step.function} of {self._step.setting} raised {type(error).__name__}"
+            f"{_line(error)} for a batch of the offsets {first} to {last}"
+        )
+        do = (
+            "Nothing was committed. Fix the function; on_error: dead makes dead letters of the"
+            " messages at which it fails."
+        )
+        topic, partition = read["topic"][0].as_py(), read["partition"][0].as_py()
+        return RefusedError(what, "validate", do, topic, partition, first)
+
+    def _refusal(self, what: str) -> SpecError:
+        return SpecError(
+            f"{self._step.function} of {self._step.setting} can't be used: {what}",
+            "validate",
+            "Fix the function or the schema. Nothing was committed.",
+        )
+
+
+def _batch_of(function: FunctionReference) -> type[_Batch]:
+    """The type of batch that a function takes, by the annotation of its first parameter.
+
+    Raises:
+        SpecError: it says none of both.
+    """
+    called = load_function(function)
+    parameter = next(iter(inspect.signature(called).parameters), None)
+    hint = typing.get_type_hints(called).get(parameter or "")
+    if hint not in {pl.DataFrame, pa.RecordBatch}:
+        what = f"{function} doesn't say which batch it takes"
+        do = "Annotate its parameter with polars.DataFrame or pyarrow.RecordBatch."
+        raise SpecError(what, "spec", do)
+    found: type[_Batch] = hint
+    return found
+
+
+def _nullable(columns: Columns) -> Columns:
+    return replace(columns, columns=tuple(replace(c, nullable=True) for c in columns.columns))
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Returns an array as tables have it: polars has long texts and lists, and no maps."""
+    return array.cast(_stored(array.type))
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_large_list(kind) or types.is_list(kind):
+        listed = pa.list_(_stored(kind.value_type))
+        return map_type(listed) or listed
+    if types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _stored(f.type)) for f in kind])
+    return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
+
+
+def _line(error: Exception) -> str:
+    """Where the user's code was, without the exception's text."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+    return f" at {frames[0].filename}:{frames[0].lineno}" if frames else ""

@@ -1,0 +1,199 @@
+"""The `python` step: a user's function over batches of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.contracts.transform_contract import Before, TransformContract, apply
+from tests.contracts.values import dead
+from tests.transform.small_verdicts import columns_of, decoded
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.load import FunctionReference, ModelReference
+from windrow.ingest.transform.python.step import Python
+
+CODE = """\
+import pandera.polars as pa
+import polars as pl
+import pyarrow as arrow
+import pyarrow.compute as pc
+
+
+class Named(pa.DataFrameModel):
+    id: pl.Int64
+    name: pl.String = pa.Field(nullable=True)
+
+
+def upper(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(name=pl.col("text").str.to_uppercase())
+
+
+def odd(rows: arrow.RecordBatch) -> arrow.RecordBatch:
+    return rows.filter(pc.equal(pc.bit_wise_and(rows["id"], 1), 1)).rename_columns(
+        ["id", "name", *rows.schema.names[2:]]
+    )
+
+
+def twice(rows: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat([rows, rows]).sort("_row").rename({"text": "name"})
+
+
+def picky(rows: pl.DataFrame) -> pl.DataFrame:
+    if (rows["text"] == "secret").any():
+        raise ValueError(f"no {rows['text'].to_list()}")
+    return rows.rename({"text": "name"})
+
+
+def placed(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(name=pl.col("_topic") + "@" + pl.col("_offset").cast(pl.String))
+
+
+def fewer(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.head(1).select("id", name="text")
+
+
+def wrong(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select("id", name=pl.lit(b"\\xff"))
+
+
+def shuffled(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.reverse().rename({"text": "name"})
+
+
+def other_key(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select(pl.col("id") + 1, name="text")
+
+
+def nothing(rows: pl.DataFrame):
+    return None
+
+
+def unsaid(rows):
+    return rows
+"""
+THINGS = Columns((Column("id", pa.int64(), nullable=False), Column("text", pa.string(), True)))
+ROWS = pa.RecordBatch.from_arrays(
+    [pa.array([1, 2, 3, 4, 5]), pa.array(["a", "b", None, "secret", "e"])],
+    schema=THINGS.arrow_schema,
+)
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Any:
+    """`step(function, ...)`: a step of the functions above."""
+    (tmp_path / "code.py").write_text(CODE)
+
+    def make(function: str, **more: Any) -> Python:
+        named = FunctionReference(f"code.py:{function}", tmp_path)
+        return Python(named, ModelReference("code.py:Named", tmp_path), **more)
+
+    return make
+
+
+@pytest.fixture
+def before() -> Before:
+    """Of one message two rows, of the others one each."""
+    return Before(THINGS, ROWS, (0, 0, 1, 2, 3))
+
+
+class TestSame(TransformContract):
+    """A row for each row, as polars has it."""
+
+    @pytest.fixture
+    def transform(self, step: Any) -> Transform:
+        return step("upper")  # type: ignore[no-any-return]
+
+
+class TestFewer(TransformContract):
+    """Rows left out, as Arrow has them."""
+
+    @pytest.fixture
+    def transform(self, step: Any) -> Transform:
+        return step("odd")  # type: ignore[no-any-return]
+
+
+class TestMore(TransformContract):
+    """Several rows of one."""
+
+    @pytest.fixture
+    def transform(self, step: Any) -> Transform:
+        return step("twice")  # type: ignore[no-any-return]
+
+
+class TestDead(TransformContract):
+    """A function that raises, row by row."""
+
+    @pytest.fixture
+    def transform(self, step: Any) -> Transform:
+        return step("picky", on_error="dead")  # type: ignore[no-any-return]
+
+
+def test_metadata_columns_are_there(step: Any) -> None:
+    """The function sees those that the spec asks for, and needn't give them back."""
+    placed = step("placed", metadata=(("topic", "_topic"), ("offset", "_offset")))
+    found = apply(placed, decoded(ROWS)).rows
+    assert found["name"].to_pylist() == [f"t@{n}" for n in range(5)]
+    assert found.schema.names == ["id", "name"]
+
+
+def test_an_exception_fails_the_window_with_its_place(step: Any) -> None:
+    """The function, the line, the topic-partition and the offsets are named, no value is."""
+    with pytest.raises(RefusedError) as refused:
+        apply(step("picky", setting="transform.steps.0"), decoded(ROWS))
+    assert "code.py:picky of transform.steps.0 raised ValueError at " in refused.value.what
+    assert refused.value.what.endswith("code.py:28 for a batch of the offsets 0 to 4")
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("t", 0, 0)
+    assert "secret" not in str(refused.value)
+
+
+def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
+    """Of the message alone at which the function raises; the others go on."""
+    found = apply(step("picky", on_error="dead"), decoded(ROWS))
+    assert found.rows["id"].to_pylist() == [1, 2, 3, 5]
+    assert [(index, stage) for index, stage, _ in dead(found)] == [(3, "rules")]
+    assert found.dead_reason.to_pylist() == ["python:ValueError"]
+    assert "secret" not in found.dead_detail[0].as_py()
+    alone = apply(step("picky", on_error="dead"), decoded(ROWS.slice(3, 1)))
+    assert (alone.rows.num_rows, alone.dead_index.to_pylist()) == (0, [0])
+
+
+@pytest.mark.parametrize(
+    ("function", "more", "said"),
+    [
+        ("fewer", {}, "it gives 1 rows for 5, without _row"),
+        ("wrong", {}, "name is binary, by its schema string"),
+        ("shuffled", {}, "_row has other numbers than it was given, or another order"),
+        ("nothing", {}, "gave NoneType"),
+        ("other_key", {"primary_key": ("id",)}, "it changes sink.primary_key"),
+        ("twice", {"primary_key": ("id",)}, "it makes several rows of one"),
+        ("odd", {"primary_key": ("id",), "versioned": True}, "with sink.version nothing"),
+    ],
+)
+def test_what_a_function_must_not_give(
+    step: Any, function: str, more: dict[str, Any], said: str
+) -> None:
+    """Rows that nobody can place, other types than the schema's, and what a key forbids."""
+    with pytest.raises(SpecError, match=said):
+        apply(step(function, **more), decoded(ROWS))
+
+
+def test_what_is_told_before_anything_is_read(step: Any) -> None:
+    """A function that doesn't say which batch it takes, and a schema without the key."""
+    with pytest.raises(SpecError, match=r"code\.py:unsaid doesn't say which batch it takes"):
+        step("unsaid").columns(THINGS)
+    with pytest.raises(SpecError, match=r"has text of sink\.primary_key otherwise"):
+        step("upper", primary_key=("text",)).columns(THINGS)
+
+
+def test_what_is_left_out_is_deleted(step: Any) -> None:
+    """In a table with a primary key."""
+    found = apply(step("odd", primary_key=("id",)), decoded(ROWS))
+    assert found.rows["id"].to_pylist() == [1, 3, 5]
+    assert found.deletes is not None
+    assert found.deletes.keys["id"].to_pylist() == [2, 4]
+    assert columns_of(found.rows).columns[0].name == "id"
