@@ -48,6 +48,7 @@ def through_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
         SpecError: the schema or a step can't be used.
         UnreachableError: the schema registry doesn't answer.
     """
+    pipeline.columns()  # refuses steps that can't be used
     decoder = decoder_for(pipeline, sorted(set(messages["topic"].to_pylist())))
     decoded = decoder.open()(messages)
     places = [

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 
+from tests.contracts.transform_contract import apply
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.schema.messages import HEADERS, MESSAGES
+from windrow.ingest.transform.kind import StepPlace
+from windrow.ingest.transform.python.kind import PythonSection
 from windrow.ingest.transform.sql.step import Sql
 
 PAGE = (Path(__file__).parents[2] / "docs" / "transforms.md").read_text(encoding="utf-8")
@@ -92,3 +96,15 @@ def test_a_line_gives_what_the_transform_gave(name: str) -> None:
     else:
         (row,) = found.rows.to_pylist()
         assert {column: row[column] for column in GIVEN[name]} == GIVEN[name]
+
+
+def test_the_function_of_the_page(tmp_path: Path) -> None:
+    """The page's Python and its section of the spec go together."""
+    (code,) = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
+    (tmp_path / "enrich.py").write_text(code)
+    section = next(s for s in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL) if "python:" in s)
+    (step,) = yaml.safe_load(section)["transform"]["steps"]
+    made = PythonSection.model_validate(step).transform(StepPlace("s", tmp_path))
+    rows = pa.record_batch({"id": pa.array([1]), "text": ["ende"]})
+    found = apply(made, decoded(rows))
+    assert found.rows.to_pylist() == [{"id": 1, "text": "ende", "language": "en"}]

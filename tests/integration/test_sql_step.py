@@ -1,4 +1,4 @@
-"""`sql` steps between real Kafka and a real table, by the command, on Spark."""
+"""`sql` and `python` steps between real Kafka and a real table, by the command, on Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,25 @@ transform:
     - sql: SELECT *, string_split(name, ' ') AS words, _topic AS topic FROM rows WHERE id <> 3
     - sql: SELECT id, topic, unnest(words) AS word FROM rows
     - sql: SELECT id, topic, word, CAST(word AS BIGINT) AS number FROM rows
+    - {python: 'code.py:negative', schema: 'code.py:Number', on_error: dead}
 metadata: {ordinal: _ordinal}
+"""
+
+CODE = """\
+import pandera.polars as pa
+import polars as pl
+
+
+class Number(pa.DataFrameModel):
+    id: pl.Int64
+    topic: pl.String
+    number: pl.Int64 = pa.Field(nullable=True)
+
+
+def negative(rows: pl.DataFrame) -> pl.DataFrame:
+    if (rows["number"] == 10).any():
+        raise ValueError
+    return rows.with_columns(number=-pl.col("number"))
 """
 
 
@@ -44,16 +62,19 @@ def test_rows_through_steps(kafka: str, tmp_path: Path) -> None:
     spec = tmp_path / "things.yaml"
     plain = spec.read_text().replace("max_dead_ratio: 0.1", "max_dead_ratio: 1.0")
     spec.write_text(plain + STEPS)
+    (tmp_path / "code.py").write_text(CODE)
     user.types("run", "--window", "2026-01-05T01:00:00Z")
     counts = user.types("show")["windows"][0]["receipt"]["counts"]
-    assert [counts[c] for c in ("read", "valid", "filtered", "dead", "rows")] == [5, 3, 1, 1, 4]
-    assert table(tmp_path) == [(1, 0, 7), (1, 1, 8), (2, 0, 9), (5, 0, 10)]
-    (letter,) = user.types("dead", "show", "--window", "2026-01-05T01:00:00Z")["dead"]
-    assert (letter["stage"], letter["reason"]) == ("rules", "sql:number")
-    assert "transform.steps.2" in letter["detail"]
+    assert [counts[c] for c in ("read", "valid", "filtered", "dead", "rows")] == [5, 2, 1, 2, 3]
+    assert table(tmp_path) == [(1, 0, -7), (1, 1, -8), (2, 0, -9)]
+    letters = user.types("dead", "show", "--window", "2026-01-05T01:00:00Z")["dead"]
+    assert sorted((letter["stage"], letter["reason"]) for letter in letters) == [
+        ("rules", "python:ValueError"),
+        ("rules", "sql:number"),
+    ]
     spec.write_text(plain + STEPS.replace("CAST(", "TRY_CAST("))
     user.types("dead", "replay", "--window", "2026-01-05T01:00:00Z")
-    assert table(tmp_path)[3:5] == [(4, 0, 1), (4, 1, None)]
+    assert table(tmp_path)[3:] == [(4, 0, -1), (4, 1, None)]
     assert user.types("verify", "--deep")["findings"] == []
 
 

@@ -14,7 +14,7 @@ from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Column, Columns
-from windrow.ingest.schema.load import FunctionReference, ModelReference
+from windrow.ingest.schema.user_code import FunctionReference, ModelReference
 from windrow.ingest.transform.python.step import Python
 
 CODE = """\

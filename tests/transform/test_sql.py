@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -104,8 +105,8 @@ def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         ("SELECT DISTINCT id FROM rows", "DISTINCT looks at other rows"),
         ("SELECT id FROM rows LIMIT 1", "LIMIT counts other rows"),
         ("SELECT id FROM rows ORDER BY id", "ORDER BY: rows keep the order of the log"),
-        ("SELECT now() AS n FROM rows", "now gives another value each time"),
-        ("SELECT random() AS n FROM rows", "random gives another value each time"),
+        ("SELECT now() AS n FROM rows", "now depends on more than its arguments"),
+        ("SELECT random() AS n FROM rows", "random depends on more than its arguments"),
         ("SELECT current_date AS d FROM rows", "there is no column current_date, there are id"),
         ("SELECT id FROM rows UNION SELECT id FROM rows", "UNION and its like bring other rows"),
         ("SELECT row_number() OVER () AS n FROM rows", "a window function looks at other rows"),
@@ -132,10 +133,23 @@ def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         ("SELECT id FROM rows WHERE lower(id)", "sql can't be used: Binder Error"),
         ("SELECT 1 AS n", "it must be FROM rows, alone"),
         ("SELECT id FRM rows", "syntax error"),
-        ("SELECT epoch_ms(id) AS t FROM rows", "t is timestamp[us], and says no zone"),
-        ("SELECT hash(id) AS h FROM rows", "h is uint64, and no table has unsigned integers"),
-        ("SELECT NULL AS n FROM rows", "n is null, and has no type: write CAST(NULL AS ...)"),
+        ("SELECT epoch_ms(id) AS t FROM rows", "t is TIMESTAMP: it has no zone"),
+        ("SELECT hash(id) AS h FROM rows", "h is UBIGINT: no table has unsigned integers"),
+        ("SELECT NULL AS n FROM rows", 'n is "NULL": it has no type: write CAST(NULL AS ...)'),
         ("SELECT TIME '10:00' AS t FROM rows", "no table has this type: CAST it AS VARCHAR"),
+        ("SELECT id::HUGEINT AS n FROM rows", "n is HUGEINT: CAST it AS DECIMAL(38, 0)"),
+        ("SELECT '101'::BIT AS n FROM rows", "n is BIT: no table has this type"),
+        ("SELECT {} AS n FROM rows", "n is STRUCT: no table has this type"),
+        ("SELECT id FROM rows WHERE text", "WHERE is VARCHAR, and no condition"),
+        ("SELECT text.upper() AS t FROM rows", "text.upper(): write upper(text)"),
+        ("SELECT * EXCLUDE (rows.text) FROM rows", "EXCLUDE and RENAME take the columns' names"),
+        ("SELECT * RENAME (x.text AS t) FROM rows", "EXCLUDE and RENAME take the columns' names"),
+        ("SELECT unlist(lines) + 1 AS n FROM rows", "unnest stands alone as a column"),
+        ("SELECT generate_subscripts(lines, 1) AS n FROM rows", "depends on more than its arg"),
+        ("SELECT ago(INTERVAL 1 DAY) AS t FROM rows", "depends on more than its arguments"),
+        ("SELECT geomean(id) AS n FROM rows", "depends on more than its arguments"),
+        ("-- nothing", "it is empty"),
+        (f"SELECT {' || '.join(['text'] * 600)} AS t FROM rows", "it is nested too deeply"),
     ],
 )
 def test_what_is_no_step_is_refused(query: str, said: str) -> None:
@@ -193,9 +207,83 @@ def test_a_row_that_fails_is_a_dead_letter_without_its_values() -> None:
     overflow, conversion = found.dead_detail.to_pylist()
     assert overflow.startswith("Out of Range Error: Overflow in multiplication of INT64")
     assert overflow.endswith(" - in n4 of step")
-    assert conversion.startswith("Conversion Error: Could not convert string '...'")
+    assert conversion == "Conversion Error: Could not convert string - in t of step"
     for value in (str(2**62), "secret", "777"):
         assert value not in overflow + conversion
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT t::INT AS a, t::INT + 1 AS b FROM rows",
+        "SELECT t FROM rows WHERE t::INT > 1 AND t::INT < 9",
+        "SELECT t::INT BETWEEN 1 AND 9 AS a FROM rows",
+        "SELECT t::INT AS a FROM rows WHERE t::INT > 1",
+        "SELECT CASE WHEN t::INT > 3 THEN t::INT ELSE 0 END AS a FROM rows",
+        "SELECT TIMESTAMPTZ '2026-01-05 00:00:00+00' AT TIME ZONE t AT TIME ZONE t AS a FROM rows",
+        "SELECT 'abc' LIKE t || '%' ESCAPE t AS a FROM rows",
+    ],
+)
+def test_each_way_to_fail_is_a_dead_letter(query: str) -> None:
+    """Also of an expression that is there twice, and of what TRY doesn't catch: the good
+    row goes on.
+    """
+    good = "UTC" if "ZONE" in query else "5"
+    rows = pa.record_batch({"t": [good, "no such", good]})
+    found = apply(Sql(query), decoded(rows))
+    assert (found.dead_index.to_pylist(), found.rows.num_rows) == ([1], 2)
+
+
+def test_try_gives_null_for_what_is_there_twice() -> None:
+    """What the query itself catches is no failure of the row."""
+    rows = pa.record_batch({"t": ["5", "x"], "c": pa.array([None, 1])})
+    query = "SELECT TRY(t::INT) AS a, TRY(t::INT + 1) AS b, coalesce(c, t::INT) AS c FROM rows"
+    assert selected(query, rows) == [{"a": 5, "b": 6, "c": 5}, {"a": None, "b": None, "c": 1}]
+
+
+def test_a_map_with_a_key_twice_is_a_dead_letter() -> None:
+    """DuckDB can't read such a map at all; the other rows are as they are."""
+    twice = pa.array([[("a", 1)], [("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
+    found = apply(Sql("SELECT m['a'] AS a FROM rows"), decoded(pa.record_batch({"m": twice})))
+    assert (found.rows["a"].to_pylist(), found.dead_index.to_pylist()) == ([1], [1])
+
+
+def test_what_no_calendar_has_is_a_dead_letter() -> None:
+    """A timestamp that DuckDB can hold, and no table."""
+    rows = pa.record_batch({"ms": pa.array([0, 10**15, None])})
+    found = apply(Sql("SELECT make_timestamptz(ms * 1000) AS at_ FROM rows"), decoded(rows))
+    assert found.rows["at_"].to_pylist() == [dt.datetime(1970, 1, 1, tzinfo=dt.UTC), None]
+    assert found.dead_reason.to_pylist() == ["sql:at_"]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("SELECT t::INT AS a FROM rows", "DE12 Jo\nxx"),
+        ("SELECT (t || 'Smith')::DATE AS a FROM rows", "John"),
+        ("SELECT (t->>'$.a')::INT AS a FROM rows", '{"a": "\\u0053ecret"}'),
+        ("SELECT regexp_matches('a', t) AS a FROM rows", "(AB123456"),
+        ("SELECT json_extract(t, '$.a')::VARCHAR AS a FROM rows", "{Jo"),
+        ("SELECT strptime(t, '%Y') AT TIME ZONE 'UTC' AS a FROM rows", "Jo"),
+    ],
+)
+def test_no_value_is_in_a_sentence(query: str, text: str) -> None:
+    """Whatever DuckDB repeats of it, in quotes or not, over several lines, or computed."""
+    found = apply(Sql(query), decoded(pa.record_batch({"t": [text]})))
+    (detail,) = found.dead_detail.to_pylist()
+    assert detail.endswith(" - in a of sql")
+    assert not [word for word in ("DE12", "Jo", "Smith", "ecret", "AB1") if word in detail]
+
+
+def test_many_failing_rows_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones in DuckDB's words, which cost a query each."""
+    monkeypatch.setattr(step, "SENTENCES", 2)
+    rows = pa.record_batch({"t": ["x"] * 5, "u": ["y"] * 5})
+    query = "SELECT t::INT AS t, u::INT AS u FROM rows"
+    found = apply(Sql(query), decoded(rows))
+    details = found.dead_detail.to_pylist()
+    assert [detail.startswith("Conversion Error") for detail in details] == [True] * 2 + [False] * 3
+    assert details[4] == "It fails - in t of sql"
 
 
 def test_conditions_are_asked_in_their_order() -> None:
@@ -341,8 +429,9 @@ def test_what_a_key_forbids_is_refused(query: str, versioned: bool, said: str) -
 
 def test_what_a_message_left_alone_stays_so() -> None:
     """A column that the message left unchanged is unchanged under another name, and so is
-    all that is computed of it, even where the expression makes a value of null; a WHERE
-    that asks for it can't be answered, and the message is a dead letter.
+    all that is computed of it alone, even where the expression makes a value of null; a
+    WHERE that asks for it can't be answered, nor an expression of what has changed, too:
+    the message is a dead letter.
     """
     left = pa.array([[], ["note"], [], []], pa.list_(pa.string()))
     given = decoded(KEYED, unavailable=left)
@@ -351,6 +440,14 @@ def test_what_a_message_left_alone_stays_so() -> None:
     assert found.unavailable is not None
     assert found.unavailable.to_pylist() == [[], ["words", "told"], [], []]
     assert found.rows["told"].to_pylist() == ["a", None, "c", "d"]
+    json = "SELECT id, coalesce(note->'$.a', 'none')::VARCHAR AS a FROM rows"
+    notes = pa.array(['{"a": 1}'] * 4)
+    of_json = replace(given, rows=KEYED.set_column(2, "note", notes))
+    arrow = apply(keyed(json), of_json)
+    assert arrow.unavailable is not None
+    assert arrow.unavailable.to_pylist() == [[], ["a"], [], []]
+    mixed = apply(keyed("SELECT id, state || coalesce(note, '') AS both_ FROM rows"), given)
+    assert mixed.dead_reason.to_pylist() == ["sql:both_:unavailable"]
     renamed = apply(keyed("SELECT id, note AS words FROM rows"), given)
     assert renamed.unavailable is not None
     assert renamed.unavailable.to_pylist() == [[], ["words"], [], []]

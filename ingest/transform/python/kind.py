@@ -41,7 +41,7 @@ class PythonSection(StepSection):
 
     def transform(self, place: StepPlace) -> Transform:
         # loads Arrow
-        from windrow.ingest.schema.load import FunctionReference, ModelReference
+        from windrow.ingest.schema.user_code import FunctionReference, ModelReference
         from windrow.ingest.transform.chain import Chain
         from windrow.ingest.transform.python.step import Python
         from windrow.ingest.transform.validate import Validate

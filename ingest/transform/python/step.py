@@ -18,10 +18,15 @@ from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import map_type
-from windrow.ingest.schema.load import FunctionReference, ModelReference, load_function, load_model
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.schema.metadata_arrays import columns as metadata_arrays
 from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.schema.user_code import (
+    FunctionReference,
+    ModelReference,
+    load_function,
+    load_model,
+)
 from windrow.ingest.transform.left_out import with_deletes
 from windrow.ingest.transform.rules import frame_of
 
@@ -29,8 +34,6 @@ ROW = "_row"
 """The column with the number of each row in its batch, which a function keeps if it gives
 other rows than it was given.
 """
-
-_Batch = pl.DataFrame | pa.RecordBatch
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,7 @@ class _Step:
         )
 
 
-def _batch_of(function: FunctionReference) -> type[_Batch]:
+def _batch_of(function: FunctionReference) -> type[pl.DataFrame | pa.RecordBatch]:
     """The type of batch that a function takes, by the annotation of its first parameter.
 
     Raises:
@@ -226,7 +229,7 @@ def _batch_of(function: FunctionReference) -> type[_Batch]:
         what = f"{function} doesn't say which batch it takes"
         do = "Annotate its parameter with polars.DataFrame or pyarrow.RecordBatch."
         raise SpecError(what, "spec", do)
-    found: type[_Batch] = hint
+    found: type[pl.DataFrame | pa.RecordBatch] = hint
     return found
 
 

@@ -114,7 +114,8 @@ def read_select(
         what = "it is no SELECT" if not_select else str(tree["error_message"])
         raise _refusal(setting, [what])
     if len(tree["statements"]) != 1:
-        raise _refusal(setting, ["several statements: each is a step of its own"])
+        several = "several statements: each is a step of its own"
+        raise _refusal(setting, [several if tree["statements"] else "it is empty"])
     node = tree["statements"][0]["node"]
     reader = _Reader(columns, metadata)
     reader.wrong += _shape_problems(node)
@@ -238,6 +239,9 @@ class _Reader:
         if star["columns"] or star["relation_name"] not in {"", ROWS}:
             self.wrong.append("COLUMNS(...) and a struct's star: name the columns")
             return
+        if star["qualified_exclude_list"] or any(e["key"]["table"] for e in star["rename_list"]):
+            self.wrong.append("EXCLUDE and RENAME take the columns' names alone")
+            return
         without = {name.casefold() for name in star["exclude_list"]}
         replaced = {each["key"].casefold(): each["value"] for each in star["replace_list"]}
         renamed = {each["key"]["column"].casefold(): each["value"] for each in star["rename_list"]}
@@ -259,7 +263,7 @@ class _Reader:
             kind = node.get("class")
             if kind == "COLUMN_REF":
                 self._column(node["column_names"], lambdas, found)
-            elif kind == "LAMBDA":
+            elif kind == "LAMBDA" and node["syntax_type"] != "SINGLE_ARROW":
                 parameters: set[str] = set()
                 _Reader._names(node["lhs"], parameters)
                 self._read(node["expr"], lambdas | parameters, found)
@@ -271,13 +275,16 @@ class _Reader:
     def _expression(self, node: Node, kind: str | None) -> None:
         if kind == "FUNCTION":
             name = node["function_name"]
-            if name in _aggregates():
+            if node["schema"] or node["catalog"]:
+                self.wrong.append(f"{node['schema']}.{name}(): write {name}({node['schema']})")
+            elif name in _aggregates():
                 self.wrong.append(f"{name} adds other rows up: {_SPARK}")
             elif name in _unrepeatable():
                 self.wrong.append(
-                    f"{name} gives another value each time, and a replay must give the same rows"
+                    f"{name} depends on more than its arguments, and a replay must give the same"
+                    " rows"
                 )
-            elif name == "unnest":
+            elif name in {"unnest", "unlist"}:
                 self.wrong.append(
                     "unnest stands alone as a column: shape its values in the next step"
                 )
@@ -350,14 +357,40 @@ def _parser() -> duckdb.DuckDBPyConnection:
 
 @cache
 def _functions() -> tuple[frozenset[str], frozenset[str]]:
-    """Names of aggregates, and of functions that depend on more than their arguments."""
+    """Names of aggregates, and of functions that depend on more than their arguments.
+
+    A macro is one of them if its text has one, or looks at other rows.
+    """
     with _parser().cursor() as cursor:
         every = cursor.execute(
-            "SELECT function_name, function_type, stability FROM duckdb_functions()"
+            "SELECT function_name, function_type, stability, macro_definition,"
+            " CASE WHEN macro_definition IS NOT NULL"
+            " THEN json_serialize_sql('SELECT ' || macro_definition)::VARCHAR END"
+            " FROM duckdb_functions() WHERE function_type <> 'table_macro'"
         ).fetchall()
+    aggregates = {name for name, kind, *_ in every if kind == "aggregate"}
+    others = {name for name, _, stability, *_ in every if stability not in {None, "CONSISTENT"}}
+    macros = {name: json.loads(text) for name, *_, text in every if text is not None}
+    while True:
+        found = {name for name, tree in macros.items() if _has(tree, aggregates | others)}
+        if found <= others:
+            return frozenset(aggregates), frozenset(others)
+        others |= found
+
+
+def _has(tree: object, names: set[str]) -> bool:
+    """Returns whether a query has one of these functions, a subquery, or the time."""
+    if isinstance(tree, list):
+        return any(_has(each, names) for each in tree)
+    if not isinstance(tree, dict):
+        return False
+    function, columns = tree.get("function_name"), tree.get("column_names") or [""]
     return (
-        frozenset(name for name, kind, _ in every if kind == "aggregate"),
-        frozenset(name for name, _, stability in every if stability not in {None, "CONSISTENT"}),
+        function in names
+        or function in {"unnest", "unlist"}
+        or tree.get("class") == "SUBQUERY"
+        or columns[0].startswith("current_")
+        or any(_has(each, names) for each in tree.values())
     )
 
 

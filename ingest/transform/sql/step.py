@@ -6,16 +6,19 @@ renames, doesn't go through it.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from duckdb.sqltypes import DuckDBPyType
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
@@ -41,6 +44,9 @@ from windrow.ingest.transform.sql.select import (
 SECONDS = 60
 """The longest that a SELECT may take for one batch."""
 
+SENTENCES = 1000
+"""How many of a batch's failing rows are told in DuckDB's words: each is asked for alone."""
+
 MEMORY = "512MB"
 """The most memory that DuckDB may take in a task."""
 
@@ -54,6 +60,8 @@ _SETTINGS = (
     "preserve_insertion_order=true",
     "temp_directory=''",
     "enable_external_access=false",
+    # or an expression that is there twice is computed outside of TRY, COALESCE and CASE
+    "disabled_optimizers='common_subexpressions'",
     "lock_configuration=true",
 )
 """Settings of a connection, in this order.
@@ -73,8 +81,9 @@ class Sql:
 
     In a table with a primary key, a row that the WHERE leaves out deletes its key, as a
     filter in Flink's changelogs does. A column that a message left unchanged
-    (`Decoded.unavailable`) stays so under another name, and so does everything that is
-    computed of it; a WHERE can't be answered by it.
+    (`Decoded.unavailable`) stays so under another name, and so does what is computed of it
+    alone. A WHERE can't be answered by it, nor an expression of it and of other columns,
+    which have changed: such messages are dead letters.
     """
 
     query: str
@@ -118,7 +127,11 @@ class Sql:
         Raises:
             SpecError: it can't be used with them.
         """
-        return read_select(self.query, names, [name for _, name in self.metadata], self.setting)
+        try:
+            return read_select(self.query, names, [name for _, name in self.metadata], self.setting)
+        except RecursionError:
+            what = f"{self.setting} can't be used: it is nested too deeply"
+            raise SpecError(what, "spec", "Take it apart into steps. Nothing was read.") from None
 
     def _refuse_keys(self, select: Select) -> None:
         """Checks that messages still say which row of the table is theirs."""
@@ -152,27 +165,30 @@ class Sql:
         Raises:
             SpecError: DuckDB can't compute it of such rows, or no table can have the type.
         """
-        more = [pa.field(name, TYPES[kind]) for kind, name in self.metadata]
-        empty = pa.schema(
-            [*schema, *(f for f in more if f.name not in schema.names), pa.field(_ROW, pa.int64())]
-        ).empty_table()
+        more = [pa.field(n, TYPES[kind]) for kind, n in self.metadata if n not in schema.names]
+        # nothing but what the SELECT was seen to read: DuckDB must find no other column
+        read = [f for f in (*schema, *more) if f.name in select.reads]
+        empty = pa.schema([*read, pa.field(_ROW, pa.int64())]).empty_table()
         computed = select.computed
+        conditions = [] if select.where is None else [select.where]
         con = locked()
         try:
             con.register(ROWS, empty)
-            query = query_of([*(o.expression for o in computed), column(_ROW)], select.where)
-            found = con.sql(query).to_arrow_table().schema.types
+            expressions = [*conditions, *(o.expression for o in computed), column(_ROW)]
+            found = con.sql(query_of(expressions, select.where)).types
         except duckdb.Error as error:
-            what = f"{self.setting} can't be used: {_first_line(error)}"
+            what = f"{self.setting} can't be used: {str(error).partition(_NEW_LINE)[0]}"
             raise SpecError(what, "spec", "Fix the SELECT. Nothing was read.") from None
         finally:
             con.close()
         types, wrong = {}, []
-        for output, kind in zip(computed, found[:-1], strict=True):
+        if conditions and found[0].id != "boolean":
+            wrong.append(f"WHERE is {found[0]}, and no condition")
+        for output, kind in zip(computed, found[len(conditions) : -1], strict=True):
             try:
                 types[output.name] = _stored(_values(kind) if output.unnests else kind)
             except UnsupportedTypeError as error:
-                wrong.append(f"{output.name} is {kind}, and {error}")
+                wrong.append(f"{output.name} is {kind}: {error}")
         if wrong:
             what = f"{self.setting} can't be used: " + "; ".join(wrong)
             raise SpecError(what, "spec", "Fix the SELECT. Nothing was read.")
@@ -212,15 +228,22 @@ class _Step:
         if not self._parts:
             every = np.arange(decoded.rows.num_rows)
             return self._marked(decoded.with_rows(self._passed(decoded, None, {}), every))
-        decoded = self._without_unanswerable(decoded)
+        decoded = self._answerable(decoded)
         rows = self._rows(decoded, messages)
         try:
             found = self._run(self._query, rows)
-        except _OF_A_ROW:
-            decoded = decoded.refused(RULES, list(self._failures(rows)))
-            found = self._found_of_good(self._rows(decoded, messages))
+        except duckdb.Error as error:
+            return self(self._without(list(self._failures(rows)), decoded, error), messages)
         made_from = found.column(found.num_columns - 1).to_numpy()
-        computed = dict(zip((o.name for o in self._select.computed), found.columns, strict=False))
+        arrays = (_plain(column) for column in found.columns)
+        computed = dict(zip((o.name for o in self._select.computed), arrays, strict=False))
+        beyond = [
+            Refusal(made_from[rows], f"sql:{name}", f"{_BEYOND} - in {name} of {self._sql.setting}")
+            for name, array in computed.items()
+            if len(rows := _beyond_calendar(array))
+        ]
+        if beyond:
+            return self(decoded.refused(RULES, beyond), messages)
         if self._sql.primary_key and self._select.where is not None:
             decoded, kept = with_deletes(decoded, made_from, self._sql.primary_key)
             computed = {name: a.filter(pa.array(kept)) for name, a in computed.items()}
@@ -269,58 +292,84 @@ class _Step:
         finally:
             timer.cancel()
 
-    def _found_of_good(self, rows: pa.Table) -> pa.Table:
-        """Asks DuckDB for rows of which none fails alone.
+    def _without(
+        self, failures: Sequence[Refusal], decoded: Decoded, error: duckdb.Error
+    ) -> Decoded:
+        """Refuses the messages of rows that fail alone.
 
         Raises:
-            SpecError: they fail together: what comes out is too large for a batch.
+            SpecError: none does: what comes out is too large for a batch.
         """
-        try:
-            return self._run(self._query, rows)
-        except _OF_A_ROW as error:
-            what = (
-                f"{self._sql.setting} fails for {rows.num_rows} rows together, and for none of"
-                f" them alone: {without_values(_first_line(error), rows.slice(0, 0))}"
-            )
-            raise SpecError(what, "validate", _FEWER) from None
+        if failures:
+            return decoded.refused(RULES, failures)
+        what = (
+            f"{self._sql.setting} fails for {decoded.rows.num_rows} rows together, and for none of"
+            f" them alone: {without_values(str(error))}"
+        )
+        raise SpecError(what, "validate", _FEWER) from None
 
     def _failures(self, rows: pa.Table) -> Iterator[Refusal]:
         """Finds the rows whose expressions fail, each with DuckDB's sentence.
 
         A row that the WHERE leaves out fails by the WHERE alone.
         """
-        tried = self._run(self._tries, rows).columns
-        asked = np.ones(rows.num_rows, np.bool_)
-        for name, part, values in zip(self._names, self._parts, tried, strict=True):
+        try:
+            tried = self._run(self._tries, rows).columns
+        except duckdb.Error:  # TRY doesn't catch everything: each row is asked alone
+            for number in range(rows.num_rows):
+                yield from self._failure(range(len(self._parts)), rows, number)
+            return
+        asked, told = np.ones(rows.num_rows, np.bool_), 0
+        for at, values in enumerate(tried):
             failed = asked & np.asarray(values.is_null())
-            for number in np.flatnonzero(failed).tolist():
-                yield self._failure(name, part, rows.slice(number, 1), number)
+            numbers = np.flatnonzero(failed)
+            left = max(SENTENCES - told, 0)
+            for number in numbers[:left].tolist():
+                yield from self._failure([at], rows, number)
+            if len(numbers) > left:
+                yield self._refusal(at, numbers[left:], "It fails")
+            told += len(numbers)
             asked &= ~failed
-            if name == "WHERE" and part is self._select.where:
+            if self._parts[at] is self._select.where:
                 true = pc.list_element(values.filter(pa.array(asked)), 0)
                 asked[asked] = np.asarray(pc.equal(true, True).fill_null(False))
 
-    def _failure(self, name: str, part: Node, row: pa.Table, number: int) -> Refusal:
-        detail = "It fails"
-        try:
-            self._run(query_of([part]), row)
-        except _OF_A_ROW as error:
-            detail = without_values(_first_line(error), row)
-        return Refusal(
-            np.array([number]), f"sql:{name}", f"{detail} - in {name} of {self._sql.setting}"
-        )
+    def _failure(self, parts: Iterable[int], rows: pa.Table, number: int) -> Iterator[Refusal]:
+        """Computes parts of the SELECT for a row, up to one that fails or leaves it out."""
+        for at in parts:
+            try:
+                found = self._run(query_of([self._parts[at]]), rows.slice(number, 1))
+            except duckdb.Error as error:
+                yield self._refusal(at, np.array([number]), without_values(str(error)))
+                return
+            if self._parts[at] is self._select.where and found[0][0].as_py() is not True:
+                return
 
-    def _without_unanswerable(self, decoded: Decoded) -> Decoded:
-        """Refuses messages that left a column alone which the WHERE asks for."""
-        if decoded.unavailable is None or not self._select.where_reads:
+    def _refusal(self, at: int, rows: npt.NDArray[np.intp], detail: str) -> Refusal:
+        name = self._names[at]
+        return Refusal(rows, f"sql:{name}", f"{detail} - in {name} of {self._sql.setting}")
+
+    def _answerable(self, decoded: Decoded) -> Decoded:
+        """Refuses messages of which a WHERE or a column asks what they left unchanged.
+
+        Of a column that is computed of such a column alone the table keeps its value.
+        """
+        if decoded.unavailable is None:
             return decoded
-        asked = pc.is_in(decoded.unavailable.flatten(), pa.array(sorted(self._select.where_reads)))
-        rows = np.unique(pc.list_parent_indices(decoded.unavailable).filter(asked).to_numpy())
-        detail = (
-            "The message left a column unchanged, and so doesn't say its value - in WHERE of"
-            f" {self._sql.setting}"
-        )
-        return decoded.refused(RULES, [Refusal(rows, "sql:WHERE:unavailable", detail)])
+        names, parents = decoded.unavailable.flatten(), pc.list_parent_indices(decoded.unavailable)
+        asked = [("WHERE", self._select.where_reads, False)]
+        asked += [(o.name, o.reads, True) for o in self._select.computed]
+        refusals = []
+        for name, reads, may_keep in asked:
+            left = np.asarray(pc.is_in(names, pa.array(sorted(reads), pa.string())))
+            rows, counts = np.unique(parents.to_numpy()[left], return_counts=True)
+            refused = rows[counts < len(reads)] if may_keep else rows
+            detail = (
+                "The message left a column unchanged, and so doesn't say its value - in"
+                f" {name} of {self._sql.setting}"
+            )
+            refusals += [Refusal(refused, f"sql:{name}:unavailable", detail)]
+        return decoded.refused(RULES, refusals)
 
     def _passed(
         self,
@@ -334,7 +383,7 @@ class _Step:
             same = bool((made_from == np.arange(len(made_from))).all())
         rows = decoded.rows if same else decoded.rows.take(pa.array(made_from))
         arrays = [
-            rows[o.source] if o.source is not None else _plain(computed[o.name]).cast(f.type)
+            rows[o.source] if o.source is not None else computed[o.name].cast(f.type)
             for o, f in zip(self._select.outputs, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -375,8 +424,9 @@ _FEWER = (
     " the SELECT simpler."
 )
 
-_OF_A_ROW = (duckdb.DataError, duckdb.InvalidInputException)
-"""Errors of an expression that a row's values cause."""
+_BEYOND = "It is outside the years 1 to 9999"
+
+_NEW_LINE = "\n"
 
 
 def locked() -> duckdb.DuckDBPyConnection:
@@ -395,70 +445,83 @@ def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
-def _first_line(error: duckdb.Error) -> str:
-    return str(error).partition("\n")[0]
+def without_values(sentence: str) -> str:
+    """Returns the beginning of a sentence of DuckDB's, up to what may be a row's value.
 
-
-def without_values(sentence: str, row: pa.Table) -> str:
-    """Returns a sentence of DuckDB's without what may come from a row.
-
-    That is everything in quotes, numbers, and words that one of the row's texts has.
+    Values stand behind a quote, a bracket, a colon or a line's end, or are numbers.
     """
-    text = re.sub(r"'.*'|\".*\"", "'...'", sentence)
-    text = re.sub(r"(?<![A-Za-z_0-9])[-+]?\d[\d.,:eE+-]*", "...", text)
-    values = " ".join(str(v) for one in row.to_pylist() for v in one.values()).casefold()
-    return re.sub(
-        r"[^\W\d_]{3,}", lambda word: "..." if word[0].casefold() in values else word[0], text
-    )
+    kind, _, rest = sentence.partition(": ")
+    words = re.match(r"(?:[^:'\"()\[\]{}\d\n]|(?<=[A-Z])\d+)*", rest)
+    assert words is not None  # it may be empty
+    return f"{kind}: {words[0].strip()}"[:200]
 
 
-def _values(kind: pa.DataType) -> pa.DataType:
+def _beyond_calendar(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Finds dates and timestamps that no table holds, and DuckDB does."""
+    if not pa.types.is_temporal(array.type) or not len(array):
+        return np.zeros(0, np.int64)
+    kind = array.type
+    first, last = (pa.scalar(at, kind) for at in _CALENDAR[pa.types.is_date(kind)])
+    inside = pc.and_(pc.greater_equal(array, first), pc.less_equal(array, last))
+    return np.flatnonzero(~np.asarray(inside.fill_null(True)))
+
+
+_CALENDAR = {
+    True: (dt.date.min, dt.date.max),
+    False: (dt.datetime.min.replace(tzinfo=dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC)),
+}
+
+
+def _values(kind: DuckDBPyType) -> DuckDBPyType:
     """The type of a list's values.
 
     Raises:
         UnsupportedTypeError: it is no list.
     """
-    if not pa.types.is_list(kind):
+    if kind.id != "list":
         raise UnsupportedTypeError("unnest takes a list")
-    return kind.value_type
+    found: Any = kind.children[0][1]
+    return cast("DuckDBPyType", found)
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
-    """The type that a table has for a type of DuckDB's, as Arrow has it.
+def _stored(kind: DuckDBPyType) -> pa.DataType:
+    """The type that a table has for a type of DuckDB's.
 
     Raises:
         UnsupportedTypeError: there is none; says what to write instead.
     """
-    types = pa.types
-    if kind in _SAME or types.is_decimal128(kind):
-        return kind
-    if types.is_list(kind):
-        return pa.list_(_stored(kind.value_type))
-    if types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _stored(f.type)) for f in kind])
-    if types.is_map(kind) and kind.key_type == pa.string():
-        return pa.map_(pa.string(), _stored(kind.item_type))
-    if types.is_timestamp(kind):
-        raise UnsupportedTypeError("says no zone: write AT TIME ZONE 'UTC' behind it")
-    if types.is_unsigned_integer(kind):
-        raise UnsupportedTypeError("no table has unsigned integers: CAST it AS BIGINT, or wider")
-    if types.is_null(kind):
-        raise UnsupportedTypeError("has no type: write CAST(NULL AS ...)")
-    raise UnsupportedTypeError("no table has this type: CAST it AS VARCHAR")
+    if kind.id in _SCALARS:
+        return _SCALARS[kind.id]
+    nested = kind.id in {"decimal", "list", "struct", "map"}
+    children: dict[str, Any] = dict(kind.children) if nested else {}
+    if kind.id == "decimal":
+        return pa.decimal128(children["precision"], children["scale"])
+    if kind.id == "list":
+        return pa.list_(_stored(children["child"]))
+    if kind.id == "struct" and children:
+        return pa.struct([pa.field(name, _stored(child)) for name, child in children.items()])
+    if kind.id == "map" and children["key"].id == "varchar":
+        return pa.map_(pa.string(), _stored(children["value"]))
+    raise UnsupportedTypeError(_WAYS_OUT.get(kind.id, "no table has this type: CAST it AS VARCHAR"))
 
 
-_SAME = frozenset(
-    {
-        pa.int8(),
-        pa.int16(),
-        pa.int32(),
-        pa.int64(),
-        pa.float32(),
-        pa.float64(),
-        pa.bool_(),
-        pa.string(),
-        pa.binary(),
-        pa.date32(),
-        TIMESTAMP,
-    }
-)
+_SCALARS = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "varchar": pa.string(),
+    "blob": pa.binary(),
+    "date": pa.date32(),
+    "timestamp with time zone": TIMESTAMP,
+}
+_UNSIGNED = "no table has unsigned integers: CAST it AS BIGINT, or wider"
+_WAYS_OUT = {
+    "timestamp": "it has no zone: write AT TIME ZONE 'UTC' behind it",
+    "null": "it has no type: write CAST(NULL AS ...)",
+    "hugeint": "CAST it AS DECIMAL(38, 0), or BIGINT",
+    **dict.fromkeys(("utinyint", "usmallint", "uinteger", "ubigint", "uhugeint"), _UNSIGNED),
+}
