@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from windrow.ingest.formats.kind import SchemaReference
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Section, Values, section_of
+from windrow.ingest.settings.values import LeftOut, SchemaReference, Section, Values, section_of
 from windrow.ingest.transform.kinds import StepOfItsKind
 from windrow.ingest.transform.spark import SparkSection
 

@@ -11,18 +11,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from windrow.ingest.schema.message_part import Part
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.kinds import OfItsKind
 from windrow.ingest.settings.values import (
-    CODE_REFERENCE,
     LeftOut,
+    SchemaReference,
     Section,
     Text,
-    TextOrEmpty,
     Values,
     names_in,
     section_of,
@@ -126,17 +125,6 @@ class KeySection(Section):
 
 OptionalKey = Annotated[KeySection | None, OfItsKind("format", "json", KEY_FORMATS)]
 """A spec's `decode.key` section."""
-
-
-def _schema(value: str) -> str:
-    if not CODE_REFERENCE.fullmatch(value):
-        raise ValueError("must be FILE.py:Class or package.module:Class")
-    return value
-
-
-SchemaReference = Annotated[
-    TextOrEmpty, AfterValidator(_schema), Values("`FILE.py:Class`, `package.module:Class`")
-]
 
 
 class FormatSection(Section):

@@ -362,6 +362,16 @@ def _function(value: str) -> str:
     return value
 
 
+def _schema(value: str) -> str:
+    if not CODE_REFERENCE.fullmatch(value):
+        raise ValueError("must be FILE.py:Class or package.module:Class")
+    return value
+
+
+SchemaReference = Annotated[
+    TextOrEmpty, AfterValidator(_schema), Values("`FILE.py:Class`, `package.module:Class`")
+]
+
 FunctionName = Annotated[
     TextOrEmpty, AfterValidator(_function), Values("`FILE.py:function`, `package.module:function`")
 ]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from windrow.ingest.formats.kind import KEYS, VALUES, FormatSection, KeySection, SchemaReference
+from windrow.ingest.formats.kind import KEYS, VALUES, FormatSection, KeySection
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.settings.values import SchemaReference
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoder

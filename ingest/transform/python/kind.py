@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from windrow.ingest.formats.kind import SchemaReference
-from windrow.ingest.settings.values import FunctionName
+from windrow.ingest.settings.values import FunctionName, SchemaReference
 from windrow.ingest.transform.kind import StepPlace, StepSection
 
 if TYPE_CHECKING:
