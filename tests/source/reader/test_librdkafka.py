@@ -184,7 +184,7 @@ def send_header(bootstrap: str, topic: str, name: bytes) -> None:
     assert native.rd_kafka_produceva(client, asked, 4) is None
     native.rd_kafka_flush.argtypes = (ctypes.c_void_p, ctypes.c_int)
     assert native.rd_kafka_flush(client, 30_000) == 0
-    api.destroy(client)
+    api.destroy_flags(client, 0)
 
 
 def test_a_header_whose_name_is_not_utf_8(kafka: str, logs: Logs, read: Read) -> None:
