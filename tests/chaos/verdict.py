@@ -39,7 +39,9 @@ def seen(pieces: Sequence[pa.Table], metadata: Mapping[str, str]) -> dict[Split,
     window, partition, offset = (metadata[name] for name in ("window", "partition", "offset"))
     if not pieces:
         return {}
-    table = pa.concat_tables([piece.select([window, partition, offset]) for piece in pieces])
+    columns = [piece.select([window, partition, offset]) for piece in pieces]
+    # tables of several kinds differ in what may be null
+    table = pa.concat_tables(columns, promote_options="default")
     counted = (
         table.group_by([window, partition])
         .aggregate([(offset, "count"), (offset, "count_distinct")])
