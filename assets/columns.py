@@ -12,7 +12,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.model.metadata_columns import METADATA
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.metadata_fields import fields
+from windrow.ingest.schema.metadata_types import fields
 
 _PARTS = {
     "header-list": "headers",

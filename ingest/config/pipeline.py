@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
-from windrow.ingest.config.dead_letters import DeadLettersSpec
+from windrow.ingest.config.dead_topic import DeadLettersSpec
 from windrow.ingest.config.limits import LimitsSpec
 from windrow.ingest.config.metadata import METADATA_SCHEMA, checked_metadata
 from windrow.ingest.config.source import SourceSpec

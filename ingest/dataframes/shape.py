@@ -20,7 +20,7 @@ from windrow.ingest.runner.task import rows_with_messages
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata_arrays import columns as metadata_columns
 from windrow.ingest.schema.metadata_arrays import of_message
-from windrow.ingest.schema.metadata_fields import TYPES, fields
+from windrow.ingest.schema.metadata_types import TYPES, fields
 from windrow.ingest.schema.row_changes import change_schema
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, map_type
-from windrow.ingest.schema.metadata_fields import names_beyond_spark
+from windrow.ingest.schema.metadata_types import names_beyond_spark
 
 LONGEST = 300
 """Most characters of a comment, and most values of an enum in a comment."""

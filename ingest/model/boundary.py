@@ -13,7 +13,7 @@ from windrow.ingest.model.label import Label, label_text, require_label
 How = Literal["settled", "end", "open", "clamped", "log_start", "position", "batch", "removed"]
 """The way in which the offset of a mark was determined.
 
-- settled: by the settled rule (`ingest.source.enumerator.settled_rule`).
+- settled: by the settled rule (`ingest.source.enumerator.label_cut`).
 - end: the last stable offset, because no message lies at or after the label.
 - open: the last stable offset, although a transaction was still open behind it when the
   wait for it was over.

@@ -40,7 +40,7 @@ from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import DataFrameTransform, Pipeline
 from windrow.ingest.runner.task import SplitTask
 from windrow.ingest.schema.metadata_arrays import columns, messages_of, of_message
-from windrow.ingest.schema.metadata_fields import fields
+from windrow.ingest.schema.metadata_types import fields
 from windrow.ingest.schema.row_changes import DELETED, change_schema
 
 

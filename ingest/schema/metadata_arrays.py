@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.messages import HEADERS, MESSAGES, in_calendar
-from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.schema.metadata_types import TYPES
 
 _OF_RUNS = ("attempt", "window")
 """Names that say which run wrote a row, and nothing about its message."""

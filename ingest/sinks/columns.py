@@ -9,7 +9,7 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.schema.metadata_fields import fields, refuse_wrong
+from windrow.ingest.schema.metadata_types import fields, refuse_wrong
 
 DEAD_FILE = pa.schema(
     [

@@ -38,7 +38,7 @@ from windrow.ingest.ports.sink import (
     Unreadable,
     WrittenReceipt,
 )
-from windrow.ingest.schema.metadata_fields import refuse_wrong
+from windrow.ingest.schema.metadata_types import refuse_wrong
 from windrow.ingest.schema.row_changes import UNAVAILABLE, change_schema
 from windrow.ingest.sinks.commit_loop import outcome_for, run_commit_loop, table_is_gone
 from windrow.ingest.sinks.conflicts import TableView, adjacent, decide

@@ -12,7 +12,7 @@ from tests.sinks.things import FIRST, ROWS, TOPIC, window
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.schema.metadata_types import TYPES
 
 RENAMED = {name: f"kafka-{name}" for name in TYPES}
 """Every metadata column there is, under names that need quotes."""

@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec
 from windrow.ingest.model.metadata_columns import ALWAYS, DEFAULT, METADATA
-from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.settings.kinds import OfItsKind, OfItsOption
 from windrow.ingest.settings.values import LeftOut, Values
 

@@ -108,7 +108,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "who judges takes the first ones of them"
         ),
     },
-    "ingest/source/enumerator/settled_rule.py": {
+    "ingest/source/enumerator/label_cut.py": {
         "- done, block = 0, 1\n+ done, block = 0, 2": (
             "blocks of another size hold the same candidates"
         ),

@@ -23,7 +23,7 @@ from windrow.ingest.ports.sink import Stager
 from windrow.ingest.runner.dataframe_transform import StageTask, refuse_other_key
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata_arrays import columns, messages_of
-from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.transform.chain import Chain
 

@@ -24,7 +24,7 @@ from windrow.ingest.model.metadata_columns import ALWAYS, DEFAULT
 from windrow.ingest.ports.sink import Done, RowsHeld
 from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.schema.metadata_arrays import columns, last_headers
-from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.schema.metadata_types import TYPES
 
 pytestmark = pytest.mark.slow  # tables on disk
 

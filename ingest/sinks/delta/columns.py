@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import Field, Schema
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.schema.metadata_fields import names_beyond_spark
+from windrow.ingest.schema.metadata_types import names_beyond_spark
 from windrow.ingest.sinks.columns import is_scalar, refuse_unstorable
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.schema_evolution import Evolution, evolution

@@ -28,7 +28,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.checksum import row_hashes, total
-from windrow.ingest.schema.metadata_fields import fields
+from windrow.ingest.schema.metadata_types import fields
 from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.delta import create

@@ -19,7 +19,7 @@ from windrow.ingest.ports.sink import (
     Delivered,
 )
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.schema.metadata_fields import refuse_wrong
+from windrow.ingest.schema.metadata_types import refuse_wrong
 from windrow.ingest.schema.row_changes import change_schema
 from windrow.ingest.schema.user_code import FunctionReference
 from windrow.ingest.settings.secrets import Secret

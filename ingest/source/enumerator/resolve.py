@@ -43,13 +43,13 @@ from windrow.ingest.model.label import instant
 from windrow.ingest.model.source import AtLabel, Partitions, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
+from windrow.ingest.source.enumerator.label_cut import AHEAD, cut_may_precede
 from windrow.ingest.source.enumerator.positions import (
     joining_start,
     position_marks,
     positions,
     witnessed,
 )
-from windrow.ingest.source.enumerator.settled_rule import AHEAD, cut_may_precede
 from windrow.ingest.source.enumerator.timestamp_search import (
     MOST_SCANNED,
     UNSTAMPED,

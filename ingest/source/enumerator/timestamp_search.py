@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
-from windrow.ingest.source.enumerator.settled_rule import AHEAD, find_cuts
+from windrow.ingest.source.enumerator.label_cut import AHEAD, find_cuts
 
 MOST_SCANNED = 2_000
 """A look that has passed so many messages without an answer is a long one.

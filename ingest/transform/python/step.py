@@ -19,8 +19,6 @@ from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import map_type
 from windrow.ingest.schema.messages import for_rows
-from windrow.ingest.schema.metadata_arrays import columns as metadata_arrays
-from windrow.ingest.schema.metadata_fields import TYPES
 from windrow.ingest.schema.user_code import (
     FunctionReference,
     ModelReference,
@@ -28,6 +26,7 @@ from windrow.ingest.schema.user_code import (
     load_model,
 )
 from windrow.ingest.transform.left_out import with_deletes
+from windrow.ingest.transform.message_columns import beside_rows
 from windrow.ingest.transform.rules import frame_of
 
 ROW = "_row"
@@ -107,21 +106,11 @@ class _Step:
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the metadata columns and their numbers."""
-        names = {
-            kind: name
-            for kind, name in self._step.metadata
-            if name not in decoded.rows.schema.names
-        }
-        of_rows = for_rows(messages, decoded.row_index)
-        more = [
-            array.cast(TYPES[kind])
-            for kind, array in zip(names, metadata_arrays(names, of_rows, ""), strict=True)
-        ]
-        numbers = pa.array(np.arange(decoded.rows.num_rows))
-        return pa.RecordBatch.from_arrays(
-            [*decoded.rows.columns, *more, numbers],
-            [*decoded.rows.schema.names, *names.values(), ROW],
-        )
+        had = dict(zip(decoded.rows.schema.names, decoded.rows.columns, strict=True))
+        names = {kind: name for kind, name in self._step.metadata if name not in had}
+        columns = had | beside_rows(names, decoded, messages)
+        columns[ROW] = pa.array(np.arange(decoded.rows.num_rows))
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _called(self, rows: pa.RecordBatch) -> pa.Table:
         """Calls the function; returns what it gives as Arrow has it."""

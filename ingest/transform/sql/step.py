@@ -25,10 +25,9 @@ from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
-from windrow.ingest.schema.messages import for_rows
-from windrow.ingest.schema.metadata_arrays import columns as metadata_arrays
-from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.transform.left_out import with_deletes
+from windrow.ingest.transform.message_columns import beside_rows
 from windrow.ingest.transform.sql.select import (
     ROWS,
     Node,
@@ -254,19 +253,10 @@ class _Step:
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.Table:
         """Returns what DuckDB reads: the columns that are computed with, and row numbers."""
-        arrays = [decoded.rows[name] for name in self._read]
-        if self._metadata:
-            of_rows = for_rows(messages, decoded.row_index)
-            arrays += [
-                array.cast(TYPES[kind])
-                for kind, array in zip(
-                    self._metadata, metadata_arrays(self._metadata, of_rows, ""), strict=True
-                )
-            ]
-        numbers = pa.array(np.arange(decoded.rows.num_rows))
-        return pa.Table.from_arrays(
-            [*arrays, numbers], [*self._read, *self._metadata.values(), _ROW]
-        )
+        columns = {name: decoded.rows[name] for name in self._read}
+        columns |= beside_rows(self._metadata, decoded, messages)
+        columns[_ROW] = pa.array(np.arange(decoded.rows.num_rows))
+        return pa.table(columns)
 
     def _run(self, query: str, rows: pa.Table) -> pa.Table:
         """Asks DuckDB, for a bounded time.

@@ -49,7 +49,7 @@ from windrow.ingest.errors import (
     UnreachableError,
 )
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.schema.metadata_fields import TYPES
+from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import opened
 from windrow.ingest.sinks.iceberg.commit import Prepared

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.ingest.ports.broker import Stamps
-from windrow.ingest.source.enumerator.settled_rule import cut_may_precede, find_cuts
+from windrow.ingest.source.enumerator.label_cut import cut_may_precede, find_cuts
 
 HOUR = 3_600_000
 
