@@ -66,6 +66,8 @@ def _null(name: str, node: Node) -> Node:
 def _kind(name: str, node: Node) -> Node:
     if "properties" in node:  # a section of several kinds
         return as_written(node)
+    if "allOf" in node.get("items", {}):  # a list of them
+        return {**node, "items": as_written(node["items"])}
     if node.get("format") == "duration":
         return {"type": ["string", "integer"], "minimum": 0, "pattern": _DURATION}
     if node.get("format") == "date-time":

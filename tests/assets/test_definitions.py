@@ -298,7 +298,7 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
         if above[:1] == ["sink"]:
             attributes["sink"] = sink_with([*above, last][1])
         for part in above:
-            below = section.setdefault(part, {})
+            below = section.setdefault(part, [{}] if part == "steps" else {})
             section = below[0] if isinstance(below, list) else below
         if above[:1] == ["decode"]:
             section.update(
@@ -311,7 +311,9 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
         if above == ["dead_letters"]:
             section["topic"] = "a.dead"
         if above == ["transform"]:
-            section["spark"] = "newest.py:newest"
+            section["steps"] = [{"spark": "newest.py:newest"}]
+        if above == ["transform", "steps"] and last not in {"sql", "spark"}:
+            section.update({"python": "a.py:f", "schema": "a.py:A"})
         section[last] = value
         assert [error.message for error in SCHEMA.iter_errors(attributes)] == []
 

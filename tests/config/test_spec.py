@@ -779,10 +779,13 @@ def test_a_topic_for_dead_letters_in_conflict(
             {"transform": {"steps": [{"spark": "a.b:c"}, {"sql": "SELECT * FROM rows"}]}},
             "transform.steps.0: spark must be the last step",
         ),
-        ({"transform": {"steps": [{"sqk": "x"}]}}, "transform.steps.0: must say one of sql, spark"),
+        (
+            {"transform": {"steps": [{"sqk": "x"}]}},
+            "transform.steps.0: must say one of sql, python, spark",
+        ),
         (
             {"transform": {"steps": [{"sql": "x", "spark": "a.b:c"}]}},
-            "transform.steps.0: must say one of sql, spark, and says sql and spark",
+            "transform.steps.0: must say one of sql, python, spark, and says sql and spark",
         ),
         (
             {"transform": {"steps": [{"spark": "newest"}]}},

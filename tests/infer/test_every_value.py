@@ -32,6 +32,7 @@ from tests.infer.test_recognise import messages
 from tests.profiles import examples
 from tests.registry.server import RegistryServer
 from windrow.ingest.config.load import load_spec
+from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_type
 from windrow.ingest.infer.candidates import column_refusal, table_refusal
@@ -366,7 +367,11 @@ def test_of_lines(seed: int) -> None:
     quoted = [[f'"{text.replace(chr(34), chr(34) * 2)}"' for text in line] for line in lines]
     values = ["\t".join(line) for line in lines] if tabs else [",".join(line) for line in quoted]
     pairs = [(None, value.encode()) for value in values]
-    done = run(pairs, format="csv", columns=names)
+    try:
+        done = run(pairs, format="csv", columns=names)
+    except SpecError as refused:  # each line has three fields by either delimiter
+        assert "The lines have 3 fields by ',' and" in refused.what  # noqa: PT017
+        return
     documents = [
         {name: text or None for name, text in zip(names, line, strict=True)}
         if tabs
