@@ -98,6 +98,9 @@ def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
 
     Uses neither table nor ledger.
     """
+    if look.rows and look.out is not None:
+        do = "Leave one of them out: with --json the rows are a document."
+        raise SpecError("--rows shows rows, and --out writes messages", "spec", do)
     spec = _at_isolation(load_spec(path), look.isolation)
     source = Source(narrowed(spec.source.selection(), look.topic))
     names = spec.source.topic_names() if look.topic is None else (look.topic,)

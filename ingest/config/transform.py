@@ -53,7 +53,7 @@ class TransformSpec(Section):
                 f"is a step: write\n  transform:\n    steps:\n      - spark: {written['spark']}",
             )
         for number, step in enumerate(_steps(written)[:-1]):
-            if isinstance(step, SparkSection) or (isinstance(step, Mapping) and "spark" in step):
+            if _is_spark(step):
                 yield ("steps", number), "spark must be the last step"
 
 
@@ -62,9 +62,7 @@ def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath
 
     The sink's capabilities are checked when the pipeline is assembled.
     """
-    if not any(
-        isinstance(s, Mapping) and "spark" in s for s in _steps(section_of(written, "transform"))
-    ):
+    if not any(map(_is_spark, _steps(section_of(written, "transform")))):
         return
     metadata = section_of(written, "metadata")
     if metadata.get("timestamp", "") in {None, "none"}:
@@ -84,6 +82,11 @@ def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath
                     " they were before it"
                 ),
             )
+
+
+def _is_spark(step: object) -> bool:
+    """Returns whether a step, as it was written or made, is a `spark` step."""
+    return isinstance(step, SparkSection) or (isinstance(step, Mapping) and "spark" in step)
 
 
 def _steps(written: Mapping[str, Any]) -> list[Any]:

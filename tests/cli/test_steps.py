@@ -66,6 +66,15 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
     assert sorted(path for path in tmp_path.iterdir() if path.name != "__pycache__") == before
     shown = typed("try", str(spec), str(lines), "--limit", "1").stdout
     assert "transform.steps.2: 2 rows" in shown
+    both = typed("peek", str(spec), "--rows", "--out", str(tmp_path / "rows.jsonl"))
+    assert (both.exit_code, (tmp_path / "rows.jsonl").exists()) == (2, False)
+    (tmp_path / "same.py").write_text(
+        "import polars as pl\n\n\ndef same(rows: pl.DataFrame) -> pl.DataFrame:\n    return rows\n"
+    )
+    python = "transform: {steps: [{python: 'same.py:same', schema: 'things.py:Thing'}]}\n"
+    spec.write_text(spec.read_text().replace(STEPS, python))
+    steps = json.loads(typed("try", str(spec), str(lines), "--json").stdout)["steps"]
+    assert steps[2]["name"] == "transform.steps.0"
     missing = typed("try", str(spec), str(tmp_path / "none"))
     assert (missing.exit_code, "none can't be read" in " ".join(missing.output.split())) == (
         2,

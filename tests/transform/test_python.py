@@ -69,6 +69,16 @@ def other_key(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(pl.col("id") + 1, name="text")
 
 
+def unsigned(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.reverse().with_columns(pl.col("_row").cast(pl.UInt64)).rename({"text": "name"})
+
+
+def crowd(rows: pl.DataFrame) -> pl.DataFrame:
+    if rows.height > 1:
+        raise ValueError("secret")
+    return rows.rename({"text": "name"})
+
+
 def nothing(rows: pl.DataFrame):
     return None
 
@@ -168,7 +178,9 @@ def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
         ("fewer", {}, "it gives 1 rows for 5, without _row"),
         ("wrong", {}, "name is binary, by its schema string"),
         ("shuffled", {}, "_row has other numbers than it was given, or another order"),
+        ("unsigned", {}, "_row has other numbers than it was given, or another order"),
         ("nothing", {}, "gave NoneType"),
+        ("nothing", {"on_error": "dead"}, "gave NoneType"),
         ("other_key", {"primary_key": ("id",)}, "it changes sink.primary_key"),
         ("twice", {"primary_key": ("id",)}, "it makes several rows of one"),
         ("odd", {"primary_key": ("id",), "versioned": True}, "with sink.version nothing"),
@@ -188,6 +200,22 @@ def test_what_is_told_before_anything_is_read(step: Any) -> None:
         step("unsaid").columns(THINGS)
     with pytest.raises(SpecError, match=r"has text of sink\.primary_key otherwise"):
         step("upper", primary_key=("text",)).columns(THINGS)
+
+
+def test_a_batch_that_fails_though_no_row_does(step: Any) -> None:
+    """It ends the window with the sentence, for there is no message to refuse."""
+    with pytest.raises(RefusedError, match="raised ValueError at ") as refused:
+        apply(step("crowd", on_error="dead"), decoded(ROWS))
+    assert "secret" not in str(refused.value)
+
+
+def test_the_steps_own_column_is_not_taken(step: Any) -> None:
+    """Rows with a column `_row`, or a metadata column of that name, are refused."""
+    taken = Columns((*THINGS.columns, Column("_row", pa.int64(), nullable=True)))
+    with pytest.raises(SpecError, match="the rows have a column _row"):
+        step("upper").columns(taken)
+    with pytest.raises(SpecError, match="the rows have a column _row"):
+        step("upper", metadata=(("offset", "_row"),)).columns(THINGS)
 
 
 def test_what_is_left_out_is_deleted(step: Any) -> None:

@@ -26,7 +26,7 @@ from windrow.ingest.schema.user_code import (
     load_model,
 )
 from windrow.ingest.transform.left_out import with_deletes
-from windrow.ingest.transform.message_columns import beside_rows
+from windrow.ingest.transform.message_columns import beside_rows, refuse_own_column
 from windrow.ingest.transform.rules import frame_of
 
 ROW = "_row"
@@ -60,6 +60,7 @@ class Python:
                 key than the rows.
         """
         _batch_of(self.function)
+        refuse_own_column(ROW, before, self.metadata, self.setting)
         given = Columns.of(load_model(self.model))
         had, has = ({c.name: c.type for c in each.columns} for each in (before, given))
         other = [n for n in self.primary_key if n not in has or has[n] != had.get(n)]
@@ -92,17 +93,19 @@ class _Step:
             found = self._called(rows)
         # the user's own code
         except Exception as error:  # noqa: BLE001
-            if self._step.on_error == "fail":
+            failures = [] if self._is_final(error) else self._failures(rows)
+            if not failures:
                 raise self._failed(error, decoded, messages) from None
-            decoded = decoded.refused(RULES, self._failures(rows))
-            if not decoded.rows.num_rows:
-                return self(decoded, messages)
-            found = self._called(self._rows(decoded, messages))
+            return self(decoded.refused(RULES, failures), messages)
         given, made_from = self._checked(found, decoded.rows.num_rows)
         if self._step.primary_key:
             decoded, stays = self._keyed(decoded, given, made_from)
             given, made_from = given.filter(pa.array(stays)), made_from[stays]
         return decoded.with_rows(given, made_from)
+
+    def _is_final(self, error: Exception) -> bool:
+        """Returns whether an error is that of the step as a whole, and not of some rows."""
+        return self._step.on_error == "fail" or isinstance(error, SpecError)
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the metadata columns and their numbers."""
@@ -143,14 +146,16 @@ class _Step:
         given = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if ROW in names:
             made_from = found[ROW].to_numpy()
+            if made_from.dtype.kind in "iu":  # of unsigned ones no difference is below 0
+                made_from = made_from.astype(np.int64)
         elif given.num_rows == count:
             made_from = np.arange(count)
         else:
             raise self._refusal(f"it gives {given.num_rows} rows for {count}, without {ROW}")
-        ascending = made_from.dtype.kind in "iu" and not (np.diff(made_from) < 0).any()
+        ascending = made_from.dtype == np.int64 and not (np.diff(made_from) < 0).any()
         if not ascending or (len(made_from) and not 0 <= made_from[0] <= made_from[-1] < count):
             raise self._refusal(f"{ROW} has other numbers than it was given, or another order")
-        return given, made_from.astype(np.int64)
+        return given, made_from
 
     def _keyed(
         self, decoded: Decoded, given: pa.RecordBatch, made_from: npt.NDArray[np.int64]

@@ -293,7 +293,7 @@ class _Reader:
 
     def _column(self, written: list[str], lambdas: frozenset[str], found: set[str]) -> None:
         name = _without_table(written, self._known)[0]
-        if name in lambdas:
+        if name.casefold() in lambdas:
             return
         known = self._known.get(name.casefold())
         if known is None:
@@ -310,7 +310,8 @@ class _Reader:
             for each in node:
                 _Reader._names(each, found)
         elif isinstance(node, dict):
-            found.update(node.get("column_names", ()) if node.get("class") == "COLUMN_REF" else ())
+            names = node["column_names"] if node.get("class") == "COLUMN_REF" else ()
+            found.update(name.casefold() for name in names)
             for each in node.values():
                 _Reader._names(each, found)
 

@@ -27,7 +27,7 @@ from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.transform.left_out import with_deletes
-from windrow.ingest.transform.message_columns import beside_rows
+from windrow.ingest.transform.message_columns import beside_rows, refuse_own_column
 from windrow.ingest.transform.sql.select import (
     ROWS,
     Node,
@@ -45,9 +45,6 @@ SECONDS = 60
 
 SENTENCES = 1000
 """How many of a batch's failing rows are told in DuckDB's words: each is asked for alone."""
-
-MEMORY = "512MB"
-"""The most memory that DuckDB may take in a task."""
 
 _ROW = "_windrow_row"
 
@@ -97,9 +94,11 @@ class Sql:
         Raises:
             SpecError: it can't be used with such rows; says all that is wrong.
         """
+        refuse_own_column(_ROW, before, self.metadata, self.setting)
         select = self.select([c.name for c in before.columns])
         self._refuse_keys(select)
-        types = self.types(before.arrow_schema, select)
+        with locked() as con:
+            types = self.types(con, before.arrow_schema, select)
         given = {c.name: c for c in before.columns}
         made = (
             replace(given[output.source], name=output.name)
@@ -158,7 +157,9 @@ class Sql:
                 "Change the SELECT or the sink. Nothing was read.",
             )
 
-    def types(self, schema: pa.Schema, select: Select) -> dict[str, pa.DataType]:
+    def types(
+        self, con: duckdb.DuckDBPyConnection, schema: pa.Schema, select: Select
+    ) -> dict[str, pa.DataType]:
         """The type of each column that is computed of rows with a schema.
 
         Raises:
@@ -170,7 +171,6 @@ class Sql:
         empty = pa.schema([*read, pa.field(_ROW, pa.int64())]).empty_table()
         computed = select.computed
         conditions = [] if select.where is None else [select.where]
-        con = locked()
         try:
             con.register(ROWS, empty)
             expressions = [*conditions, *(o.expression for o in computed), column(_ROW)]
@@ -178,8 +178,6 @@ class Sql:
         except duckdb.Error as error:
             what = f"{self.setting} can't be used: {str(error).partition(_NEW_LINE)[0]}"
             raise SpecError(what, "spec", "Fix the SELECT. Nothing was read.") from None
-        finally:
-            con.close()
         types, wrong = {}, []
         if conditions and found[0].id != "boolean":
             wrong.append(f"WHERE is {found[0]}, and no condition")
@@ -198,8 +196,9 @@ class _Step:
     """A SELECT for rows of one schema, in a worker."""
 
     def __init__(self, sql: Sql, schema: pa.Schema) -> None:
-        self._sql, self._select = sql, sql.select(schema.names)
-        select, types = self._select, sql.types(schema, self._select)
+        self._sql, self._con = sql, locked()
+        self._select = select = sql.select(schema.names)
+        types = sql.types(self._con, schema, select)
         self._schema = pa.schema(
             [
                 schema.field(o.source).with_name(o.name)
@@ -214,7 +213,6 @@ class _Step:
             for kind, name in sql.metadata
             if name in select.reads and name not in schema.names
         }
-        self._con = locked()
         self._query = query_of(
             [*(_unnested(o) for o in select.computed), column(_ROW)], select.where
         )
@@ -237,9 +235,9 @@ class _Step:
         arrays = (_plain(column) for column in found.columns)
         computed = dict(zip((o.name for o in self._select.computed), arrays, strict=False))
         beyond = [
-            Refusal(made_from[rows], f"sql:{name}", f"{_BEYOND} - in {name} of {self._sql.setting}")
+            Refusal(made_from[far], f"sql:{name}", f"{_BEYOND} - in {name} of {self._sql.setting}")
             for name, array in computed.items()
-            if len(rows := _beyond_calendar(array))
+            if len(far := _beyond_calendar(array))
         ]
         if beyond:
             return self(decoded.refused(RULES, beyond), messages)
@@ -275,9 +273,7 @@ class _Step:
             do = "Nothing was committed. Make the SELECT simpler; a spark step may take its time."
             raise SpecError(what, "validate", do) from None
         except duckdb.OutOfMemoryException:
-            what = (
-                f"{self._sql.setting} needs more than {MEMORY} of memory for {rows.num_rows} rows"
-            )
+            what = f"{self._sql.setting} found no memory for what {rows.num_rows} rows become"
             raise SpecError(what, "validate", _FEWER) from None
         finally:
             timer.cancel()
@@ -421,7 +417,7 @@ _NEW_LINE = "\n"
 
 def locked() -> duckdb.DuckDBPyConnection:
     """Opens a DuckDB that has nothing but what is registered with it."""
-    con = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": MEMORY})
+    con = duckdb.connect(":memory:", config={"threads": 1})
     for setting in _SETTINGS:
         con.execute(f"SET {setting}")
     return con
