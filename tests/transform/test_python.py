@@ -70,7 +70,8 @@ def other_key(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def unsigned(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.reverse().with_columns(pl.col("_row").cast(pl.UInt64)).rename({"text": "name"})
+    swapped = rows[[0, 2, 1, 3, 4]]
+    return swapped.with_columns(pl.col("_row").cast(pl.UInt64)).rename({"text": "name"})
 
 
 def crowd(rows: pl.DataFrame) -> pl.DataFrame:
