@@ -9,12 +9,12 @@ from pydantic import Field
 
 from windrow.assets.reporting import request_id
 from windrow.ingest.admin.chosen_dead_letters import Chosen
-from windrow.ingest.admin.dead_letter_edits import load_edit
 from windrow.ingest.admin.dead_replay import (
     DeadReplayRequest,
     DeadReplayResult,
     replay_dead_letters,
 )
+from windrow.ingest.admin.edit_function import load_edit
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result

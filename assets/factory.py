@@ -23,8 +23,8 @@ from windrow.assets.names import (
     upstream_keys,
 )
 from windrow.assets.schedule import schedule_of, topics_schedule_of
-from windrow.assets.table import window_asset
 from windrow.assets.topic import topic_assets
+from windrow.assets.window_asset import window_asset
 from windrow.ingest.assemble import table_columns
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import PipelineSpec

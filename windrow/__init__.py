@@ -17,12 +17,12 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.chosen_dead_letters import Chosen
-    from windrow.ingest.admin.dead_letter_edits import RefusedMessage
     from windrow.ingest.admin.dead_replay import (
         DeadReplayRequest,
         DeadReplayResult,
         replay_dead_letters,
     )
+    from windrow.ingest.admin.edit_function import RefusedMessage
     from windrow.ingest.admin.receipts import read_receipts
     from windrow.ingest.assemble import assemble as open_pipeline
     from windrow.ingest.config.load import load_spec
@@ -56,7 +56,7 @@ _HOMES = {
     "Plan": "windrow.ingest.model.plan:Plan",
     "Receipt": "windrow.ingest.model.receipt:Receipt",
     "RefusedError": "windrow.ingest.errors:RefusedError",
-    "RefusedMessage": "windrow.ingest.admin.dead_letter_edits:RefusedMessage",
+    "RefusedMessage": "windrow.ingest.admin.edit_function:RefusedMessage",
     "Request": "windrow.ingest.runner.context:Request",
     "Result": "windrow.ingest.runner.context:Result",
     "SpecError": "windrow.ingest.errors:SpecError",

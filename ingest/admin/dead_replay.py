@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.ingest.admin.chosen_dead_letters import Chosen, dead_letters_of, messages_of
-from windrow.ingest.admin.dead_letter_edits import Edit, Mask, with_edits
+from windrow.ingest.admin.edit_function import Edit, Mask, with_edits
 from windrow.ingest.admin.verify_contents import SplitFinder, differences, summed
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError

@@ -19,12 +19,12 @@ from windrow.ingest.admin.chosen_dead_letters import (
     documents,
     refused_attempts,
 )
-from windrow.ingest.admin.dead_letter_edits import load_edit
 from windrow.ingest.admin.dead_replay import (
     DeadReplayRequest,
     DeadReplayResult,
     replay_dead_letters,
 )
+from windrow.ingest.admin.edit_function import load_edit
 from windrow.ingest.admin.export import write_file
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from tests.admin.ward import START, Kind, Ward, hour, repaired
-from windrow.ingest.admin.dead_letter_edits import RefusedMessage, load_edit
 from windrow.ingest.admin.dead_replay import TRIES
+from windrow.ingest.admin.edit_function import RefusedMessage, load_edit
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.crashpoints import CrashError

@@ -15,12 +15,12 @@ from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.sqlite.world import SqliteBoth, SqliteWorld
 from tests.sinks.with_dead_letters import DeltaBoth, MemoryBoth, read_dead
 from windrow.ingest.admin.chosen_dead_letters import Chosen
-from windrow.ingest.admin.dead_letter_edits import Edit, RefusedMessage
 from windrow.ingest.admin.dead_replay import (
     DeadReplayRequest,
     DeadReplayResult,
     replay_dead_letters,
 )
+from windrow.ingest.admin.edit_function import Edit, RefusedMessage
 from windrow.ingest.admin.verify import Verified, verify
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.formats.kinds import make_decoder

@@ -25,6 +25,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from windrow.ingest.registry.client import client_of
+
 _NAMESPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
 _LENGTH_MAX = 8 << 20
 
@@ -97,7 +99,11 @@ class RegistryServer:
         return self
 
     def stop(self) -> None:
-        """Stops to answer, and frees the port."""
+        """Stops to answer, and frees the port.
+
+        The next server may get the same one, so this process forgets what it was told there.
+        """
+        client_of.cache_clear()
         self._stopping.set()
         self.http_server.shutdown()
         self.http_server.server_close()

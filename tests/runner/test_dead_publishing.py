@@ -14,8 +14,8 @@ import pytest
 
 from tests.runner.test_run import START, Desk, hour
 from windrow.ingest import crashpoints
-from windrow.ingest.admin.dead_letter_edits import RefusedMessage
 from windrow.ingest.admin.dead_replay import DeadReplayRequest, replay_dead_letters
+from windrow.ingest.admin.edit_function import RefusedMessage
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.crashpoints import CRASH_POINTS, DEAD_TOPIC_POINTS, CrashPoint
 from windrow.ingest.errors import RefusedError, SpecError

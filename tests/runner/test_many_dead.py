@@ -15,8 +15,8 @@ import pytest
 
 from tests.runner.test_run import START, Desk, hour
 from windrow.ingest.admin.chosen_dead_letters import dead_letters_of
-from windrow.ingest.admin.dead_letter_edits import RefusedMessage
 from windrow.ingest.admin.dead_replay import DeadReplayRequest, replay_dead_letters
+from windrow.ingest.admin.edit_function import RefusedMessage
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
