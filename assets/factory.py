@@ -25,7 +25,7 @@ from windrow.assets.names import (
 from windrow.assets.schedule import schedule_of, topics_schedule_of
 from windrow.assets.topic import topic_assets
 from windrow.assets.window_asset import window_asset
-from windrow.ingest.assemble import table_columns
+from windrow.ingest.assemble import declared_columns
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
@@ -63,7 +63,7 @@ def kafka_table(
 
 
 def _definitions(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
-    columns = table_columns(spec)
+    columns = declared_columns(spec)
     table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, clock)
     what = "Micro-batches" if spec.window.is_batch else "Windows"
     job = dg.define_asset_job(job_name(spec), [table], description=f"{what} of {spec.id}")

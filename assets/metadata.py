@@ -95,6 +95,9 @@ MEANINGS: Mapping[str, str] = {
         "offsets without a visible message: transaction markers, aborted or compacted messages"
     ),
     "aborted": "those of them that are known to be aborted messages",
+    "lookup_hits": "rows that lookups had an answer for, over all lookups",
+    "lookup_misses": "rows that they had none for",
+    "lookups": "per lookup what was asked, in which version, and how often",
     "skipped": "offsets that were not in the log any more",
     "passed_over": (
         "offsets of topics that joined in this window that lie before where they begin; they are"
@@ -246,6 +249,16 @@ def _optional(result: Result) -> dict[str, Value]:
     found: dict[str, Value] = {name: n for name, n in usually_zero.items() if n}
     if result.recovered:
         found["recovered"] = True
+    if receipt.pins:
+        parts = {part.lookup: msgspec.to_builtins(part) for part in receipt.lookups}
+        found["lookup_hits"] = sum(part.hits for part in receipt.lookups)
+        found["lookup_misses"] = sum(part.misses for part in receipt.lookups)
+        found["lookups"] = dg.MetadataValue.json(
+            {
+                pin.lookup: msgspec.to_builtins(pin) | parts.get(pin.lookup, {})
+                for pin in receipt.pins
+            }
+        )
     if receipt.routed:
         found["rows_by_table"] = dg.MetadataValue.json(
             {table.table: table.rows for table in receipt.routed}

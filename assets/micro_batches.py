@@ -55,6 +55,12 @@ class Batches(DeadReplayConfig):
             " were edited before a dead-letter replay."
         ),
     )
+    fresh_lookups: bool = Field(
+        default=False,
+        description=(
+            "Look up in tables as they are now, not in the versions that the batches are pinned to."
+        ),
+    )
 
     replay_dead_letters: str | None = Field(
         default=None,
@@ -84,7 +90,12 @@ class Batches(DeadReplayConfig):
                 context,
                 pipeline,
                 self.replay,
-                Request(request, replace=True, accept_fewer=self.accept_fewer),
+                Request(
+                    request,
+                    replace=True,
+                    accept_fewer=self.accept_fewer,
+                    fresh_lookups=self.fresh_lookups,
+                ),
             )
         if self.accept_fewer:
             raise SpecError(
@@ -92,7 +103,8 @@ class Batches(DeadReplayConfig):
                 "spec",
                 "Name the batches under replay, or leave accept_fewer out.",
             )
-        return run_batches(pipeline, Request(request), progress_log(context))
+        asked = Request(request, fresh_lookups=self.fresh_lookups)
+        return run_batches(pipeline, asked, progress_log(context))
 
     def _replayed_dead_letters(
         self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str

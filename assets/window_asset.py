@@ -53,6 +53,12 @@ class OnCommitted(DeadReplayConfig):
             " were edited before a dead-letter replay."
         ),
     )
+    fresh_lookups: bool = Field(
+        default=False,
+        description=(
+            "Look up in tables as they are now, not in the versions that the windows are pinned to."
+        ),
+    )
 
     def replays_dead_letters(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> bool:
         """Returns whether the run's config or its job asks for a dead-letter replay.
@@ -87,6 +93,7 @@ class OnCommitted(DeadReplayConfig):
             request_id(context),
             replace=self.on_committed == "replace",
             accept_fewer=self.accept_fewer,
+            fresh_lookups=self.fresh_lookups,
         )
         yield from run_windows(
             pipeline, windows, request, progress_log(context), pass_over_refused(pipeline)

@@ -176,9 +176,7 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     columns = _of_each_message(spec, transform).columns(_decoder(spec, transform).columns)
     if spec.transform is None or spec.transform.spark is None or spec.transform.schema_ is None:
         return columns
-    from windrow.ingest.schema.columns import Columns
-
-    return Columns.of(load_model(ModelReference(spec.transform.schema_, spec.folder)))
+    return declared_columns(spec)
 
 
 def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[str]]:
@@ -193,7 +191,25 @@ def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[str]]:
         return {}
     from windrow.ingest.transform.lineage import sources
 
-    return sources(_of_each_message(spec, None), _decoder(spec, None).columns)
+    names = [column.name for column in _decoder(spec, None).columns.columns]
+    return sources(_of_each_message(spec, None), names)
+
+
+def declared_columns(spec: PipelineSpec) -> Columns:
+    """Returns the columns of `table_columns`, as far as the spec's own files say them.
+
+    Where `transform.schema` says them, no source of a lookup is asked: its table may be made by
+    another pipeline that is defined beside this one, and hasn't run yet.
+
+    Raises:
+        SpecError: as `table_columns`.
+        UnreachableError: a source of a lookup doesn't answer, and no schema says its columns.
+    """
+    if spec.transform is None or spec.transform.schema_ is None:
+        return table_columns(spec)
+    from windrow.ingest.schema.columns import Columns
+
+    return Columns.of(load_model(ModelReference(spec.transform.schema_, spec.folder)))
 
 
 def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependencies:

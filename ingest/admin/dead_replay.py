@@ -28,6 +28,7 @@ from windrow.ingest.admin.edit_function import Edit, Mask, with_edits
 from windrow.ingest.admin.verify_contents import SplitFinder, differences, summed
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import (
@@ -43,9 +44,11 @@ from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import Decode, Decoded
+from windrow.ingest.ports.lookup import pinned
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.runner.accounting import SHOWN, refuse_unequal, refuse_unplaced
 from windrow.ingest.runner.context import Pipeline, written_by
+from windrow.ingest.runner.lookup_pins import pins_now
 from windrow.ingest.runner.ownership import bind_table, refuse_wrong_place
 from windrow.ingest.runner.run_windows import commit
 from windrow.ingest.runner.task import stage_rows
@@ -220,6 +223,7 @@ def _receipt(
         last.read_by,
         last.messages + counted["messages"],
         last.edited + counted["edited"],
+        work.pins,
     )
     return msgspec.structs.replace(
         before,
@@ -243,7 +247,8 @@ class _Attempt:
     Holds one batch in memory, apart from the stagers' own buffers.
 
     `counted`: `open`, `tried`, `messages`, `rows` and `edited` as in `DeadReplayResult`.
-    `refusals`: the messages that were tried and refused again.
+    `refusals`: the messages that were tried and refused again. `pins`: the versions that its
+    lookups ask, those of the moment: what was missing may be there now.
     """
 
     def __init__(
@@ -263,7 +268,9 @@ class _Attempt:
             named = (before.plan, before.generation + 1, attempt)
             rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
         decoder = decoder_for(pipeline, sorted({split.topic for split in before.plan.splits}))
-        decode, transform = decoder.open(), pipeline.transform().open()
+        steps = pipeline.transform()
+        self.pins = pins_now(steps)
+        decode, transform = decoder.open(), pinned(steps, self.pins).open()
         self._decode: Decode = lambda messages: transform(decode(messages), messages)
         self._keyed = pipeline.sink.capabilities.mode != "append"
         self._splits = [
@@ -354,6 +361,7 @@ class _SplitStaging:
         self.split = split
         self._before, self._rows, self._dead = before, rows(split), dead(split)
         self._verdicts: Counter[str] = Counter()
+        self._lookups: tuple[LookedUp, ...] = ()
         self._reasons: Counter[str] = Counter()
         self._first: list[tuple[int, str]] = []
 
@@ -383,6 +391,7 @@ class _SplitStaging:
             "truncated": decoded.truncated,
         }
         self._verdicts.update(counted, deletes=deletes)
+        self._lookups = merged([*self._lookups, *decoded.lookups])
 
     def finish(self) -> Staged:
         """Closes both stagers; returns the staged files, and the split's new counts."""
@@ -401,6 +410,7 @@ class _SplitStaging:
             filtered=before.filtered + more["filtered"],
             truncated=before.truncated + more["truncated"],
             deletes=before.deletes + more["deletes"],
+            lookups=merged([*before.lookups, *self._lookups]),
             rows_staged=before.rows_staged + rows.rows,
             dead_staged=dead.rows,
             reasons=tuple(sorted(self._reasons.items())),

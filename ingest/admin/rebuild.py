@@ -88,6 +88,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
         ledger.record(receipt, sink.receipt_text(receipt), also_older=True)
         # A retry of the same request must not make another generation.
         ledger.target_generation(receipt.window, receipt.request, receipt.generation)
+        ledger.freeze_pins(receipt.window, receipt.generation, receipt.pins)
         if isinstance(receipt.window.start, int) and receipt.generation == 0:
             ledger.assign(pipeline_id, receipt.request, receipt.window.start)
     return Rebuilt(bound.ledger, bound.grid, len(frozen.boundaries), len(receipts), frozen.notes)

@@ -42,6 +42,15 @@ RequestText = Annotated[
         show_default=False,
     ),
 ]
+FreshLookups = Annotated[
+    bool,
+    typer.Option(
+        "--fresh-lookups",
+        help=(
+            "Look up in tables as they are now, not in the versions that the windows are pinned to."
+        ),
+    ),
+]
 KeepGoing = Annotated[
     bool,
     typer.Option(

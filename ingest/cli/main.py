@@ -20,6 +20,7 @@ from windrow.ingest.cli.arguments import (
     Conf,
     Connect,
     Debug,
+    FreshLookups,
     Json,
     KeepGoing,
     Master,
@@ -151,6 +152,7 @@ def run(
         ),
     ] = False,
     keep_going: KeepGoing = False,
+    fresh_lookups: FreshLookups = False,
     request: RequestText = None,
     master: Master = None,
     conf: Conf = None,
@@ -180,6 +182,7 @@ def run(
                 drain=drain,
                 again=again,
                 keep_going=keep_going,
+                fresh_lookups=fresh_lookups,
                 request=request,
             )
 
@@ -199,6 +202,7 @@ def replay(
         ),
     ] = False,
     keep_going: KeepGoing = False,
+    fresh_lookups: FreshLookups = False,
     request: RequestText = None,
     master: Master = None,
     conf: Conf = None,
@@ -223,6 +227,7 @@ def replay(
                 engine,
                 accept_fewer=accept_fewer,
                 keep_going=keep_going,
+                fresh_lookups=fresh_lookups,
                 request=request,
             )
 

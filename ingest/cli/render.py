@@ -177,6 +177,7 @@ def window_table(committed: Sequence[Committed]) -> Table:
             "passed over": [r.passed_over for r in receipts],
             "dead replayed": [r.dead_replay.messages if r.dead_replay else 0 for r in receipts],
             "generation": [r.generation for r in receipts],
+            "lookup misses": [sum(part.misses for part in r.lookups) for r in receipts],
         }
     )
     partial = ["\n".join(r.partial) for r in receipts]

@@ -49,13 +49,14 @@ def run_named(
     drain: bool,
     again: bool,
     keep_going: bool,
+    fresh_lookups: bool,
     request: str | None,
 ) -> None:
     """Runs the named windows, or the next micro-batch.
 
     `drain`: run micro-batches up to the stable end as it is now. `again`: as in
     `runner.context.Request`. `engine`: runs the tasks; None: a Spark of this process's
-    own. `keep_going`: go on after refused windows.
+    own. `keep_going`: go on after refused windows. `fresh_lookups`: as in `Request`.
     """
     spec = load_spec(path)
     if keep_going and spec.window.is_batch:
@@ -67,7 +68,9 @@ def run_named(
         )
         raise SpecError(what, "spec", "Name the windows with --window START/END.")
     windows = named_windows(spec, text)
-    asked = Request(request or f"command-{uuid.uuid4().hex}", again=again)
+    asked = Request(
+        request or f"command-{uuid.uuid4().hex}", again=again, fresh_lookups=fresh_lookups
+    )
     pipeline = assemble.assemble(spec, engine)
     if windows is None:
         _commit(output, spec, _batches(output, pipeline, asked, drain=drain))
@@ -83,13 +86,17 @@ def replay_windows(
     *,
     accept_fewer: bool,
     keep_going: bool,
+    fresh_lookups: bool,
     request: str | None,
 ) -> None:
     """Replaces the named windows; the arguments are those of `run_named`."""
     spec = load_spec(path)
     windows = windows_named(spec, text)
     asked = Request(
-        request or f"command-{uuid.uuid4().hex}", replace=True, accept_fewer=accept_fewer
+        request or f"command-{uuid.uuid4().hex}",
+        replace=True,
+        accept_fewer=accept_fewer,
+        fresh_lookups=fresh_lookups,
     )
     pipeline = assemble.assemble(spec, engine)
     _commit(output, spec, _each(output, pipeline, windows, asked, keep_going=keep_going))

@@ -55,6 +55,10 @@ class TransformSpec(Section):
         for number, step in enumerate(_steps(written)[:-1]):
             if _is_spark(step):
                 yield ("steps", number), "spark must be the last step"
+        names = [step.get("lookup") for step in _steps(written) if isinstance(step, Mapping)]
+        for number, name in enumerate(names):
+            if name is not None and name in names[:number]:
+                yield ("steps", number, "lookup"), f"{name} is the name of two lookups"
 
 
 def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:

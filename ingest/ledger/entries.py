@@ -40,6 +40,7 @@ from windrow.ingest.errors import DamagedError
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.label import Label
+from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
@@ -117,6 +118,11 @@ GENERATION = Kind[tuple[Window, str], int](
     "generation", lambda key: f"{_window(key[0])}/{key[1]}", int
 )
 """The generation of a window that a replacing request writes."""
+
+PINS = Kind[tuple[Window, int], tuple[Pin, ...]](
+    "pins", lambda key: f"{_window(key[0])}/{key[1]}", tuple[Pin, ...]
+)
+"""The versions that the lookups of a window's generation ask."""
 
 RECEIPT = Kind[Window, Receipt]("receipt", _window, Receipt)
 RECEIPT_TEXT = Kind[Window, msgspec.Raw]("receipt", _window, msgspec.Raw)

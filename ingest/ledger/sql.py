@@ -19,6 +19,7 @@ from windrow.ingest.ledger.entries import (
     ITSELF,
     MICRO_BATCH,
     ONLY,
+    PINS,
     PLAN,
     REBASE,
     RECEIPT,
@@ -31,6 +32,7 @@ from windrow.ingest.ledger.entries import (
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import Label, is_later, label_text
+from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.tiling import clamped
@@ -195,6 +197,26 @@ class SqlLedger:
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
         with self.writing(window.pipeline) as entries:
             return entries.put_if_absent(GENERATION, (window, request), proposed)
+
+    def pins(self, window: Window, generation: int) -> tuple[Pin, ...]:
+        with self._reading(window.pipeline) as entries:
+            return entries.get(PINS, (window, generation)) or ()
+
+    def freeze_pins(
+        self, window: Window, generation: int, pins: Sequence[Pin], *, anew: bool = False
+    ) -> tuple[Pin, ...]:
+        key = (window, generation)
+        with self.writing(window.pipeline) as entries:
+            recorded = {} if anew else {p.lookup: p for p in entries.get(PINS, key) or ()}
+            now = {
+                p.lookup: recorded[p.lookup]
+                if p.lookup in recorded and recorded[p.lookup].source == p.source
+                else p
+                for p in pins
+            }
+            if now != recorded:
+                entries.put(PINS, key, tuple(now.values()))
+            return tuple(now.values())
 
     def record(
         self, receipt: Receipt, written: str | None = None, *, also_older: bool = False

@@ -11,6 +11,7 @@ from typing import Annotated, Self
 
 import msgspec
 
+from windrow.ingest.model.lookup import LookedUp, Pin, merged
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.window import Window
 
@@ -99,7 +100,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
     after the window's hours; `late_by` counts the late ones by the key of the window in
     whose hours they are stamped, and the earliest key counts all before it too.
     `checksums` are the stager's. `schemas`: id and digest of each writer's schema that
-    was used.
+    was used. `lookups`: what was looked up for the rows of its messages.
     """
 
     topic: str
@@ -130,6 +131,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
     diverged: bool = False
     checksums: Checksums = Checksums()
     schemas: tuple[tuple[str, str], ...] = ()
+    lookups: tuple[LookedUp, ...] = ()
 
     @classmethod
     def of_nothing(cls, split: Split) -> Self:
@@ -182,13 +184,15 @@ class DeadReplay(msgspec.Struct, frozen=True):
     `of`: the attempt of the generation before, whose open dead letters were replayed.
     `read_by`: the attempt that read the log and left all dead letters of the window. Of
     those, `messages` have been accepted by this generation and the ones before it;
-    `edited` of these were changed before they were decoded.
+    `edited` of these were changed before they were decoded. `pins`: the versions that the
+    lookups of the last such replay asked, which are newer than those of the receipt.
     """
 
     of: str
     read_by: str
     messages: int
     edited: int = 0
+    pins: tuple[Pin, ...] = ()
 
 
 class Routed(msgspec.Struct, frozen=True):
@@ -212,7 +216,7 @@ class Receipt(msgspec.Struct, frozen=True):
     appended. `dead_replay` is set for a dead-letter replay only. `routed` is filled in
     by a sink of several tables, with one entry for each of the other tables.
     `passed_over`: how many offsets the log held below those where topics begin that
-    joined in this window; they are in no window.
+    joined in this window; they are in no window. `pins`: the version that each lookup asked.
     """
 
     plan: Plan
@@ -235,6 +239,7 @@ class Receipt(msgspec.Struct, frozen=True):
     dead_replay: DeadReplay | None = None
     routed: tuple[Routed, ...] = ()
     passed_over: int = 0
+    pins: tuple[Pin, ...] = ()
 
     def __post_init__(self) -> None:
         """Checks that the digest is the plan's."""
@@ -245,6 +250,11 @@ class Receipt(msgspec.Struct, frozen=True):
     @property
     def window(self) -> Window:
         return self.plan.window
+
+    @property
+    def lookups(self) -> tuple[LookedUp, ...]:
+        """What each lookup did for all splits; a key counts once for each split that had it."""
+        return merged(part for split in self.splits for part in split.lookups)
 
 
 class Committed(msgspec.Struct, frozen=True):

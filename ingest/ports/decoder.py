@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.ingest.model.lookup import LookedUp
+
 if TYPE_CHECKING:
     from windrow.ingest.schema.columns import Columns
 
@@ -99,7 +101,7 @@ class Decoded:
     unchanged, and that are null for this reason: the table keeps its values of these
     columns. It is None if no row has any, or nobody asked. `cut`: the messages
     (ascending, no duplicates) that lost the part of a timestamp below a microsecond;
-    some of them may have been refused.
+    some of them may have been refused. `lookups`: what the transforms looked up for it.
     """
 
     rows: pa.RecordBatch
@@ -113,6 +115,7 @@ class Decoded:
     deletes: Deletes | None = None
     unavailable: pa.ListArray | None = None
     cut: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    lookups: tuple[LookedUp, ...] = ()
 
     @property
     def truncated(self) -> int:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.label import Label
+from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
@@ -119,6 +120,23 @@ class Ledger(Protocol):
         """Records the generation that a replacing request makes, unless it has one.
 
         Returns the recorded one, so that the retries of a request don't replace again.
+        """
+
+    def pins(self, window: Window, generation: int) -> tuple[Pin, ...]:
+        """The recorded versions of a generation's lookups; empty if there are none."""
+
+    def freeze_pins(
+        self, window: Window, generation: int, pins: Sequence[Pin], *, anew: bool = False
+    ) -> tuple[Pin, ...]:
+        """Records the version of each lookup of a generation, unless it has one.
+
+        A version of another source doesn't count. Returns the recorded ones.
+
+        Args:
+            window: the window.
+            generation: its generation.
+            pins: the versions, of all lookups that the pipeline has now.
+            anew: also take the place of what is recorded.
         """
 
     def record(

@@ -11,13 +11,16 @@ from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.errors import BugError
 from windrow.ingest.model import grid as grids
 from windrow.ingest.model.label import label_text
+from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.model.source import OnLoss
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import DataFrameEngine
+from windrow.ingest.ports.lookup import pinned
 from windrow.ingest.ports.reader import ReadPlan
+from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.dataframe_transform import dataframe_work
 from windrow.ingest.runner.task import LateBins, SplitTask
@@ -38,7 +41,7 @@ class Attempt:
     """One run's try at a window.
 
     `found`: the committed generation to be replaced; None for a first reading.
-    `readable`: the splits that can still be read.
+    `readable`: the splits that can still be read. `pins`: the version that each lookup asks.
     """
 
     plan: Plan
@@ -47,6 +50,7 @@ class Attempt:
     id: str
     on_loss: OnLoss
     readable: tuple[Split, ...]
+    pins: tuple[Pin, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -154,7 +158,8 @@ def results_of(
 
     See `ports.engine.Engine.run`.
     """
-    tasks, engine = [_task(pipeline, attempt) for attempt in job], pipeline.engine
+    transform, engine = pipeline.transform(), pipeline.engine
+    tasks = [_task(pipeline, attempt, pinned(transform, attempt.pins)) for attempt in job]
     if pipeline.dataframe_transform is None:
         # yielded here, so that the tasks' own objects live as long as they run
         yield from engine.run(one_task(tasks, job), splits)
@@ -166,7 +171,7 @@ def results_of(
     )
 
 
-def _task(pipeline: Pipeline, attempt: Attempt) -> SplitTask:
+def _task(pipeline: Pipeline, attempt: Attempt, transform: Transform) -> SplitTask:
     plan, named = attempt.plan, (attempt.plan, attempt.generation, attempt.id)
     reading = ReadPlan(
         plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, attempt.on_loss
@@ -179,7 +184,7 @@ def _task(pipeline: Pipeline, attempt: Attempt) -> SplitTask:
     return SplitTask(
         pipeline.reader(reading),
         pipeline.decoder(),
-        pipeline.transform(),
+        transform,
         rows,
         dead,
         late_bins,

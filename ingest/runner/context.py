@@ -42,12 +42,15 @@ class Request(msgspec.Struct, frozen=True):
     a replacement go on although it sees fewer messages than the generation before, or
     that one holds messages that were edited. `again` commits a window whose receipt the
     sink has lost, although its rows may come twice (`ownership.refuse_lost_receipt`).
+    `fresh_lookups`: look up in the sources as they are now, not in those that the windows
+    are pinned to.
     """
 
     id: str
     replace: bool = False
     accept_fewer: bool = False
     again: bool = False
+    fresh_lookups: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):

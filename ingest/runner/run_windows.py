@@ -76,6 +76,7 @@ from windrow.ingest.runner.context import (
 from windrow.ingest.runner.dead_publishing import publish_dead_letters
 from windrow.ingest.runner.freezing import foreseen, freeze_boundaries, refuse_changed_grid
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
+from windrow.ingest.runner.lookup_pins import with_pins
 from windrow.ingest.runner.next_start import start_of
 from windrow.ingest.runner.ownership import (
     bind_table,
@@ -324,7 +325,7 @@ def _begin(
         readable = readable_splits(now, plan, on_loss, replaced)
         generation = generations[plan.window]
         attempts.append(Attempt(plan, replaced, generation, name, on_loss, readable))
-    return committed, attempts
+    return committed, with_pins(pipeline, attempts, fresh=request.fresh_lookups)
 
 
 def _read_job(
@@ -578,6 +579,7 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         + cut_short_in_words(pipeline, plan)
         + _left_behind(pipeline, plan),
         passed_over=sum(topic.passed_over for topic in joining_topics(pipeline, plan)),
+        pins=attempt.pins,
     )
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import UnstorableRowsError
+from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.refusal_summary import Refusals
@@ -214,6 +215,7 @@ class _SplitCounter:
     reasons: Counter[str] = field(default_factory=Counter)
     refusals: Refusals = field(default_factory=Refusals)
     first_dead: list[tuple[int, str]] = field(default_factory=list)
+    lookups: tuple[LookedUp, ...] = ()
     earliest: datetime | None = None
     latest: datetime | None = None
 
@@ -234,6 +236,7 @@ class _SplitCounter:
         self.dropped += decoded.dropped
         self.filtered += decoded.filtered
         self.truncated += decoded.truncated
+        self.lookups = merged([*self.lookups, *decoded.lookups])
         reasons = decoded.dead_reason.to_pylist()
         if reasons:
             offsets = messages.column("offset").take(decoded.dead_index).to_pylist()
@@ -308,4 +311,5 @@ class _SplitCounter:
             filtered=self.filtered,
             truncated=self.truncated,
             deletes=self.deletes,
+            lookups=self.lookups,
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
+from windrow.ingest.ports.lookup import LooksUp, LookupSource
 from windrow.ingest.ports.transform import Apply, Transform
 from windrow.ingest.schema.columns import Columns
 
@@ -26,6 +28,22 @@ class Chain:
         """
         return reduce(
             lambda columns, transform: transform.columns(columns), self.transforms, before
+        )
+
+    def sources(self) -> Mapping[str, LookupSource]:
+        return {
+            name: source
+            for transform in self.transforms
+            if isinstance(transform, LooksUp)
+            for name, source in transform.sources().items()
+        }
+
+    def pinned(self, versions: Mapping[str, str]) -> Transform:
+        return Chain(
+            tuple(
+                transform.pinned(versions) if isinstance(transform, LooksUp) else transform
+                for transform in self.transforms
+            )
         )
 
     def open(self) -> Apply:

@@ -36,13 +36,16 @@ class StepSection(Section):
     The option that has the kind's name says what the step does.
     """
 
-    repeats: ClassVar[bool] = True
-    """Whether it gives exactly the same rows each time: a table that shows a window piece by
-    piece needs the same rows from a second run.
-    """
-
     keeps: ClassVar[bool] = True
     """Whether it tells apart what a change left unchanged (`Decoded.unavailable`) from null."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it gives exactly the same rows each time.
+
+        A table that shows a window piece by piece needs the same rows from a second run.
+        """
+        return True
 
     def transform(self, place: StepPlace) -> Transform:
         """Makes the transform that the section describes.

@@ -10,6 +10,7 @@ from windrow.ingest.transform.kind import StepSection
 STEPS = {
     "sql": "windrow.ingest.transform.sql.kind:SqlSection",
     "python": "windrow.ingest.transform.python.kind:PythonSection",
+    "lookup": "windrow.ingest.transform.lookup.kind:LookupStepSection",
     "spark": "windrow.ingest.transform.spark:SparkSection",
 }
 

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.user_code import load_model
 from windrow.ingest.transform.chain import Chain
+from windrow.ingest.transform.lookup.step import Lookup
+from windrow.ingest.transform.python.step import Python
 from windrow.ingest.transform.sql.step import Sql
 
 
-def sources(transform: Transform, before: Columns) -> Mapping[str, frozenset[str]]:
-    """The columns of the rows `before` that each column of its result depends on.
+def sources(transform: Transform, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
+    """The columns of the rows before it that each column of its result depends on.
 
-    Metadata columns that a SELECT reads are among them. Of a transform that doesn't say,
-    a column depends on the one of its name.
+    `names`: the columns of those rows. Metadata columns that a SELECT reads are among what is
+    returned. Of a function, a column depends on the one of its name. Asks no source of a lookup.
 
     Raises:
         SpecError: it can't use such columns.
     """
+    if isinstance(transform, Chain):
+        found = {name: frozenset({name}) for name in names}
+        for each in transform.transforms:
+            found = {
+                name: frozenset[str]().union(*(found.get(read, {read}) for read in reads))
+                for name, reads in sources(each, list(found)).items()
+            }
+        return found
     if isinstance(transform, Sql):
-        select = transform.select([c.name for c in before.columns])
-        return {output.name: output.reads for output in select.outputs}
-    if not isinstance(transform, Chain):
-        return {c.name: frozenset({c.name}) for c in transform.columns(before).columns}
-    found = {c.name: frozenset({c.name}) for c in before.columns}
-    for each in transform.transforms:
-        found = {
-            name: frozenset[str]().union(*(found.get(read, {read}) for read in reads))
-            for name, reads in sources(each, before).items()
-        }
-        before = each.columns(before)
-    return found
+        return {output.name: output.reads for output in transform.select(list(names)).outputs}
+    if isinstance(transform, Python):
+        names = [column.name for column in Columns.of(load_model(transform.model)).columns]
+    itself = {name: frozenset({name}) for name in names}
+    return itself | transform.reads if isinstance(transform, Lookup) else itself

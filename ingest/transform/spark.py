@@ -14,7 +14,7 @@ class SparkSection(StepSection):
     It is no transform of one message's rows: `runner.dataframe_transform` calls it.
     """
 
-    repeats, keeps = False, False
+    keeps = False
 
     spark: FunctionName = Field(
         description=(
@@ -23,3 +23,7 @@ class SparkSection(StepSection):
             " of these keeps the metadata columns of a message that it comes from."
         )
     )
+
+    @property
+    def repeats(self) -> bool:
+        return False

@@ -781,11 +781,11 @@ def test_a_topic_for_dead_letters_in_conflict(
         ),
         (
             {"transform": {"steps": [{"sqk": "x"}]}},
-            "transform.steps.0: must say one of sql, python, spark",
+            "transform.steps.0: must say one of sql, python, lookup, spark",
         ),
         (
             {"transform": {"steps": [{"sql": "x", "spark": "a.b:c"}]}},
-            "transform.steps.0: must say one of sql, python, spark, and says sql and spark",
+            "transform.steps.0: must say one of sql, python, lookup, spark, and says sql and spark",
         ),
         (
             {"transform": {"steps": [{"spark": "newest"}]}},

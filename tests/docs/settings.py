@@ -136,9 +136,9 @@ def _tables_of(
 
 
 def _by_option(field: FieldInfo) -> OfItsOption | None:
-    """The kinds of the sections of a list; None where there is no such list."""
+    """The kinds of a section, or of the sections of a list; None where there are none."""
     marks = [m for of in typing.get_args(field.annotation) for m in getattr(of, "__metadata__", ())]
-    return next((mark for mark in marks if isinstance(mark, OfItsOption)), None)
+    return next((m for m in (*field.metadata, *marks) if isinstance(m, OfItsOption)), None)
 
 
 def _told_elsewhere(field: FieldInfo) -> bool:

@@ -146,7 +146,7 @@ class _Iceberg:
     def make(
         self, section: IcebergSection, rows: Rows, metadata: Mapping[str, str], folder: Path
     ) -> Sink:
-        with _installed():
+        with installed():
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.window_table import WindowTable
 
@@ -154,7 +154,7 @@ class _Iceberg:
         return WindowTable(store, rows)
 
     def dead_letters(self, section: IcebergSection, folder: Path) -> DeadLetters:
-        with _installed():
+        with installed():
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 
@@ -162,7 +162,7 @@ class _Iceberg:
 
 
 @contextmanager
-def _installed() -> Iterator[None]:
+def installed() -> Iterator[None]:
     """Names the extra to install, where a package is missing."""
     try:
         yield

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class PythonSection(StepSection):
     """A function over batches of rows."""
 
-    repeats, keeps = False, False
+    keeps = False
 
     python: FunctionName = Field(
         description=(
@@ -37,6 +37,10 @@ class PythonSection(StepSection):
             " is tried alone, and those that fail are dead letters."
         ),
     )
+
+    @property
+    def repeats(self) -> bool:
+        return False
 
     def transform(self, place: StepPlace) -> Transform:
         # loads Arrow

@@ -39,6 +39,7 @@ from windrow.ingest.transform.sql.select import (
     read_select,
     unnest,
 )
+from windrow.ingest.transform.unavailable import Asked, answerable, marked
 
 SECONDS = 60
 """The longest that a SELECT may take for one batch."""
@@ -219,13 +220,18 @@ class _Step:
         conditions = [] if select.where is None else [select.where]
         self._parts = [*conditions, *(o.expression for o in select.computed)]
         self._names = ["WHERE"] * len(conditions) + [o.name for o in select.computed]
+        self._reads = {o.name: o.reads for o in select.outputs}
+        self._asked = [
+            Asked("WHERE", select.where_reads, may_keep=False),
+            *(Asked(o.name, o.reads, may_keep=True) for o in select.computed),
+        ]
         self._tries = query_of([listed(part) for part in self._parts]) if self._parts else ""
 
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         if not self._parts:
             every = np.arange(decoded.rows.num_rows)
-            return self._marked(decoded.with_rows(self._passed(decoded, None, {}), every))
-        decoded = self._answerable(decoded)
+            return marked(decoded.with_rows(self._passed(decoded, None, {}), every), self._reads)
+        decoded = answerable(decoded, self._asked, "sql", self._sql.setting)
         rows = self._rows(decoded, messages)
         try:
             found = self._run(self._query, rows)
@@ -245,9 +251,8 @@ class _Step:
             decoded, kept = with_deletes(decoded, made_from, self._sql.primary_key)
             computed = {name: a.filter(pa.array(kept)) for name, a in computed.items()}
             made_from = made_from[kept]
-        return self._marked(
-            decoded.with_rows(self._passed(decoded, made_from, computed), made_from)
-        )
+        made = decoded.with_rows(self._passed(decoded, made_from, computed), made_from)
+        return marked(made, self._reads)
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.Table:
         """Returns what DuckDB reads: the columns that are computed with, and row numbers."""
@@ -335,28 +340,6 @@ class _Step:
         name = self._names[at]
         return Refusal(rows, f"sql:{name}", f"{detail} - in {name} of {self._sql.setting}")
 
-    def _answerable(self, decoded: Decoded) -> Decoded:
-        """Refuses messages of which a WHERE or a column asks what they left unchanged.
-
-        Of a column that is computed of such a column alone the table keeps its value.
-        """
-        if decoded.unavailable is None:
-            return decoded
-        names, parents = decoded.unavailable.flatten(), pc.list_parent_indices(decoded.unavailable)
-        asked = [("WHERE", self._select.where_reads, False)]
-        asked += [(o.name, o.reads, True) for o in self._select.computed]
-        refusals = []
-        for name, reads, may_keep in asked:
-            left = np.asarray(pc.is_in(names, pa.array(sorted(reads), pa.string())))
-            rows, counts = np.unique(parents.to_numpy()[left], return_counts=True)
-            refused = rows[counts < len(reads)] if may_keep else rows
-            detail = (
-                "The message left a column unchanged, and so doesn't say its value - in"
-                f" {name} of {self._sql.setting}"
-            )
-            refusals += [Refusal(refused, f"sql:{name}:unavailable", detail)]
-        return decoded.refused(RULES, refusals)
-
     def _passed(
         self,
         decoded: Decoded,
@@ -373,36 +356,6 @@ class _Step:
             for o, f in zip(self._select.outputs, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _marked(self, made: Decoded) -> Decoded:
-        """Marks what depends on a column that the message left unchanged, and empties it."""
-        if made.unavailable is None:
-            return made
-        parents = pc.list_parent_indices(made.unavailable).to_numpy()
-        names = made.unavailable.flatten()
-        rows, marks = [], []
-        arrays = dict(zip(made.rows.schema.names, made.rows.columns, strict=True))
-        for output in self._select.outputs:
-            left = pc.is_in(names, pa.array(sorted(output.reads), pa.string()))
-            found = np.unique(parents[np.asarray(left)])
-            if len(found):
-                rows.append(found)
-                marks.append(np.repeat(output.name, len(found)))
-                empty = np.zeros(made.rows.num_rows, np.bool_)
-                empty[found] = True
-                kind = arrays[output.name].type
-                arrays[output.name] = pc.if_else(
-                    pa.array(empty), pa.scalar(None, kind), arrays[output.name]
-                )
-        every = np.concatenate([np.zeros(0, np.int64), *rows])
-        order = np.argsort(every, kind="stable")
-        counts = np.bincount(every, minlength=made.rows.num_rows)
-        lists = pa.ListArray.from_arrays(
-            pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32()),
-            pa.array(np.concatenate([np.zeros(0, str), *marks])[order], pa.string()),
-        )
-        changed = pa.RecordBatch.from_arrays(list(arrays.values()), schema=made.rows.schema)
-        return replace(made, rows=changed, unavailable=lists)
 
 
 _FEWER = (

@@ -1,0 +1,1 @@
+"""Sources of lookups: a kind a file, in the table `kinds`."""

@@ -1,0 +1,31 @@
+"""Settings that every kind of source of lookups has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windrow.ingest.settings.values import Section
+
+if TYPE_CHECKING:
+    from windrow.ingest.ports.lookup import LookupSource
+
+
+class SourceSection(Section):
+    """What a lookup asks. Each kind has a model of its own.
+
+    The option that has the kind's name says where it is.
+    """
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it gives the same answers again, in another try or a replay."""
+        raise NotImplementedError
+
+    def source(self, folder: Path) -> LookupSource:
+        """Makes the source; `folder`: the spec's. Nothing is asked yet.
+
+        Raises:
+            SpecError: its place is invalid.
+        """
+        raise NotImplementedError

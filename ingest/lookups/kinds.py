@@ -1,0 +1,15 @@
+"""Table of all kinds of sources of lookups, one line each."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from windrow.ingest.lookups.kind import SourceSection
+from windrow.ingest.settings.kinds import OfItsOption
+
+SOURCES = {
+    "table": "windrow.ingest.lookups.table.kind:TableSection",
+}
+
+SourceOfItsKind = Annotated[SourceSection, OfItsOption(SOURCES)]
+"""The `from` of a lookup."""

@@ -1,0 +1,1 @@
+"""Tables as sources of lookups: a version of them, held in memory."""

@@ -1,0 +1,91 @@
+"""Settings of a table that rows are looked up in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from windrow.ingest.lookups.kind import SourceSection
+from windrow.ingest.settings.document import SettingPath
+from windrow.ingest.settings.paths import absolute
+from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values
+from windrow.ingest.sinks.iceberg.kind import IcebergSection, installed
+
+if TYPE_CHECKING:
+    from windrow.ingest.lookups.table.source import Snapshots
+    from windrow.ingest.ports.lookup import LookupSource
+
+_OF_ICEBERG = ("warehouse", "catalog")
+
+
+class TableSection(SourceSection):
+    """A table, in the version that it has when a window is first run."""
+
+    table: Text = Field(
+        description=(
+            "The folder of a Delta table, of a windrow table of files, or of Parquet files; a"
+            " relative path begins at the file's folder. Of an Iceberg table `namespace.table`."
+        )
+    )
+    version: Literal["latest"] = Field(
+        default="latest",
+        description=(
+            "The version that a window is pinned to when it is first run: the newest one. Retries"
+            " and replays of the window keep to it."
+        ),
+    )
+    warehouse: Annotated[Text | None, LeftOut("none")] = Field(
+        default=None, description="Of an Iceberg table: as in `sink` with `kind: iceberg`."
+    )
+    catalog: Annotated[
+        Mapping[str, ScalarOrSecret] | None,
+        Values("`{property: value}`; of a secret `{env: NAME}` or `{file: PATH}`"),
+        LeftOut("none"),
+    ] = Field(
+        default=None,
+        repr=False,
+        description="Of an Iceberg table: as in `sink` with `kind: iceberg`.",
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Finds what `sink` would refuse in an Iceberg table."""
+        if any(written.get(name) is not None for name in _OF_ICEBERG):
+            try:
+                IcebergSection.model_validate(_of_iceberg(written))
+            except ValidationError as error:
+                for found in error.errors(include_url=False):
+                    yield found["loc"], found["msg"]
+
+    @property
+    def repeats(self) -> bool:
+        return True
+
+    def source(self, folder: Path) -> LookupSource:
+        from windrow.ingest.lookups.table.source import TableSource  # loads Arrow
+
+        return TableSource(self._snapshots(folder))
+
+    def _snapshots(self, folder: Path) -> Snapshots:
+        if self.warehouse is not None or self.catalog is not None:
+            at = IcebergSection.model_validate(_of_iceberg(dict(self))).at(folder)
+            with installed():
+                from windrow.ingest.sinks.iceberg.snapshots import IcebergSnapshots
+
+            return IcebergSnapshots(at)
+        from windrow.ingest.lookups.table.parquet import ParquetFiles
+        from windrow.ingest.sinks.delta.snapshots import DeltaSnapshots
+        from windrow.ingest.sinks.filesystem import Place, normalized
+
+        place = normalized(absolute(self.table, folder))
+        if "_delta_log" in Place(place).folders(""):
+            return DeltaSnapshots(place)
+        return ParquetFiles(place)
+
+
+def _of_iceberg(written: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: written.get(name) for name in ("table", *_OF_ICEBERG)}
+    return {"kind": "iceberg", **{name: v for name, v in given.items() if v is not None}}

@@ -1,0 +1,122 @@
+"""A version of a table, held in memory by each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.ingest import client_cache
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.ports.lookup import Answers, Ask
+from windrow.ingest.schema.dtypes import UnsupportedTypeError, arrow_type
+
+MOST_BYTES = 256 << 20
+"""The most memory that the columns of a lookup's table may take in a worker."""
+
+
+class Snapshots(Protocol):
+    """A table with its versions. Picklable.
+
+    `identity`: its kind and place. `read` raises RefusedError if the version or a file of it
+    is gone; all raise SpecError if there is no table, and UnreachableError.
+    """
+
+    @property
+    def identity(self) -> str: ...
+
+    def newest(self) -> str: ...
+
+    def schema(self) -> pa.Schema: ...
+
+    def read(self, version: str, columns: list[str]) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """A table as the source of a lookup."""
+
+    snapshots: Snapshots
+
+    @property
+    def identity(self) -> str:
+        return self.snapshots.identity
+
+    def version(self) -> str:
+        return self.snapshots.newest()
+
+    def schema(self) -> pa.Schema:
+        return pa.schema(list(_storable(self.snapshots.schema())))
+
+    def open(self, version: str, columns: pa.Schema) -> Ask:
+        loaded: list[pa.Table] = []
+
+        def ask(keys: pa.Table) -> Answers:
+            if not loaded:
+                loaded.append(self._loaded(version, columns))
+            frame = cast("pl.DataFrame", pl.from_arrow(loaded[0].select(keys.column_names)))
+            wanted = cast("pl.DataFrame", pl.from_arrow(keys))
+            found = frame.with_row_index("windrow_at").join(wanted, keys.column_names, how="semi")
+            return Answers(loaded[0].take(found["windrow_at"].to_arrow()), 0)
+
+        return ask
+
+    def _loaded(self, version: str, columns: pa.Schema) -> pa.Table:
+        """The version's columns; kept for the next splits of the same worker."""
+        place = (type(self).__name__, self.identity, tuple(columns.names))
+        kept = client_cache.taken(place)
+        if not isinstance(kept, _Loaded) or kept.version != version:
+            kept = _Loaded(version, self._read(version, columns))
+        client_cache.keep(place, kept)
+        return kept.rows
+
+    def _read(self, version: str, columns: pa.Schema) -> pa.Table:
+        batches, size = [], 0
+        for batch in self.snapshots.read(version, columns.names):
+            batches.append(_as(batch, columns, self.identity))
+            size += batches[-1].nbytes
+            if size > MOST_BYTES:
+                what = (
+                    f"The columns {', '.join(columns.names)} of {self.identity} take more than"
+                    f" {MOST_BYTES >> 20} MiB of memory"
+                )
+                do = "Take fewer or smaller columns, or join the table in a spark step."
+                raise SpecError(what, "setup", do)
+        return pa.Table.from_batches(batches, columns).combine_chunks()
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    version: str
+    rows: pa.Table
+
+    def close(self) -> None:
+        """Leaves the rows to whoever still uses them."""
+
+
+def _storable(schema: pa.Schema) -> Iterator[pa.Field]:
+    for field in schema:
+        try:
+            empty = pl.from_arrow(pa.array([], field.type))
+            yield pa.field(field.name, arrow_type(cast("pl.Series", empty).dtype))
+        except (UnsupportedTypeError, pl.exceptions.ComputeError, pa.ArrowNotImplementedError):
+            continue
+
+
+def _as(batch: pa.RecordBatch, columns: pa.Schema, source: str) -> pa.RecordBatch:
+    """The batch with the types of `columns`.
+
+    Raises:
+        RefusedError: it has others.
+    """
+    try:
+        arrays = [pc.cast(batch[field.name], field.type) for field in columns]
+    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        what = f"the columns of {source} are others in this version: {type(error).__name__}"
+        do = "The lookup's columns need the types that they have in its newest version."
+        raise RefusedError(what, "setup", do) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)

@@ -1,0 +1,93 @@
+"""Sources of lookups: tables and services that columns are looked up in, by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from windrow.ingest.model.lookup import Pin
+from windrow.ingest.ports.transform import Transform
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The rows of a source that have one of the keys, in any order.
+
+    `rows` has the columns that were asked for; keys without a row are left out. `requests`:
+    how often the source was asked for them.
+    """
+
+    rows: pa.Table
+    requests: int
+
+
+Ask = Callable[[pa.Table], Answers]
+"""Asks for keys: distinct, without nulls and sorted, under the names of the source's columns."""
+
+
+class LookupSource(Protocol):
+    """A table or service. Picklable, and cheap to pickle."""
+
+    @property
+    def identity(self) -> str:
+        """What is looked up in, and where, without secrets."""
+
+    def version(self) -> str:
+        """Its version now, to pin a window to; empty if it can't be asked for it later.
+
+        Raises:
+            SpecError: it doesn't exist.
+            UnreachableError: it doesn't answer.
+        """
+
+    def schema(self) -> pa.Schema:
+        """The columns that it has now, with the types that a windrow table has for them.
+
+        A column whose type no table has is left out.
+
+        Raises:
+            SpecError: it doesn't exist.
+            UnreachableError: it doesn't answer.
+        """
+
+    def open(self, version: str, columns: pa.Schema) -> Ask:
+        """Returns a function that asks for rows of a version, with some columns.
+
+        It is for the calling thread and at most one split. Nothing is read before it is
+        called.
+
+        Raises (when it is called):
+            RefusedError: the version can't be read any more, or columns or their types are
+                others in it.
+            SpecError: there is more than a worker can hold.
+            UnreachableError: the source doesn't answer.
+        """
+
+
+@runtime_checkable
+class LooksUp(Protocol):
+    """A transform with lookups."""
+
+    def sources(self) -> Mapping[str, LookupSource]:
+        """The source of each of its lookups, by the lookup's name."""
+
+    def pinned(self, versions: Mapping[str, str]) -> Transform:
+        """This transform, with a version for each of its lookups.
+
+        A lookup that has none asks for the version of the moment.
+        """
+
+
+def sources_of(transform: Transform) -> Mapping[str, LookupSource]:
+    """Returns the source of each lookup of a transform."""
+    return transform.sources() if isinstance(transform, LooksUp) else {}
+
+
+def pinned(transform: Transform, pins: Sequence[Pin]) -> Transform:
+    """Returns a transform whose lookups ask these versions."""
+    if not pins or not isinstance(transform, LooksUp):
+        return transform
+    return transform.pinned({pin.lookup: pin.version for pin in pins})

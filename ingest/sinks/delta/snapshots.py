@@ -1,0 +1,82 @@
+"""Versions of a Delta table that anybody made, for those who only read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.sinks.delta.table import load, reason, refuse_unreadable_rows
+from windrow.ingest.sinks.filesystem import to_check, waiting_for_storage
+
+
+@dataclass(frozen=True)
+class DeltaSnapshots:
+    """A Delta table. Its versions are written `number@table`, with the table's own id.
+
+    A table that was made anew at its place has other versions.
+    """
+
+    place: str
+
+    @property
+    def identity(self) -> str:
+        return f"delta:{self.place}"
+
+    def newest(self) -> str:
+        return _name(self._table())
+
+    def schema(self) -> pa.Schema:
+        return pa.schema(self._table().schema())
+
+    def read(self, version: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        table = self._at(version)
+        refuse_unreadable_rows(self.place, table)
+        try:
+            with waiting_for_storage(self.place):
+                rows = table.to_pyarrow_dataset().scanner(columns, use_threads=False)
+                yield from rows.to_batches()
+        except FileNotFoundError as error:
+            raise self._gone(version) from error
+        except Exception as error:
+            what = f"the table {self.place} can't be read: {reason(error)}"
+            raise UnreachableError(what, "setup", to_check(self.place, reason(error))) from error
+
+    def _table(self) -> DeltaTable:
+        table = load(self.place)
+        if table is None:
+            what = f"there is no Delta table at {self.place}"
+            raise SpecError(what, "setup", "Name the folder that has its _delta_log.")
+        return table
+
+    def _at(self, version: str) -> DeltaTable:
+        """Loads a version.
+
+        Raises:
+            RefusedError: it is gone, or the table is another one.
+        """
+        number, _, _ = version.partition("@")
+        table = self._table()
+        if table.version() == int(number) and _name(table) == version:
+            return table
+        try:
+            with waiting_for_storage(self.place):
+                table = DeltaTable(self.place, version=int(number))
+        except Exception as error:
+            raise self._gone(version) from error
+        if _name(table) != version:
+            raise self._gone(version)
+        return table
+
+    def _gone(self, version: str) -> RefusedError:
+        number, _, of = version.partition("@")
+        what = f"version {number} of the Delta table {self.place} (id {of}) can't be read any more"
+        do = "It was vacuumed, its log was cleaned up, or the table was made anew."
+        return RefusedError(what, "setup", do)
+
+
+def _name(table: DeltaTable) -> str:
+    return f"{table.version()}@{table.metadata().id}"

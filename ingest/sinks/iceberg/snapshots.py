@@ -1,0 +1,57 @@
+"""Snapshots of an Iceberg table that anybody made, for those who only read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.sinks.iceberg.catalogs import load, reason
+
+
+@dataclass(frozen=True)
+class IcebergSnapshots:
+    """An Iceberg table. Its versions are the ids of snapshots; `0` is the empty table."""
+
+    at: CatalogTable
+
+    @property
+    def identity(self) -> str:
+        return f"iceberg:{self.at.place}"
+
+    def newest(self) -> str:
+        now = self._table().current_snapshot()
+        return "0" if now is None else str(now.snapshot_id)
+
+    def schema(self) -> pa.Schema:
+        return self._table().schema().as_arrow()
+
+    def read(self, version: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        table = self._table()
+        if version == "0":
+            return
+        if table.snapshot_by_id(int(version)) is None:
+            what = f"snapshot {version} of the Iceberg table {self.at.place} isn't there any more"
+            do = "It was expired, or the table was made anew."
+            raise RefusedError(what, "setup", do)
+        try:
+            scan = table.scan(selected_fields=tuple(columns), snapshot_id=int(version))
+            yield from scan.to_arrow_batch_reader()
+        except FileNotFoundError as error:
+            what = f"a file of snapshot {version} of the Iceberg table {self.at.place} is gone"
+            raise RefusedError(what, "setup", "Restore it from a backup.") from error
+        except Exception as error:
+            what = f"the table {self.at.place} can't be read: {reason(self.at, error)}"
+            do = "Check the catalog, the table's storage and the rights, then run again."
+            raise UnreachableError(what, "setup", do) from error
+
+    def _table(self) -> Table:
+        table = load(self.at)
+        if table is None:
+            what = f"there is no Iceberg table {self.at.place}"
+            raise SpecError(what, "setup", "Name a table that is there.")
+        return table

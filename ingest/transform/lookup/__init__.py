@@ -1,0 +1,1 @@
+"""Steps that look columns up in a table or a service."""

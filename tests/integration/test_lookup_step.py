@@ -1,0 +1,110 @@
+"""`lookup` steps between real Kafka and a real table, by the command, on Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.integration.harness import millis
+from tests.integration.user import User
+from tests.kafka.produce import Put, create_topic, produce
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+STEP = """\
+transform:
+  steps:
+    - lookup: shops
+      key: {id: id}
+      take: {city: city}
+      from: {table: shops}
+      on_miss: dead
+"""
+WINDOW = "2026-01-05T01:00:00Z"
+
+
+@pytest.fixture
+def user(kafka: str, tmp_path: Path) -> User:
+    """A pipeline of things 1 to 4 that looks up where they are, before its first run."""
+    topic = create_topic(kafka, 1)
+    things = [Put(json.dumps({"id": n, "name": "x"}).encode(), millis(1, n)) for n in range(1, 5)]
+    produce(kafka, topic, things)
+    user = User(kafka, topic, tmp_path)
+    spec = tmp_path / "things.yaml"
+    spec.write_text(spec.read_text().replace("max_dead_ratio: 0.1", "max_dead_ratio: 1.0") + STEP)
+    shops(tmp_path, {1: "Kyiv", 2: "Lviv", 3: "Odesa"})
+    return user
+
+
+def shops(folder: Path, cities: dict[int, str]) -> None:
+    rows = {"id": pa.array(list(cities), pa.int32()), "city": pa.array(list(cities.values()))}
+    write_deltalake(folder / "shops", pa.table(rows), mode="overwrite")
+
+
+def found(folder: Path) -> dict[int, str]:
+    rows = DeltaTable(folder / "things").to_pyarrow_table(columns=["id", "city"]).to_pylist()
+    assert len(rows) == len({row["id"] for row in rows})
+    return {row["id"]: row["city"] for row in rows}
+
+
+def receipt(user: User) -> dict[str, Any]:
+    (window,) = user.types("show")["windows"]
+    receipt: dict[str, Any] = window["receipt"]
+    return receipt
+
+
+def test_a_replay_gives_the_same_rows(user: User, tmp_path: Path) -> None:
+    """Whatever became of the table since; fresh answers are for who asks for them, and for
+    dead letters, which are looked up in what is there now.
+    """
+    user.types("run", "--window", WINDOW)
+    first = {1: "Kyiv", 2: "Lviv", 3: "Odesa"}
+    assert found(tmp_path) == first
+    (pin,) = receipt(user)["pins"]
+    assert pin["version"].startswith("0@")
+    (looked_up,) = receipt(user)["splits"][0]["lookups"]
+    assert (looked_up["keys"], looked_up["hits"], looked_up["misses"]) == (4, 3, 1)
+
+    shops(tmp_path, {1: "Lutsk", 3: "Odesa", 4: "Sumy"})
+    user.types("replay", "--window", WINDOW)
+    assert found(tmp_path) == first
+    assert receipt(user)["pins"] == [pin]
+    assert receipt(user)["splits"][0]["lookups"][0]["answers"] == looked_up["answers"]
+
+    user.types("dead", "replay", "--window", WINDOW)
+    assert found(tmp_path) == first | {4: "Sumy"}
+    assert receipt(user)["dead_replay"]["pins"][0]["version"].startswith("1@")
+
+    user.types("replay", "--window", WINDOW, "--fresh-lookups", "--accept-fewer")
+    assert found(tmp_path) == {1: "Lutsk", 3: "Odesa", 4: "Sumy"}
+    assert receipt(user)["pins"][0]["version"].startswith("1@")
+    assert user.types("verify", "--deep")["findings"] == []
+
+
+def test_a_retry_keeps_to_the_version_of_the_first_try(user: User, tmp_path: Path) -> None:
+    """A run that was refused after it was planned: the next one sees the same version, also by
+    a ledger that was rebuilt, until it is vacuumed; then the message's own advice works.
+    """
+    spec = tmp_path / "things.yaml"
+    strict = spec.read_text()
+    spec.write_text(strict.replace("on_miss: dead", "on_miss: fail"))
+    refused = json.dumps(user.types("run", "--window", WINDOW, code=1))
+    assert "shops has no row for the key of 1 of 4 rows" in refused
+    assert "--fresh-lookups" in refused
+    shops(tmp_path, dict.fromkeys(range(1, 5), "Sumy"))
+    assert "shops has no row for the key of 1 of 4 rows" in json.dumps(
+        user.types("run", "--window", WINDOW, code=1)
+    )
+    DeltaTable(tmp_path / "shops").vacuum(0, dry_run=False, enforce_retention_duration=False)
+    gone = json.dumps(user.types("run", "--window", WINDOW, code=1))
+    assert "can't be read any more" in gone
+    assert "--fresh-lookups" in gone
+    user.types("run", "--window", WINDOW, "--fresh-lookups")
+    assert found(tmp_path) == dict.fromkeys(range(1, 5), "Sumy")
+    (pin,) = receipt(user)["pins"]
+    assert pin["version"].startswith("1@")

@@ -1,0 +1,336 @@
+"""The `lookup` step: columns of a table's pinned version, by keys that the rows have."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.catalog import Catalog, load_catalog
+
+from tests.contracts.transform_contract import Before, TransformContract, apply, messages_for
+from tests.contracts.values import dead
+from tests.transform.small_verdicts import columns_of, decoded
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.lookups.table import source as tables
+from windrow.ingest.lookups.table.kind import TableSection
+from windrow.ingest.ports.lookup import Answers, Ask, LookupSource
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.transform.lookup.step import Lookup
+
+CUSTOMERS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int32()),
+        "name": pa.array(["Ann", None, "Cid"], pa.large_string()),
+        "born": pa.array([dt.date(1990, 1, 1), dt.date(1991, 1, 1), None]),
+    }
+)
+ORDERS = pa.RecordBatch.from_pydict(
+    {"order": pa.array([10, 11, 12, 13, 14]), "customer": pa.array([3, 1, 7, None, 1])}
+)
+
+
+@dataclass(frozen=True)
+class Store:
+    """A kind of table: makes one, adds rows to it, and takes its older versions away."""
+
+    section: Callable[[Path], dict[str, Any]]
+    write: Callable[[Path, pa.Table], None]
+    forget: Callable[[Path, pa.Table], None]
+    grows: bool = True
+
+
+def _catalog(folder: Path) -> Catalog:
+    folder.mkdir(exist_ok=True)
+    found = load_catalog(
+        "default", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}"
+    )
+    found.create_namespace_if_not_exists("lake")
+    return found
+
+
+def _to_iceberg(folder: Path, rows: pa.Table) -> None:
+    catalog = _catalog(folder)
+    catalog.create_table_if_not_exists("lake.customers", rows.schema).append(rows)
+
+
+def _anew_in_iceberg(folder: Path, rows: pa.Table) -> None:
+    _catalog(folder).drop_table("lake.customers")
+    _to_iceberg(folder, rows)
+
+
+def _to_delta(folder: Path, rows: pa.Table) -> None:
+    write_deltalake(folder, rows, mode="append")
+
+
+def _vacuumed(folder: Path, rows: pa.Table) -> None:
+    write_deltalake(folder, rows, mode="overwrite")
+    DeltaTable(folder).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+def _to_parquet(folder: Path, rows: pa.Table) -> None:
+    folder.mkdir(exist_ok=True)
+    pq.write_table(rows, folder / f"{len(list(folder.iterdir()))}.parquet")
+
+
+def _anew(folder: Path, rows: pa.Table) -> None:
+    shutil.rmtree(folder)
+    _to_delta(folder, rows)
+
+
+STORES = {
+    "delta": Store(lambda folder: {"table": str(folder)}, _to_delta, _vacuumed),
+    "delta-anew": Store(lambda folder: {"table": str(folder)}, _to_delta, _anew),
+    "iceberg": Store(
+        lambda folder: {"table": "lake.customers", "warehouse": str(folder)},
+        _to_iceberg,
+        _anew_in_iceberg,
+    ),
+    "parquet": Store(lambda folder: {"table": str(folder)}, _to_parquet, _to_parquet, grows=False),
+}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> Store:
+    """Each kind of table."""
+    return STORES[request.param]
+
+
+def source(store: Store, folder: Path) -> LookupSource:
+    return TableSection.model_validate(store.section(folder)).source(folder)
+
+
+def customers(folder: Path, rows: pa.Table = CUSTOMERS, **more: Any) -> Lookup:
+    """A lookup in a Delta table of customers."""
+    _to_delta(folder / "customers", rows)
+    at = source(STORES["delta"], folder / "customers")
+    return Lookup(
+        "customers",
+        (("customer", "id"),),
+        (("name", "customer_name"), ("born", "born")),
+        at,
+        **more,
+    )
+
+
+class TestLookup(TransformContract):
+    """Columns beside rows; a row without an answer is a dead letter."""
+
+    @pytest.fixture
+    def before(self) -> Before:
+        return Before(columns_of(ORDERS), ORDERS, (0, 0, 1, 2, 3))
+
+    @pytest.fixture(params=["null", "dead"])
+    def transform(self, request: pytest.FixtureRequest, tmp_path: Path) -> Transform:
+        return customers(tmp_path, on_miss=request.param)
+
+
+def test_each_row_gets_what_its_key_has(store: Store, tmp_path: Path) -> None:
+    """In the order of the rows; keys that are null or not there are misses."""
+    store.write(tmp_path / "t", CUSTOMERS)
+    lookup = Lookup(
+        "customers", (("customer", "id"),), (("name", "who"),), source(store, tmp_path / "t")
+    )
+    found = apply(lookup, decoded(ORDERS))
+    assert found.rows["who"].to_pylist() == ["Cid", "Ann", None, None, "Ann"]
+    assert found.rows.schema.equals(lookup.columns(columns_of(ORDERS)).arrow_schema)
+    (looked_up,) = found.lookups
+    assert (looked_up.keys, looked_up.hits, looked_up.misses) == (3, 3, 2)
+
+
+def test_a_pinned_version_answers_the_same_later(store: Store, tmp_path: Path) -> None:
+    """A table that grew, and whose rows changed, since the window was pinned; where files have
+    no versions it is refused.
+    """
+    store.write(tmp_path / "t", CUSTOMERS)
+    lookup = Lookup(
+        "customers", (("customer", "id"),), (("name", "who"),), source(store, tmp_path / "t")
+    )
+    pinned = lookup.pinned({"customers": lookup.source.version()})
+    first = apply(pinned, decoded(ORDERS))
+    store.write(tmp_path / "t", CUSTOMERS.set_column(0, "id", pa.array([7, 8, 9], pa.int32())))
+    if store.grows:
+        again = apply(pinned, decoded(ORDERS))
+        assert again.rows.equals(first.rows)
+        assert again.lookups[0].answers == first.lookups[0].answers
+    else:
+        with pytest.raises(RefusedError, match="--fresh-lookups"):
+            apply(pinned, decoded(ORDERS))
+    now = apply(lookup, decoded(ORDERS))
+    assert now.rows["who"].to_pylist() == ["Cid", "Ann", "Ann", None, "Ann"]
+    assert now.lookups[0].answers != first.lookups[0].answers
+
+
+def test_a_version_that_is_gone_is_refused(store: Store, tmp_path: Path) -> None:
+    """Vacuumed, or of a table that was made anew at the same place: with the way out."""
+    store.write(tmp_path / "t", CUSTOMERS)
+    lookup = Lookup(
+        "customers", (("customer", "id"),), (("name", "who"),), source(store, tmp_path / "t")
+    )
+    pinned = lookup.pinned({"customers": lookup.source.version()})
+    store.forget(tmp_path / "t", CUSTOMERS)
+    with pytest.raises(RefusedError, match="--fresh-lookups"):
+        apply(pinned, decoded(ORDERS))
+
+
+@pytest.mark.parametrize("on_miss", ["dead", "fail"])
+def test_what_a_miss_becomes(on_miss: Literal["dead", "fail"], tmp_path: Path) -> None:
+    """A dead letter, or a refusal that names the message and no key."""
+    lookup = customers(tmp_path, on_miss=on_miss)
+    if on_miss == "dead":
+        found = apply(lookup, decoded(ORDERS))
+        assert dead(found) == [
+            (2, "rules", "lookup:customers:no_match"),
+            (3, "rules", "lookup:customers:no_match"),
+        ]
+        assert found.rows["order"].to_pylist() == [10, 11, 14]
+        return
+    with pytest.raises(
+        RefusedError, match="customers has no row for the key of 2 of 5 rows"
+    ) as refused:
+        apply(lookup, decoded(ORDERS))
+    assert refused.value.offset is not None
+    assert "7" not in refused.value.what.partition(":")[0]
+    assert "--fresh-lookups" in refused.value.do
+
+
+def test_several_rows_of_one_key(tmp_path: Path) -> None:
+    """Are refused where the key is met, or the first one counts, by a column of theirs."""
+    twice = pa.concat_tables(
+        [
+            CUSTOMERS,
+            CUSTOMERS.slice(0, 1)
+            .set_column(1, "name", pa.array(["Bob"], pa.large_string()))
+            .set_column(2, "born", pa.array([dt.date(1999, 1, 1)])),
+        ]
+    )
+    lookup = customers(tmp_path, twice)
+    with pytest.raises(RefusedError, match="several rows of one key") as refused:
+        apply(lookup, decoded(ORDERS))
+    assert refused.value.offset is not None
+    others = ORDERS.filter(pa.array([True, False, True, True, False]))
+    assert apply(lookup, decoded(others)).rows["customer_name"].to_pylist() == ["Cid", None, None]
+    for descending, name in ((False, "Ann"), (True, "Bob")):
+        by = replace(lookup, first_by=("born", descending))
+        assert apply(by, decoded(ORDERS)).rows["customer_name"][1].as_py() == name
+
+
+def test_each_key_is_asked_for_once(tmp_path: Path) -> None:
+    """Over all batches of a split, without nulls, in their order."""
+    asked: list[list[int]] = []
+
+    @dataclass(frozen=True)
+    class Counts:
+        source: LookupSource
+
+        @property
+        def identity(self) -> str:
+            return "counts"
+
+        def version(self) -> str:
+            return self.source.version()
+
+        def schema(self) -> pa.Schema:
+            return self.source.schema()
+
+        def open(self, version: str, columns: pa.Schema) -> Ask:
+            ask = self.source.open(version, columns)
+
+            def counted(keys: pa.Table) -> Answers:
+                asked.append(keys["id"].to_pylist())
+                return ask(keys)
+
+            return counted
+
+    lookup = customers(tmp_path)
+    step = replace(lookup, source=Counts(lookup.source)).open()
+    for batch in (
+        ORDERS,
+        ORDERS,
+        ORDERS.slice(0, 1),
+        pa.RecordBatch.from_pydict({"order": pa.array([1, 2]), "customer": pa.array([2, 3])}),
+    ):
+        given_ = decoded(batch)
+        step(given_, messages_for(given_))
+    assert asked == [[1, 3, 7], [2]]
+
+
+_NUMBERS, _LETTERS = st.integers(0, 5), st.sampled_from(["a", "b", None])
+
+
+@given(
+    table=st.lists(st.tuples(_NUMBERS, _LETTERS), max_size=8, unique=True),
+    rows=st.lists(st.tuples(st.none() | _NUMBERS, _LETTERS), max_size=12),
+)
+def test_several_columns_are_one_key(
+    table: list[tuple[int, str | None]],
+    rows: list[tuple[int | None, str | None]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Rows are equal to what a dictionary gives; a null in a key matches nothing."""
+    folder = tmp_path_factory.mktemp("t")
+    columns = {
+        "a": pa.array([a for a, _ in table], pa.int64()),
+        "b": pa.array([b for _, b in table], pa.string()),
+        "n": pa.array(range(len(table)), pa.int64()),
+    }
+    pq.write_table(pa.table(columns), folder / "t.parquet")
+    at = source(STORES["parquet"], folder)
+    lookup = Lookup("t", (("x", "a"), ("y", "b")), (("n", "n"),), at)
+    given_ = {
+        "x": pa.array([x for x, _ in rows], pa.int16()),
+        "y": pa.array([y for _, y in rows], pa.string()),
+    }
+    known = {(a, b): n for n, (a, b) in enumerate(table) if b is not None}
+    found = apply(lookup, decoded(pa.RecordBatch.from_pydict(given_)))
+    assert found.rows["n"].to_pylist() == [known.get(row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("key", "take", "why"),
+    [
+        (("customer", "nr"), ("name", "who"), "customers has no column nr"),
+        (("client", "id"), ("name", "who"), "the rows have no column client"),
+        (("customer", "name"), ("born", "who"), "customer is int64, and name is string"),
+        (("customer", "id"), ("name", "order"), "two columns order"),
+    ],
+)
+def test_what_can_never_fit_is_refused_before_anything_is_read(
+    key: tuple[str, str], take: tuple[str, str], why: str, tmp_path: Path
+) -> None:
+    """Columns that aren't there, keys of other types, names that the rows have."""
+    lookup = replace(customers(tmp_path), key=(key,), take=(take,))
+    with pytest.raises(SpecError, match=why):
+        lookup.columns(columns_of(ORDERS))
+
+
+def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:
+    """Where the key is unchanged, what is looked up by it is, and the row is no miss."""
+    left = pa.array([[], ["customer"], ["order"], [], []], pa.list_(pa.string()))
+    found = apply(customers(tmp_path, on_miss="dead"), decoded(ORDERS, unavailable=left))
+    assert found.unavailable is not None
+    assert found.unavailable.to_pylist() == [[], ["customer", "customer_name", "born"], []]
+    assert found.rows["customer_name"].to_pylist() == ["Cid", None, "Ann"]
+    assert dead(found) == [
+        (2, "rules", "lookup:customers:no_match"),
+        (3, "rules", "lookup:customers:no_match"),
+    ]
+
+
+def test_a_table_that_a_worker_can_not_hold_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the way out."""
+    monkeypatch.setattr(tables, "MOST_BYTES", 10)
+    with pytest.raises(SpecError, match="more than 0 MiB of memory") as refused:
+        apply(customers(tmp_path), decoded(ORDERS))
+    assert "spark step" in refused.value.do
