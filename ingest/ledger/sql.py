@@ -214,8 +214,9 @@ class SqlLedger:
                 else p
                 for p in pins
             }
-            if now != recorded:
-                entries.put(PINS, key, tuple(now.values()))
+            kept = recorded | now
+            if kept != recorded:
+                entries.put(PINS, key, tuple(kept.values()))
             return tuple(now.values())
 
     def record(

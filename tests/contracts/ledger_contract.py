@@ -18,6 +18,7 @@ from windrow.ingest.errors import IdentityError, RefusedError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, How, Mark, TopicSeen
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import Label
+from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
 from windrow.ingest.model.window import Window
@@ -525,6 +526,28 @@ class LedgerContract:
         assert reopen().target_generation(window(1), "r1", 2) == 1
         assert ledger.target_generation(window(1), "r2", 2) == 2
         assert ledger.target_generation(window(2), "r1", 5) == 5
+
+    def test_a_generation_keeps_the_versions_of_its_lookups(
+        self, reopen: Callable[[], Ledger]
+    ) -> None:
+        """Put-if-absent by lookup and source: a retry and a run beside it get what was recorded
+        first; a lookup that is new, or has another source, gets its own; unless all are asked
+        for anew.
+        """
+        first = (Pin("a", "delta:/a", "1"), Pin("b", "delta:/b", "1"))
+        later = (Pin("a", "delta:/a", "2"), Pin("b", "delta:/c", "2"), Pin("c", "delta:/c", "2"))
+        assert reopen().pins(window(1), 0) == ()
+        assert reopen().freeze_pins(window(1), 0, first) == first
+        assert reopen().freeze_pins(window(1), 0, later) == (first[0], *later[1:])
+        assert reopen().pins(window(1), 0) == (first[0], *later[1:])
+        assert reopen().pins(window(1), 1) == reopen().pins(window(2), 0) == ()
+        assert reopen().freeze_pins(window(1), 0, later, anew=True) == later
+        assert reopen().freeze_pins(window(1), 0, later[:1]) == later[:1]
+        assert reopen().pins(window(1), 0) == later
+        with ThreadPoolExecutor(4) as pool:
+            pins = [[Pin("a", "delta:/a", str(n))] for n in range(4)]
+            kept = pool.map(lambda mine: reopen().freeze_pins(window(3), 0, mine), pins)
+        assert set(kept) == {reopen().pins(window(3), 0)}
 
     def test_receipts_come_in_window_order(self, reopen: Callable[[], Ledger]) -> None:
         """Of one pipeline, whatever order they were recorded in, each as it went in."""
