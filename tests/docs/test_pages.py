@@ -128,7 +128,7 @@ CHANGES = (
     "a column that is new, wider or gone in the schema of a table that is there",
     "a finding of `windrow verify`",
     "another place for dead letters",
-    "group, owners, tags, kinds and description of an asset",
+    "group, owners, tags, kinds, description, freshness policy or automation condition of an asset",
     "metadata of a materialization",
     "what a run says while it goes on",
     "the files that `windrow init` and `windrow infer` write",

@@ -59,7 +59,7 @@ def receipt(user: User) -> dict[str, Any]:
 
 
 def test_a_replay_gives_the_same_rows(user: User, tmp_path: Path) -> None:
-    """Whatever became of the table since, and of the ledger; fresh answers are for who asks for them, and for
+    """Whatever became of table and ledger since; fresh answers are for who asks for them, and for
     dead letters, which are looked up in what is there now.
     """
     user.types("run", "--window", WINDOW)
