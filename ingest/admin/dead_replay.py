@@ -270,7 +270,8 @@ class _Attempt:
         decoder = decoder_for(pipeline, sorted({split.topic for split in before.plan.splits}))
         steps = pipeline.transform()
         self.pins = pins_now(steps)
-        decode, transform = decoder.open(), pinned(steps, self.pins).open()
+        steps = pinned(steps, {pin.lookup: pin.version for pin in self.pins})
+        decode, transform = decoder.open(), steps.open()
         self._decode: Decode = lambda messages: transform(decode(messages), messages)
         self._keyed = pipeline.sink.capabilities.mode != "append"
         self._splits = [

@@ -101,6 +101,7 @@ def verify(
     lost = (
         () if sink.capabilities.replaces else [f.window for f in by_ledger if f.window is not None]
     )
+    findings += _unrepeatable(receipts)
     findings += [*compare_receipts(receipts), *tiles(receipts, {*unread, *lost}), *by_ledger]
     if audit.keyed is None:
         findings += _findings_of(
@@ -124,6 +125,19 @@ def verify(
         "topic", lambda: against_topics(pipeline, receipts, ledger, broker, on_removed, sleep)
     )
     return Verified(len(receipts), sum(map(_rows, receipts)), tuple(findings))
+
+
+def _unrepeatable(receipts: Sequence[Receipt]) -> list[Finding]:
+    """Names the windows whose lookups can't be asked again for what they answered."""
+    services = {pin.source for receipt in receipts for pin in receipt.pins if not pin.version}
+    keys = [r.window.key for r in receipts if any(not pin.version for pin in r.pins)]
+    if not keys:
+        return []
+    what = (
+        f"{len(keys)} windows from {keys[0]} to {keys[-1]} rest on answers of"
+        f" {', '.join(sorted(services))}, which can't be asked for them again"
+    )
+    return [Finding("info", "windows", what, "A replay looks up in what is there then.")]
 
 
 def _rows(receipt: Receipt) -> int:

@@ -9,6 +9,7 @@ from windrow.ingest.settings.kinds import OfItsOption
 
 SOURCES = {
     "table": "windrow.ingest.lookups.table.kind:TableSection",
+    "sql": "windrow.ingest.lookups.sql.kind:SqlSection",
 }
 
 SourceOfItsKind = Annotated[SourceSection, OfItsOption(SOURCES)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from windrow.ingest.model.lookup import Pin
 from windrow.ingest.ports.transform import Transform
 
 
@@ -53,6 +53,13 @@ class LookupSource(Protocol):
             UnreachableError: it doesn't answer.
         """
 
+    def held(self, version: str) -> AbstractContextManager[str]:
+        """Holds a version for the tasks of a job; gives what they `open`.
+
+        Raises:
+            SpecError, UnreachableError: as `version`.
+        """
+
     def open(self, version: str, columns: pa.Schema) -> Ask:
         """Returns a function that asks for rows of a version, with some columns.
 
@@ -86,8 +93,6 @@ def sources_of(transform: Transform) -> Mapping[str, LookupSource]:
     return transform.sources() if isinstance(transform, LooksUp) else {}
 
 
-def pinned(transform: Transform, pins: Sequence[Pin]) -> Transform:
-    """Returns a transform whose lookups ask these versions."""
-    if not pins or not isinstance(transform, LooksUp):
-        return transform
-    return transform.pinned({pin.lookup: pin.version for pin in pins})
+def pinned(transform: Transform, versions: Mapping[str, str]) -> Transform:
+    """Returns a transform whose lookups ask these versions, by their names."""
+    return transform.pinned(versions) if isinstance(transform, LooksUp) else transform

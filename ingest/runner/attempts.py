@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.errors import BugError
@@ -18,7 +20,7 @@ from windrow.ingest.model.source import OnLoss
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import DataFrameEngine
-from windrow.ingest.ports.lookup import pinned
+from windrow.ingest.ports.lookup import pinned, sources_of
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import Pipeline
@@ -158,17 +160,35 @@ def results_of(
 
     See `ports.engine.Engine.run`.
     """
-    transform, engine = pipeline.transform(), pipeline.engine
-    tasks = [_task(pipeline, attempt, pinned(transform, attempt.pins)) for attempt in job]
-    if pipeline.dataframe_transform is None:
-        # yielded here, so that the tasks' own objects live as long as they run
-        yield from engine.run(one_task(tasks, job), splits)
-        return
-    assert isinstance(engine, DataFrameEngine), "assemble refuses any other engine"
-    (task,) = tasks  # `jobs` puts each of its windows into a job of its own
-    yield from engine.transform(
-        dataframe_work(pipeline, pipeline.dataframe_transform, task), splits
-    )
+    with ExitStack() as held:
+        tasks, engine = _tasks(pipeline, job, held), pipeline.engine
+        if pipeline.dataframe_transform is None:
+            # yielded here, so that the tasks' own objects live as long as they run
+            yield from engine.run(one_task(tasks, job), splits)
+            return
+        assert isinstance(engine, DataFrameEngine), "assemble refuses any other engine"
+        (task,) = tasks  # `jobs` puts each of its windows into a job of its own
+        yield from engine.transform(
+            dataframe_work(pipeline, pipeline.dataframe_transform, task), splits
+        )
+
+
+def _tasks(pipeline: Pipeline, job: Sequence[Attempt], held: ExitStack) -> list[SplitTask]:
+    """Makes the task of each attempt.
+
+    Each version of a lookup's source is held once for all tasks, until `held` is closed.
+    """
+    transform = pipeline.transform()
+    sources = sources_of(transform)
+
+    @cache
+    def hold(pin: Pin) -> str:
+        return held.enter_context(sources[pin.lookup].held(pin.version))
+
+    return [
+        _task(pipeline, one, pinned(transform, {pin.lookup: hold(pin) for pin in one.pins}))
+        for one in job
+    ]
 
 
 def _task(pipeline: Pipeline, attempt: Attempt, transform: Transform) -> SplitTask:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -110,3 +111,26 @@ def test_a_retry_keeps_to_the_version_of_the_first_try(user: User, tmp_path: Pat
     assert found(tmp_path) == dict.fromkeys(range(1, 5), "Sumy")
     (pin,) = receipt(user)["pins"]
     assert not pin["version"].startswith("0@")
+
+
+def test_a_database_is_asked_in_one_state(user: User, tmp_path: Path, database: str) -> None:
+    """Each task joins the driver's snapshot of PostgreSQL; a replay asks it anew, and verify says
+    which windows rest on that.
+    """
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE shops (id int PRIMARY KEY, city text)")
+        connection.execute("INSERT INTO shops VALUES (1, 'Kyiv'), (2, 'Lviv')")
+    spec = tmp_path / "things.yaml"
+    there = f"from: {{sql: '{database}', relation: shops}}"
+    spec.write_text(spec.read_text().replace("from: {table: shops}", there))
+    user.types("run", "--window", WINDOW)
+    assert found(tmp_path) == {1: "Kyiv", 2: "Lviv"}
+    (looked_up,) = receipt(user)["splits"][0]["lookups"]
+    assert (looked_up["requests"], looked_up["keys"], looked_up["misses"]) == (1, 4, 2)
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO shops VALUES (3, 'Odesa')")
+    user.types("replay", "--window", WINDOW)
+    assert found(tmp_path) == {1: "Kyiv", 2: "Lviv", 3: "Odesa"}
+    (told,) = user.types("verify", "--deep")["findings"]
+    assert told["level"] == "info"
+    assert "rest on answers of postgresql://" in told["what"]

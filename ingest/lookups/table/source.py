@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -48,6 +49,9 @@ class TableSource:
 
     def version(self) -> str:
         return self.snapshots.newest()
+
+    def held(self, version: str) -> AbstractContextManager[str]:
+        return nullcontext(version)
 
     def schema(self) -> pa.Schema:
         return pa.schema(list(_storable(self.snapshots.schema())))

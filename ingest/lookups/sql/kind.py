@@ -1,0 +1,76 @@
+"""Settings of a database that rows are looked up in."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, Field
+
+from windrow.ingest.lookups.kind import SourceSection
+from windrow.ingest.settings.paths import absolute
+from windrow.ingest.settings.secrets import InFile
+from windrow.ingest.settings.values import Duration, LeftOut, Password, Text, Values, sentence
+
+if TYPE_CHECKING:
+    from windrow.ingest.ports.lookup import LookupSource
+
+_SQLITE = "sqlite:///"
+
+
+def _url(value: str) -> str:
+    scheme, _, rest = value.partition("://")
+    if scheme not in {"sqlite", "postgresql"} or not rest.strip("/"):
+        raise sentence("must be postgresql://user@host:5432/database, or sqlite:///path")
+    if rest.rpartition("@")[0].partition(":")[2]:
+        raise sentence("has a password in it: say it under password, by reference")
+    return value
+
+
+def _by_reference(value: object) -> object:
+    if isinstance(value, str):
+        raise sentence("is written out, and tasks need it: write {env: NAME} or {file: PATH}")
+    return value
+
+
+class SqlSection(SourceSection):
+    """A table or view of PostgreSQL or SQLite, as it is when a window is read."""
+
+    sql: Annotated[
+        Text,
+        AfterValidator(_url),
+        Values("`postgresql://user@host:5432/database`, or `sqlite:///path`"),
+    ] = Field(
+        description="The database. The path of SQLite's file is relative to the spec's folder."
+    )
+    relation: Annotated[Text, Values("`table`, or `schema.table`")] = Field(
+        description="The table or view. Its keys should have an index."
+    )
+    password: Annotated[
+        Annotated[Password, AfterValidator(_by_reference)] | None,
+        Values("`{env: NAME}` or `{file: PATH}`"),
+        LeftOut("none"),
+    ] = Field(
+        default=None,
+        repr=False,
+        description="The password of the URL's user; each task reads it where it is.",
+    )
+    timeout: Duration = Field(
+        default=timedelta(seconds=30), description="How long one question may take, of 1,000 keys."
+    )
+
+    @property
+    def repeats(self) -> bool:
+        return False
+
+    def source(self, folder: Path) -> LookupSource:
+        from windrow.ingest.lookups.sql.source import SqlSource  # loads SQLAlchemy
+
+        url, password = self.sql, self.password
+        assert not isinstance(password, str), "refused above"
+        if url.startswith(_SQLITE):
+            url = _SQLITE + absolute(url.removeprefix(_SQLITE), folder)
+        if isinstance(password, InFile):
+            password = InFile(absolute(password.path, folder))
+        return SqlSource(url, self.relation, password, self.timeout // timedelta(milliseconds=1))

@@ -1,0 +1,233 @@
+"""Lookups in a database: a real PostgreSQL, and SQLite."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from tests.contracts.transform_contract import apply, messages_for
+from tests.transform.small_verdicts import columns_of, decoded
+from windrow.ingest import client_cache
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.lookups.sql.kind import SqlSection
+from windrow.ingest.ports.lookup import LookupSource
+from windrow.ingest.transform.lookup.step import Lookup
+
+ORDERS = pa.RecordBatch.from_pydict(
+    {"order": pa.array([10, 11, 12, 13]), "customer": pa.array([3, 1, 7, None])}
+)
+
+
+class Server:
+    """A database with a table `customers`: runs statements in it, and is a source."""
+
+    def __init__(self, url: str, run: Callable[[str], None]) -> None:
+        self.url, self.run = url, run
+        run("CREATE TABLE customers (id INTEGER PRIMARY KEY, name VARCHAR(20), born DATE)")
+        people = "(1, 'Ann', '1990-01-01'), (2, 'Bob', NULL), (3, NULL, NULL)"
+        run(f"INSERT INTO customers VALUES {people}")
+
+    def source(self, **more: Any) -> LookupSource:
+        return SqlSection(sql=self.url, relation="customers", **more).source(Path("/"))
+
+    def lookup(self, **more: Any) -> Lookup:
+        take = (("name", "who"), ("born", "born"))
+        return Lookup("customers", (("customer", "id"),), take, self.source(**more))
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Server:
+    def run(statement: str) -> None:
+        with sqlite3.connect(tmp_path / "there.db") as connection:
+            connection.execute(statement)
+
+    return Server(f"sqlite:///{tmp_path}/there.db", run)
+
+
+@pytest.fixture
+def postgresql(database: str) -> Server:
+    def run(statement: str) -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(statement)  # type: ignore[call-overload]
+
+    return Server(database, run)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def server(request: pytest.FixtureRequest) -> Server:
+    """Each database."""
+    found: Server = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _kept() -> Iterator[None]:
+    """As in a worker: a connection is kept for the next batch."""
+    with client_cache.keeping():
+        yield
+
+
+def test_each_row_gets_what_its_key_has(server: Server) -> None:
+    """With the types that the database has; nothing can be written, and nothing is pinned."""
+    lookup = server.lookup()
+    assert lookup.source.version() == ""
+    found = apply(lookup, decoded(ORDERS))
+    assert found.rows["who"].to_pylist() == [None, "Ann", None, None]
+    assert found.rows["born"].to_pylist() == [None, dt.date(1990, 1, 1), None, None]
+    assert found.rows.schema.equals(lookup.columns(columns_of(ORDERS)).arrow_schema)
+    (looked_up,) = found.lookups
+    assert (looked_up.keys, looked_up.requests, looked_up.hits) == (3, 1, 2)
+
+
+def test_so_many_keys_are_asked_for_at_once(server: Server) -> None:
+    """A thousand a question, of several columns together, too."""
+    rows = ", ".join(f"({n}, 'n{n}', NULL)" for n in range(10, 2600))
+    server.run(f"INSERT INTO customers VALUES {rows}")
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "customer": pa.array(range(10, 2510)),
+            "name": pa.array([f"n{n}" for n in range(10, 2510)]),
+        }
+    )
+    by = (("customer", "id"), ("name", "name"))
+    for key in (by[:1], by):
+        found = apply(Lookup("c", key, (("id", "there"),), server.source()), decoded(batch))
+        assert found.rows["there"].to_pylist() == list(range(10, 2510))
+        assert found.lookups[0].requests == 3
+
+
+def test_all_tasks_see_one_state_of_postgresql(postgresql: Server) -> None:
+    """While it is held, a task that begins later sees no row that came in between."""
+    lookup = postgresql.lookup()
+    with lookup.source.held("") as snapshot:
+        first = lookup.pinned({"customers": snapshot})
+        assert apply(first, decoded(ORDERS)).rows["who"][2].as_py() is None
+        postgresql.run("INSERT INTO customers VALUES (7, 'Gus', NULL)")
+        assert apply(first, decoded(ORDERS)).rows["who"][2].as_py() is None
+        with client_cache.keeping():  # another worker, with a connection of its own
+            assert apply(first, decoded(ORDERS)).rows["who"][2].as_py() is None
+    assert apply(lookup, decoded(ORDERS)).rows["who"][2].as_py() == "Gus"
+
+
+def test_a_snapshot_whose_holder_is_gone_is_asked_for_again_with_the_window(
+    postgresql: Server,
+) -> None:
+    """Its connection was lost: the window is run again, nothing is looked up elsewhere."""
+    lookup = postgresql.lookup()
+    with lookup.source.held("") as snapshot:
+        pass
+    with pytest.raises(UnreachableError, match="doesn't answer") as lost:
+        apply(lookup.pinned({"customers": snapshot}), decoded(ORDERS))
+    assert "Run the window again" in lost.value.do
+
+
+def test_a_server_that_is_slow_is_not_waited_for(postgresql: Server) -> None:
+    """A question has a time."""
+    postgresql.run("CREATE VIEW slow AS SELECT id, name FROM customers, pg_sleep(60)")
+    at = SqlSection(sql=postgresql.url, relation="slow", timeout="200ms").source(Path("/"))
+    with pytest.raises(UnreachableError, match="statement timeout") as slow:
+        apply(Lookup("slow", (("customer", "id"),), (("name", "who"),), at), decoded(ORDERS))
+    assert "0.2 s" in slow.value.do
+
+
+def test_a_server_that_goes_away(postgresql: Server) -> None:
+    """Its connections are cut in mid-window: the next question is refused, the next try answers."""
+    lookup = postgresql.lookup()
+    step = lookup.open()
+    given = decoded(ORDERS)
+    step(given, messages_for(given))
+    postgresql.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        " AND datname = current_database()"
+    )
+    more = decoded(pa.RecordBatch.from_pydict({"order": [1], "customer": [2]}))
+    with pytest.raises(UnreachableError):
+        step(more, messages_for(more))
+    assert apply(lookup, more).rows["who"].to_pylist() == ["Bob"]
+
+
+def test_a_value_of_another_type_is_refused(sqlite: Server) -> None:
+    """SQLite takes any value in any column; the message names the column, and no value."""
+    sqlite.run("CREATE TABLE odd (id INTEGER, n BIGINT)")
+    sqlite.run("INSERT INTO odd VALUES (1, 'secret')")
+    at = SqlSection(sql=sqlite.url, relation="odd").source(Path("/"))
+    with pytest.raises(RefusedError, match="has a value in n that is no int64") as refused:
+        apply(Lookup("odd", (("customer", "id"),), (("n", "n"),), at), decoded(ORDERS))
+    assert "secret" not in str(refused.value)
+
+
+def test_postgresql_types_that_a_table_takes(postgresql: Server) -> None:
+    """Each comes as it is; others are left out, and a lookup of them is refused."""
+    postgresql.run(
+        "CREATE TABLE types (id BIGINT, s SMALLINT, t TEXT, b BOOLEAN, r REAL, d DOUBLE PRECISION,"
+        " n NUMERIC(12, 2), z TIMESTAMPTZ, y BYTEA, local TIMESTAMP, free NUMERIC, j JSONB)"
+    )
+    postgresql.run(
+        "INSERT INTO types VALUES (1, 2, 'x', true, 0.5, 0.1, 12.30, '2026-01-05T01:00+02',"
+        " '\\x00ff')"
+    )
+    at = SqlSection(sql=postgresql.url, relation="types").source(Path("/"))
+    names = at.schema().names
+    assert names == ["id", "s", "t", "b", "r", "d", "n", "z", "y"]
+    take = tuple((name, f"its_{name}") for name in names)
+    row = pa.RecordBatch.from_pydict({"customer": pa.array([1])})
+    (found,) = apply(Lookup("t", (("customer", "id"),), take, at), decoded(row)).rows.to_pylist()
+    at_two = dt.datetime(2026, 1, 4, 23, tzinfo=dt.UTC)
+    assert list(found.values())[1:] == [
+        1,
+        2,
+        "x",
+        True,
+        0.5,
+        0.1,
+        Decimal("12.30"),
+        at_two,
+        b"\x00\xff",
+    ]
+    with pytest.raises(SpecError, match="no column free of a type that a table takes"):
+        Lookup("t", (("customer", "id"),), (("free", "f"),), at).columns(columns_of(row))
+
+
+def test_the_password_is_read_where_it_is_needed(
+    postgresql: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By reference alone: written out it is refused, and no message has it."""
+    with pytest.raises(ValidationError, match="by reference"):
+        SqlSection(sql="postgresql://me:secret@host/db", relation="t")
+    with pytest.raises(ValidationError, match="written out"):
+        SqlSection(sql="postgresql://me@host/db", relation="t", password="secret")
+    monkeypatch.setenv("PG_SECRET", "hush")
+    lookup = postgresql.lookup(password={"env": "PG_SECRET"})
+    assert apply(lookup, decoded(ORDERS)).rows["who"][1].as_py() == "Ann"
+    assert "hush" not in repr(lookup)
+    assert "hush" not in lookup.source.identity
+    del os.environ["PG_SECRET"]
+    with client_cache.keeping(), pytest.raises(SpecError, match="PG_SECRET"):
+        apply(lookup, decoded(ORDERS))
+
+
+@pytest.mark.parametrize(
+    ("url", "relation", "why"),
+    [
+        ("sqlite:///nowhere/there.db", "customers", "doesn't answer"),
+        (None, "nothing", "there is no table or view nothing"),
+    ],
+)
+def test_what_is_not_there_is_told(
+    sqlite: Server, url: str | None, relation: str, why: str
+) -> None:
+    """No file is made by a look, and a missing table is named."""
+    at = SqlSection(sql=url or sqlite.url, relation=relation).source(Path("/"))
+    with pytest.raises((SpecError, UnreachableError), match=why):
+        at.version()
+    assert not Path("/nowhere").exists()

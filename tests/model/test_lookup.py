@@ -1,0 +1,42 @@
+"""What lookups did, summed up over parts of a window."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.ingest.model.lookup import LookedUp, merged
+
+_FIRST = datetime(2026, 1, 5, tzinfo=UTC)
+_moments = st.none() | st.integers(0, 9).map(lambda hour: _FIRST + timedelta(hours=hour))
+_parts = st.builds(
+    LookedUp,
+    st.sampled_from("ba"),
+    *[st.integers(0, 9)] * 4,
+    first_at=_moments,
+    last_at=_moments,
+    answers=st.integers(0, 2**64 - 1).map(lambda n: f"{n:016x}"),
+)
+
+
+@given(st.lists(_parts, max_size=6))
+def test_the_parts_of_each_lookup_are_summed_up(parts: list[LookedUp]) -> None:
+    """By name: numbers and checksums are sums, the time is from the first to the last."""
+    assert [one.lookup for one in merged(parts)] == sorted({part.lookup for part in parts})
+    for one in merged(parts):
+        mine = [part for part in parts if part.lookup == one.lookup]
+        for name in ("keys", "hits", "misses", "requests"):
+            assert getattr(one, name) == sum(getattr(part, name) for part in mine)
+        assert int(one.answers, 16) == sum(int(part.answers, 16) for part in mine) % 2**64
+        begins = [part.first_at for part in mine if part.first_at is not None]
+        ends = [part.last_at for part in mine if part.last_at is not None]
+        assert (one.first_at, one.last_at) == (min(begins, default=None), max(ends, default=None))
+
+
+@given(st.lists(_parts, max_size=4), st.lists(_parts, max_size=4))
+def test_sums_of_sums_are_sums(some: list[LookedUp], more: list[LookedUp]) -> None:
+    """A split's batches, a window's splits: in whatever order they come together."""
+    assert merged([*merged(some), *merged(more)]) == merged([*some, *more])
+    assert merged([*more, *some]) == merged([*some, *more])
