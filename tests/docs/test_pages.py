@@ -111,7 +111,7 @@ CHANGES = (
     "what the ledger keeps",
     "dead letters older than some days removed (retention, expiry)",
     "a partial replay: of one topic-partition",
-    "a metric, such as the time that a commit takes",
+    "a metric, such as the time that a commit takes; sent elsewhere (Prometheus, OpenTelemetry)",
     "a codec inside values (gzip, base64, encryption)",
     "an extra HTTP header of an Iceberg REST catalog",
     "a message to Slack, an alert",
