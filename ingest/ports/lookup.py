@@ -25,7 +25,10 @@ class Answers:
 
 
 Ask = Callable[[pa.Table], Answers]
-"""Asks for keys: distinct, without nulls and sorted, under the names of the source's columns."""
+"""Asks for keys: distinct, without nulls and sorted, under the names of the source's columns.
+
+Whole numbers are int64, whatever the source has; keys that it can't have have no answer.
+"""
 
 
 class LookupSource(Protocol):
@@ -34,6 +37,10 @@ class LookupSource(Protocol):
     @property
     def identity(self) -> str:
         """What is looked up in, and where, without secrets."""
+
+    @property
+    def pins(self) -> bool:
+        """Whether an older version can be asked again."""
 
     def version(self) -> str:
         """Its version now, to pin a window to; empty if it can't be asked for it later.

@@ -98,8 +98,10 @@ class ListedFile(msgspec.Struct, frozen=True):
     modified: datetime
 
 
-def normalized(uri: str) -> str:
+def normalized(uri: str, setting: str = "sink.path") -> str:
     """Normalizes a table's place: an absolute path if it is local, else the URI. No I/O.
+
+    `setting`: its name, for messages.
 
     Raises:
         SpecError: no table can be there, or the URI may have a secret, which would get into plans
@@ -108,28 +110,28 @@ def normalized(uri: str) -> str:
     secret = secret_part(uri)
     if secret is not None:
         raise SpecError(
-            f"sink.path is {without_secrets(uri)}, and holds {secret}",
+            f"{setting} is {without_secrets(uri)}, and holds {secret}",
             "spec",
             f"Leave it out: {WAY_OUT}.",
         )
     scheme, _, remote = uri.partition("://")
     if remote and scheme != "file":
         if scheme not in _STORES:
-            raise SpecError(f"sink.path is {uri}: no table can be in {scheme}", "spec", _FORMS)
+            raise SpecError(f"{setting} is {uri}: no table can be in {scheme}", "spec", _FORMS)
         return uri.rstrip("/")
     try:
-        path = _local(uri) if remote else str(home(uri).absolute())
+        path = _local(uri, setting) if remote else str(home(uri).absolute())
     except ValueError as error:
-        raise SpecError(f"sink.path {error}", "spec", _FORMS) from None
+        raise SpecError(f"{setting} {error}", "spec", _FORMS) from None
     if "%" in path:
-        raise SpecError(f"sink.path is {path}, with a % in it", "spec", _RENAME)
+        raise SpecError(f"{setting} is {path}, with a % in it", "spec", _RENAME)
     if "\\" in path or any(c < " " for c in path):
         raise SpecError(
-            f"sink.path is {path!r}, with a backslash or a control character in it", "spec", _RENAME
+            f"{setting} is {path!r}, with a backslash or a control character in it", "spec", _RENAME
         )
     if not path.strip("/"):
         raise SpecError(
-            f"sink.path is {path}, which is no folder for a table",
+            f"{setting} is {path}, which is no folder for a table",
             "spec",
             "Name a folder of the table's own.",
         )
@@ -159,11 +161,11 @@ def is_full(error: str) -> bool:
     return any(words in error for words in _NO_ROOM)
 
 
-def _local(uri: str) -> str:
+def _local(uri: str, setting: str) -> str:
     try:
         return str(fs.FileSystem.from_uri(uri)[1])
     except pa.ArrowInvalid as error:
-        raise SpecError(f"sink.path is {uri}: {error}", "spec", _FORMS) from error
+        raise SpecError(f"{setting} is {uri}: {error}", "spec", _FORMS) from error
 
 
 def dead_place(table: str) -> str:

@@ -33,15 +33,15 @@ class Server:
 
     def __init__(self, url: str, run: Callable[[str], None]) -> None:
         self.url, self.run = url, run
-        run("CREATE TABLE customers (id INTEGER PRIMARY KEY, name VARCHAR(20), born DATE)")
-        people = "(1, 'Ann', '1990-01-01'), (2, 'Bob', NULL), (3, NULL, NULL)"
+        run("CREATE TABLE customers (id INTEGER PRIMARY KEY, name VARCHAR(20), city TEXT)")
+        people = "(1, 'Ann', 'Kyiv'), (2, 'Bob', NULL), (3, NULL, NULL)"
         run(f"INSERT INTO customers VALUES {people}")
 
     def source(self, **more: Any) -> LookupSource:
         return SqlSection(sql=self.url, relation="customers", **more).source(Path("/"))
 
     def lookup(self, **more: Any) -> Lookup:
-        take = (("name", "who"), ("born", "born"))
+        take = (("name", "who"), ("city", "city"))
         return Lookup("customers", (("customer", "id"),), take, self.source(**more))
 
 
@@ -83,7 +83,7 @@ def test_each_row_gets_what_its_key_has(server: Server) -> None:
     assert lookup.source.version() == ""
     found = apply(lookup, decoded(ORDERS))
     assert found.rows["who"].to_pylist() == [None, "Ann", None, None]
-    assert found.rows["born"].to_pylist() == [None, dt.date(1990, 1, 1), None, None]
+    assert found.rows["city"].to_pylist() == [None, "Kyiv", None, None]
     assert found.rows.schema.equals(lookup.columns(columns_of(ORDERS)).arrow_schema)
     (looked_up,) = found.lookups
     assert (looked_up.keys, looked_up.requests, looked_up.hits) == (3, 1, 2)
@@ -135,9 +135,8 @@ def test_a_server_that_is_slow_is_not_waited_for(postgresql: Server) -> None:
     """A question has a time."""
     postgresql.run("CREATE VIEW slow AS SELECT id, name FROM customers, pg_sleep(60)")
     at = SqlSection(sql=postgresql.url, relation="slow", timeout="200ms").source(Path("/"))
-    with pytest.raises(UnreachableError, match="statement timeout") as slow:
+    with pytest.raises(UnreachableError, match=r"took longer than 0\.2 s"):
         apply(Lookup("slow", (("customer", "id"),), (("name", "who"),), at), decoded(ORDERS))
-    assert "0.2 s" in slow.value.do
 
 
 def test_a_server_that_goes_away(postgresql: Server) -> None:
@@ -170,15 +169,16 @@ def test_postgresql_types_that_a_table_takes(postgresql: Server) -> None:
     """Each comes as it is; others are left out, and a lookup of them is refused."""
     postgresql.run(
         "CREATE TABLE types (id BIGINT, s SMALLINT, t TEXT, b BOOLEAN, r REAL, d DOUBLE PRECISION,"
-        " n NUMERIC(12, 2), z TIMESTAMPTZ, y BYTEA, local TIMESTAMP, free NUMERIC, j JSONB)"
+        " n NUMERIC(12, 2), z TIMESTAMPTZ, y BYTEA, c CHAR(3), day DATE, local TIMESTAMP,"
+        " free NUMERIC, j JSONB)"
     )
     postgresql.run(
         "INSERT INTO types VALUES (1, 2, 'x', true, 0.5, 0.1, 12.30, '2026-01-05T01:00+02',"
-        " '\\x00ff')"
+        " '\\x00ff', 'ab', '2026-01-05')"
     )
     at = SqlSection(sql=postgresql.url, relation="types").source(Path("/"))
     names = at.schema().names
-    assert names == ["id", "s", "t", "b", "r", "d", "n", "z", "y"]
+    assert names == ["id", "s", "t", "b", "r", "d", "n", "z", "y", "c", "day"]
     take = tuple((name, f"its_{name}") for name in names)
     row = pa.RecordBatch.from_pydict({"customer": pa.array([1])})
     (found,) = apply(Lookup("t", (("customer", "id"),), take, at), decoded(row)).rows.to_pylist()
@@ -193,6 +193,8 @@ def test_postgresql_types_that_a_table_takes(postgresql: Server) -> None:
         Decimal("12.30"),
         at_two,
         b"\x00\xff",
+        "ab",
+        dt.date(2026, 1, 5),
     ]
     with pytest.raises(SpecError, match="no column free of a type that a table takes"):
         Lookup("t", (("customer", "id"),), (("free", "f"),), at).columns(columns_of(row))
@@ -231,3 +233,72 @@ def test_what_is_not_there_is_told(
     with pytest.raises((SpecError, UnreachableError), match=why):
         at.version()
     assert not Path("/nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me@host/db?password=secret",
+        "postgresql://me%3Asecret@host/db",
+        "postgresql://me@host:port/db",
+        "postgresql://[::1/db",
+        "mysql://me@host/db",
+        "sqlite:///",
+    ],
+)
+def test_urls_that_are_refused(url: str) -> None:
+    """Nowhere in it may be a password; what can't be read is told, without it."""
+    with pytest.raises(ValidationError) as refused:
+        SqlSection(sql=url, relation="t")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_key_that_a_database_can_not_have_is_a_miss(postgresql: Server) -> None:
+    """A number too large for its column, a text with NUL, a value of CHAR that is shorter."""
+    postgresql.run("CREATE TABLE codes (small SMALLINT, code CHAR(5), n INT)")
+    postgresql.run("INSERT INTO codes VALUES (1, 'DE', 49)")
+    at = SqlSection(sql=postgresql.url, relation="codes").source(Path("/"))
+    rows = pa.RecordBatch.from_pydict({"n": [1, 2**40], "code": ["DE", "D\0"]})
+    for column, of in (("n", "small"), ("code", "code")):
+        found = apply(Lookup("codes", ((column, of),), (("n", "tel"),), at), decoded(rows))
+        assert found.rows["tel"].to_pylist() == [49, None]
+
+
+def test_two_sources_of_one_server_are_not_mixed_up(postgresql: Server) -> None:
+    """They have the same table's name, in other schemas; each has a connection of its own."""
+    found = []
+    for name in ("one", "two"):
+        postgresql.run(f"CREATE SCHEMA {name}")
+        postgresql.run(f"CREATE TABLE {name}.shop (id INT, name TEXT)")
+        postgresql.run(f"INSERT INTO {name}.shop VALUES (1, '{name}')")
+        url = f"{postgresql.url}&options=-csearch_path%3D{name}"
+        at = SqlSection(sql=url, relation="shop").source(Path("/"))
+        lookup = Lookup("shop", (("customer", "id"),), (("name", "its"),), at)
+        found.append(apply(lookup, decoded(ORDERS)).rows["its"][1].as_py())
+    assert found == ["one", "two"]
+
+
+def test_a_server_that_ends_idle_transactions_ends_no_snapshot(postgresql: Server) -> None:
+    """As servers in clouds do after a while: neither the driver's nor a worker's."""
+    name = postgresql.url.partition("?")[0].rpartition("/")[2]
+    postgresql.run(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '1ms'")
+    lookup = postgresql.lookup()
+    with lookup.source.held("") as snapshot:
+        postgresql.run("SELECT pg_sleep(0.2)")
+        assert apply(lookup.pinned({"customers": snapshot}), decoded(ORDERS)).lookups[0].hits == 2
+
+
+def test_what_can_not_be_read_is_refused_without_its_value(postgresql: Server) -> None:
+    """And the class of the error is right: another try mends no value, and no missing right."""
+    postgresql.run("CREATE TABLE odd (id INT, at TIMESTAMPTZ)")
+    postgresql.run("INSERT INTO odd VALUES (1, 'infinity')")
+    at = SqlSection(sql=postgresql.url, relation="odd").source(Path("/"))
+    with pytest.raises(RefusedError, match="has a value that can't be read"):
+        apply(Lookup("odd", (("customer", "id"),), (("at", "at"),), at), decoded(ORDERS))
+    postgresql.run("CREATE VIEW denied AS SELECT 1 AS id, 'x'::text AS name")
+    postgresql.run("DROP ROLE IF EXISTS stranger")
+    postgresql.run("CREATE ROLE stranger LOGIN")
+    stranger = postgresql.url.replace("postgres:@", "stranger:@", 1)
+    denied = SqlSection(sql=stranger, relation="denied").source(Path("/"))
+    with pytest.raises(SpecError, match="permission denied for view denied"):
+        apply(Lookup("d", (("customer", "id"),), (("name", "n"),), denied), decoded(ORDERS))

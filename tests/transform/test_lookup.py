@@ -20,9 +20,10 @@ from pyiceberg.catalog import Catalog, load_catalog
 from tests.contracts.transform_contract import Before, TransformContract, apply, messages_for
 from tests.contracts.values import dead
 from tests.transform.small_verdicts import columns_of, decoded
-from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.lookups.table import source as tables
 from windrow.ingest.lookups.table.kind import TableSection
+from windrow.ingest.lookups.table.parquet import ParquetFiles
 from windrow.ingest.ports.lookup import Answers, Ask, LookupSource
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.transform.lookup.step import Lookup
@@ -334,3 +335,78 @@ def test_a_table_that_a_worker_can_not_hold_is_refused(
     with pytest.raises(SpecError, match="more than 0 MiB of memory") as refused:
         apply(customers(tmp_path), decoded(ORDERS))
     assert "spark step" in refused.value.do
+
+
+def test_a_key_too_large_for_the_tables_column_is_a_miss(tmp_path: Path) -> None:
+    """One message's number can't block a window."""
+    rows = pa.RecordBatch.from_pydict({"order": [1, 2], "customer": [2**40, 1]})
+    assert apply(customers(tmp_path), decoded(rows)).rows["customer_name"].to_pylist() == [
+        None,
+        "Ann",
+    ]
+
+
+def test_columns_that_map_to_others_are_refused(tmp_path: Path) -> None:
+    """A table with column mapping, also of a protocol without features: its files have other
+    names, and a reader that looks for the table's finds nulls.
+    """
+    lookup = customers(tmp_path)
+    entry = tmp_path / "customers" / "_delta_log" / f"{0:020d}.json"
+    entry.write_text(
+        entry.read_text().replace(
+            '"configuration":{}', '"configuration":{"delta.columnMapping.mode":"name"}'
+        )
+    )
+    with pytest.raises(UnreachableError, match="columnMapping"):
+        lookup.source.version()
+
+
+def test_a_version_without_the_column_is_refused(tmp_path: Path) -> None:
+    """The table got it after the window was pinned; the way out is to pin it anew."""
+    for store in (STORES["delta"], STORES["iceberg"]):
+        folder = tmp_path / str(id(store))
+        store.write(folder, CUSTOMERS.drop_columns(["born"]))
+        version = source(store, folder).version()
+        if store is STORES["delta"]:
+            write_deltalake(folder, CUSTOMERS, mode="append", schema_mode="merge")
+        else:
+            table = _catalog(folder).load_table("lake.customers")
+            with table.update_schema() as update:
+                update.union_by_name(CUSTOMERS.schema)
+        lookup = Lookup("c", (("customer", "id"),), (("born", "born"),), source(store, folder))
+        with pytest.raises(RefusedError, match="has no column born") as refused:
+            apply(lookup.pinned({"c": version}), decoded(ORDERS))
+        assert "--fresh-lookups" in refused.value.do
+
+
+def test_files_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
+    """What was read of them before is of another state."""
+    folder = tmp_path / "t"
+    for _ in range(2):
+        _to_parquet(folder, CUSTOMERS)
+    files = ParquetFiles(str(folder))
+    batches = files.read(files.newest(), ["id"])
+    next(batches)
+    _to_parquet(folder, CUSTOMERS)
+    with pytest.raises(RefusedError, match="are others than those"):
+        list(batches)
+
+
+def test_types_that_no_table_has_are_left_out(tmp_path: Path) -> None:
+    """Whatever else the table has, its other columns can be looked up."""
+    wide = pa.array([1, 2], pa.decimal256(50, 2))
+    there = pa.table(
+        {
+            "id": pa.array([1, 2]),
+            "wide": wide,
+            "at": pa.array([0, 1], pa.timestamp("ns")),
+            "text": pa.array(["a", "b"]).dictionary_encode(),
+            "\u0001": [1, 2],
+        }
+    )
+    _to_parquet(tmp_path / "t", there)
+    at = source(STORES["parquet"], tmp_path / "t")
+    assert at.schema().names == ["id", "text", "\u0001"]
+    rows = pa.RecordBatch.from_pydict({"customer": [2]})
+    found = apply(Lookup("c", (("customer", "id"),), (("text", "t"),), at), decoded(rows))
+    assert found.rows["t"].to_pylist() == ["b"]

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.paths import absolute
@@ -20,10 +22,16 @@ _SQLITE = "sqlite:///"
 
 
 def _url(value: str) -> str:
-    scheme, _, rest = value.partition("://")
-    if scheme not in {"sqlite", "postgresql"} or not rest.strip("/"):
+    if value.startswith(_SQLITE) and value != _SQLITE:
+        return value
+    try:
+        url = make_url(value)
+    except (ArgumentError, ValueError):
+        url = None
+    if url is None or url.drivername != "postgresql" or not url.database:
         raise sentence("must be postgresql://user@host:5432/database, or sqlite:///path")
-    if rest.rpartition("@")[0].partition(":")[2]:
+    secret = [name for name in url.query if "pass" in name]
+    if url.password or secret or ":" in (url.username or ""):
         raise sentence("has a password in it: say it under password, by reference")
     return value
 

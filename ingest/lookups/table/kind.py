@@ -80,7 +80,7 @@ class TableSection(SourceSection):
         from windrow.ingest.sinks.delta.snapshots import DeltaSnapshots
         from windrow.ingest.sinks.filesystem import Place, normalized
 
-        place = normalized(absolute(self.table, folder))
+        place = normalized(absolute(self.table, folder), "from.table")
         if "_delta_log" in Place(place).folders(""):
             return DeltaSnapshots(place)
         return ParquetFiles(place)

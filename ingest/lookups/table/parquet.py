@@ -35,18 +35,30 @@ class ParquetFiles:
         return _digest(self._files())
 
     def schema(self) -> pa.Schema:
-        first = self._files()[0].path
-        with explained(first), Place(self.place).filesystem().open_input_file(first) as source:
-            return pq.read_schema(source)
+        return self._schema_of(self._files()[0])
 
     def read(self, version: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        files = self._refuse_others(version)
+        for file in files:
+            lost = set(columns) - set(self._schema_of(file).names)
+            if lost:
+                what = f"the file {self.place}/{file.path} has no column {min(lost)}"
+                raise RefusedError(what, "setup", "All files of the folder must have it.")
+            yield from batches_of(Place(self.place), file.path, columns)
+        self._refuse_others(version)  # a file may have changed while others were read
+
+    def _schema_of(self, file: ListedFile) -> pa.Schema:
+        filesystem = Place(self.place).filesystem()
+        with explained(file.path), filesystem.open_input_file(file.path) as source:
+            return pq.read_schema(source)
+
+    def _refuse_others(self, version: str) -> list[ListedFile]:
         files = self._files()
         if _digest(files) != version:
             what = f"the files in {self.place} are others than those that the window is pinned to"
             do = "Files have no versions: a Delta or Iceberg table keeps its older states."
             raise RefusedError(what, "setup", do)
-        for file in files:
-            yield from batches_of(Place(self.place), file.path, columns)
+        return files
 
     def _files(self) -> list[ListedFile]:
         place = Place(self.place)
@@ -58,7 +70,8 @@ class ParquetFiles:
         found = [file for file in found if file.path.endswith(".parquet")]
         if not found:
             what = f"there is neither a Delta table nor a Parquet file at {self.place}"
-            raise SpecError(what, "setup", "Name the table's folder.")
+            do = "Name the table's folder; an Iceberg table needs warehouse or catalog, too."
+            raise SpecError(what, "setup", do)
         return sorted(found, key=lambda file: file.path)
 
 

@@ -14,7 +14,10 @@ import pyarrow.compute as pc
 from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.ports.lookup import Answers, Ask
-from windrow.ingest.schema.dtypes import UnsupportedTypeError, arrow_type
+from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
+
+_AT = "\x01"
+"""The number of a row: no column of a table has this name."""
 
 MOST_BYTES = 256 << 20
 """The most memory that the columns of a lookup's table may take in a worker."""
@@ -47,6 +50,10 @@ class TableSource:
     def identity(self) -> str:
         return self.snapshots.identity
 
+    @property
+    def pins(self) -> bool:
+        return True
+
     def version(self) -> str:
         return self.snapshots.newest()
 
@@ -62,10 +69,11 @@ class TableSource:
         def ask(keys: pa.Table) -> Answers:
             if not loaded:
                 loaded.append(self._loaded(version, columns))
-            frame = cast("pl.DataFrame", pl.from_arrow(loaded[0].select(keys.column_names)))
+            there = loaded[0].select(keys.column_names).cast(keys.schema)
+            frame = cast("pl.DataFrame", pl.from_arrow(there)).with_row_index(_AT)
             wanted = cast("pl.DataFrame", pl.from_arrow(keys))
-            found = frame.with_row_index("windrow_at").join(wanted, keys.column_names, how="semi")
-            return Answers(loaded[0].take(found["windrow_at"].to_arrow()), 0)
+            found = frame.join(wanted, keys.column_names, how="semi")
+            return Answers(loaded[0].take(found[_AT].to_arrow()), 0)
 
         return ask
 
@@ -105,10 +113,41 @@ class _Loaded:
 def _storable(schema: pa.Schema) -> Iterator[pa.Field]:
     for field in schema:
         try:
-            empty = pl.from_arrow(pa.array([], field.type))
-            yield pa.field(field.name, arrow_type(cast("pl.Series", empty).dtype))
-        except (UnsupportedTypeError, pl.exceptions.ComputeError, pa.ArrowNotImplementedError):
+            yield pa.field(field.name, _stored(field.type))
+        except UnsupportedTypeError:
             continue
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type that a windrow table has for one of another table.
+
+    Raises:
+        UnsupportedTypeError: it has none.
+    """
+    of = pa.types
+    if of.is_dictionary(kind):
+        return _stored(kind.value_type)
+    if of.is_timestamp(kind) and kind.tz is not None:
+        return TIMESTAMP
+    if of.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    if of.is_struct(kind) and kind.num_fields:
+        return pa.struct([pa.field(field.name, _stored(field.type)) for field in kind])
+    if of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind):
+        return pa.list_(_stored(kind.value_type))
+    if of.is_string(kind) or of.is_large_string(kind) or of.is_string_view(kind):
+        return pa.string()
+    if of.is_binary(kind) or of.is_large_binary(kind) or of.is_fixed_size_binary(kind):
+        return pa.binary()
+    if kind in _SAME:
+        return kind
+    raise UnsupportedTypeError(str(kind))
+
+
+_SAME = (
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    *(pa.float32(), pa.float64(), pa.bool_(), pa.date32()),
+)
 
 
 def _as(batch: pa.RecordBatch, columns: pa.Schema, source: str) -> pa.RecordBatch:

@@ -27,14 +27,21 @@ class DeltaSnapshots:
         return f"delta:{self.place}"
 
     def newest(self) -> str:
-        return _name(self._table())
+        return _name(self._readable())
 
     def schema(self) -> pa.Schema:
-        return pa.schema(self._table().schema())
+        return pa.schema(self._readable().schema())
 
     def read(self, version: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
         table = self._at(version)
-        refuse_unreadable_rows(self.place, table)
+        lost = [name for name in columns if name not in pa.schema(table.schema()).names]
+        if lost:
+            what = f"version {version} of the Delta table {self.place} has no column {lost[0]}"
+            raise RefusedError(what, "setup", "The table got it later, or it has another name.")
+        try:
+            refuse_unreadable_rows(self.place, table)
+        except UnreachableError as error:  # this version stays so, whatever the next ones are
+            raise RefusedError(error.what, "setup", error.do) from None
         try:
             with waiting_for_storage(self.place):
                 rows = table.to_pyarrow_dataset().scanner(columns, use_threads=False)
@@ -50,6 +57,11 @@ class DeltaSnapshots:
         if table is None:
             what = f"there is no Delta table at {self.place}"
             raise SpecError(what, "setup", "Name the folder that has its _delta_log.")
+        return table
+
+    def _readable(self) -> DeltaTable:
+        table = self._table()
+        refuse_unreadable_rows(self.place, table)
         return table
 
     def _at(self, version: str) -> DeltaTable:

@@ -242,8 +242,11 @@ _HARMLESS = frozenset(
 
 
 def _hiding(table: DeltaTable) -> str:
-    """Features that hide rows of the table's files."""
-    return ", ".join(sorted(set(table.protocol().reader_features or ()) - _HARMLESS))
+    """Features that hide rows or columns of the table's files, of old protocols, too."""
+    found = set(table.protocol().reader_features or ()) - _HARMLESS
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        found.add("columnMapping")
+    return ", ".join(sorted(found))
 
 
 def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:

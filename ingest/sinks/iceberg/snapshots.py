@@ -34,10 +34,16 @@ class IcebergSnapshots:
         table = self._table()
         if version == "0":
             return
-        if table.snapshot_by_id(int(version)) is None:
+        pinned = table.snapshot_by_id(int(version))
+        if pinned is None:
             what = f"snapshot {version} of the Iceberg table {self.at.place} isn't there any more"
             do = "It was expired, or the table was made anew."
             raise RefusedError(what, "setup", do)
+        schema = table.schemas().get(pinned.schema_id or 0, table.schema())
+        lost = [name for name in columns if name not in schema.column_names]
+        if lost:
+            what = f"snapshot {version} of {self.at.place} has no column {lost[0]}"
+            raise RefusedError(what, "setup", "The table got it later, or it has another name.")
         try:
             scan = table.scan(selected_fields=tuple(columns), snapshot_id=int(version))
             yield from scan.to_arrow_batch_reader()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from windrow.ingest.lookups.kinds import SourceOfItsKind
+from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Text, Values, sentence
 from windrow.ingest.transform.kind import StepPlace, StepSection
 
@@ -21,6 +22,13 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,59}")
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise sentence("must be a letter, then letters, digits, _ and -: at most 60", value)
+    return value
+
+
+def _order(value: str) -> str:
+    column, _, order = value.partition(" ")
+    if not column or order not in {"", "desc"}:
+        raise sentence("must be a column, or a column and desc", value)
     return value
 
 
@@ -56,13 +64,21 @@ class LookupStepSection(StepSection):
         ),
     )
     first_by: Annotated[
-        Annotated[Text, Field(pattern=r"^\S+( desc)?$")] | None,
+        Annotated[Text, AfterValidator(_order)] | None,
         Values("a column of the source, with ` desc` behind it for the greatest first"),
         LeftOut("the window is refused"),
     ] = Field(
         default=None,
         description="Which of several rows of one key is taken: the first one by this column.",
     )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Finds a column of the source that two columns of the rows must be equal to."""
+        key = written.get("key")
+        of = list(key.values()) if isinstance(key, Mapping) else []
+        if any(of.count(column) > 1 for column in of):
+            yield ("key",), "names a column of the source twice"
 
     @property
     def repeats(self) -> bool:

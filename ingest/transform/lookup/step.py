@@ -23,10 +23,14 @@ from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.transform.unavailable import Asked, answerable, marked, unavailable_rows
 
 _PINNED = (
-    "The window keeps to the version that it is pinned to; with --fresh-lookups (in Dagster"
+    " The window keeps to the version that it is pinned to; with --fresh-lookups (in Dagster"
     " fresh_lookups: true) it is pinned anew, to the newest one."
 )
-_AT = "windrow_at"
+_AT = "\x01"
+"""The number of a row: no column of a table has this name."""
+
+_MOST_BYTES = 256 << 20
+"""The most memory that the answers for a split may take."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +182,17 @@ class _Step:
         return self._ask
 
     def _frame(self, keys: Sequence[pa.Array]) -> pl.DataFrame:
-        """Keys under the names and types of the source's columns."""
-        types = self._rows.schema
-        arrays = [a.cast(types.field(of).type) for a, of in zip(keys, self._keys, strict=True)]
+        """Keys under the names of the source's columns."""
+        arrays = [a.cast(f.type) for a, f in zip(keys, self._key_types(), strict=True)]
         return cast("pl.DataFrame", pl.from_arrow(pa.table(arrays, self._keys)))
+
+    def _key_types(self) -> pa.Schema:
+        """The types in which keys are compared: the source's, but for whole numbers.
+
+        The widest one has room for those of both sides.
+        """
+        fields = [self._rows.schema.field(of) for of in self._keys]
+        return pa.schema([f.with_type(_widest(f.type)) for f in fields])
 
     def _added(self, ask: Ask, new: pl.DataFrame) -> LookedUp:
         """Asks for keys that are new, and adds the answers to those that are known.
@@ -192,11 +203,11 @@ class _Step:
         if not new.height:
             return LookedUp(self._lookup.name, 0, 0, 0, 0, None, None, text(0))
         types, began = self._rows.schema, datetime.now(UTC)
-        keys = new.to_arrow().cast(pa.schema([types.field(of) for of in self._keys]))
+        keys = new.to_arrow().cast(self._key_types())
         try:
             answers = ask(keys)
         except RefusedError as error:
-            error.do += f" {_PINNED}"
+            error.do += _PINNED if self._lookup.source.pins else ""
             raise
         ended, rows = datetime.now(UTC), answers.rows.select(types.names)
         found = self._frame([rows[of] for of in self._keys])
@@ -218,6 +229,10 @@ class _Step:
             raise _SeveralError(known.filter(known.select(self._keys).is_duplicated()))
         self._known = pl.concat([self._known, known])
         self._rows = pa.concat_tables([self._rows, rows]).combine_chunks()
+        if self._rows.nbytes > _MOST_BYTES:
+            what = f"The answers of {self._lookup.name} take more than {_MOST_BYTES >> 20} MiB"
+            do = "Take fewer columns, or make splits smaller (source.split_records)."
+            raise SpecError(what, "validate", do)
         at = known[_AT].to_arrow()
         taken = {to: _one(self._rows[of].take(at)) for of, to in self._lookup.take}
         asked = {f"key:{of}": _one(keys[of]) for of in self._keys}
@@ -228,7 +243,12 @@ class _Step:
 
     def _with_answers(self, rows: pa.RecordBatch, at: pa.Array) -> pa.RecordBatch:
         take = self._lookup.take
-        arrays = [*rows.columns, *(_one(self._rows[of].take(at)) for of, _ in take)]
+        try:
+            arrays = [*rows.columns, *(_one(self._rows[of].take(at)) for of, _ in take)]
+        except pa.ArrowInvalid:  # 2 GiB of text
+            what = f"What {self._lookup.name} gives is too large for a batch of {len(at)} rows"
+            do = "Decode fewer messages at once (source.tuning.batch_messages)."
+            raise SpecError(what, "validate", do) from None
         types = self._rows.schema
         fields = [*rows.schema, *(pa.field(to, types.field(of).type) for of, to in take)]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
@@ -238,7 +258,7 @@ class _Step:
     ) -> RefusedError:
         """The error about a row, with its message's position, and the ways out."""
         message = messages.slice(decoded.row_index[int(row)].as_py(), 1).to_pylist()[0]
-        do = f"Nothing was committed. {do} {_PINNED}"
+        do = f"Nothing was committed. {do}" + (_PINNED if self._lookup.source.pins else "")
         return RefusedError(
             f"{what}: {self._lookup.setting}, {self._lookup.source.identity}",
             "validate",
@@ -258,6 +278,10 @@ class _SeveralError(Exception):
 
 def _one(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _widest(kind: pa.DataType) -> pa.DataType:
+    return pa.int64() if pa.types.is_integer(kind) else kind
 
 
 def _comparable(mine: pa.DataType, other: pa.DataType) -> bool:
