@@ -126,7 +126,7 @@ def test_a_snapshot_whose_holder_is_gone_is_asked_for_again_with_the_window(
     lookup = postgresql.lookup()
     with lookup.source.held("") as snapshot:
         pass
-    with pytest.raises(UnreachableError, match="doesn't answer") as lost:
+    with pytest.raises(UnreachableError, match="that all tasks share is gone") as lost:
         apply(lookup.pinned({"customers": snapshot}), decoded(ORDERS))
     assert "Run the window again" in lost.value.do
 
