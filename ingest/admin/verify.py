@@ -32,6 +32,7 @@ from windrow.ingest.admin.verify_topics import against_topics
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import Label, is_later, label_text
+from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan, Split, covered
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.source import OnRemoved
@@ -129,8 +130,8 @@ def verify(
 
 def _unrepeatable(receipts: Sequence[Receipt]) -> list[Finding]:
     """Names the windows whose lookups can't be asked again for what they answered."""
-    services = {pin.source for receipt in receipts for pin in receipt.pins if not pin.version}
-    keys = [r.window.key for r in receipts if any(not pin.version for pin in r.pins)]
+    asked = [(r.window.key, [p.source for p in _pins(r) if not p.version]) for r in receipts]
+    services, keys = {source for _, of in asked for source in of}, [key for key, of in asked if of]
     if not keys:
         return []
     what = (
@@ -138,6 +139,10 @@ def _unrepeatable(receipts: Sequence[Receipt]) -> list[Finding]:
         f" {', '.join(sorted(services))}, which can't be asked for them again"
     )
     return [Finding("info", "windows", what, "A replay looks up in what is there then.")]
+
+
+def _pins(receipt: Receipt) -> tuple[Pin, ...]:
+    return receipt.pins + (() if receipt.dead_replay is None else receipt.dead_replay.pins)
 
 
 def _rows(receipt: Receipt) -> int:

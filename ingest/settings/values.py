@@ -103,7 +103,10 @@ class Section(BaseModel):
         except ValidationError as error:
             known = {path for path, _ in conflicts}
             details = _details(conflicts)
-            for found in error.errors(include_url=False):
+            errors = error.errors(include_url=False)
+            for found in errors:
+                if found["type"] == "too_short" and _has_wrong_items(found["loc"], errors):
+                    continue
                 if found["type"] != "extra_forbidden":
                     details.append(_again(found))
                 elif found["loc"] not in known:
@@ -113,6 +116,11 @@ class Section(BaseModel):
         if conflicts:
             refuse(conflicts)
         return made
+
+
+def _has_wrong_items(path: SettingPath, errors: Iterable[ErrorDetails]) -> bool:
+    """Returns whether a list is short only because pydantic left its wrong items out."""
+    return any(error["loc"][: len(path)] == path != error["loc"] for error in errors)
 
 
 def refuse(mistakes: Iterable[tuple[SettingPath, str]]) -> NoReturn:

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.assets.test_table import failure_of
+from tests.assets.test_window_asset import failure_of
 from tests.assets.world import TOPIC, World
 from windrow.assets.names import dead_replay_job_name
 from windrow.assets.schedule import range_tags
