@@ -276,7 +276,13 @@ def sink_with(setting: str) -> dict[str, object]:
     return {"kind": kind, **SINKS[kind]}
 
 
-@pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - {"source.partitions"}))
+UNTEMPLATED = {"source.partitions"} | {
+    f"transform.steps.from.{name}" for name in ("catalog", "sql", "version")
+}
+"""Settings that take no template as a whole, or that name their section."""
+
+
+@pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - UNTEMPLATED))
 def test_dg_takes_what_the_command_takes(name: str) -> None:
     """The schema that `dg check yaml` and editors go by allows each form of a setting,
     and a template in the place of its value.
@@ -312,8 +318,14 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             section["topic"] = "a.dead"
         if above == ["transform"]:
             section["steps"] = [{"spark": "newest.py:newest"}]
-        if above == ["transform", "steps"] and last not in {"sql", "spark"}:
+        if above == ["transform", "steps"] and last in {"python", "schema", "on_error"}:
             section.update({"python": "a.py:f", "schema": "a.py:A"})
+        elif above[:2] == ["transform", "steps"] and last not in {"sql", "spark"}:
+            step = attributes["transform"]["steps"][0]
+            of_sql = last in {"relation", "password", "timeout"} or name.endswith("from.sql")
+            source = {"sql": "sqlite:///a", "relation": "t"} if of_sql else {"table": "lake"}
+            step.update({"lookup": "a", "key": {"a": "b"}, "take": {"a": "b"}, "from": source})
+            section = source if above[-1] == "from" else step
         section[last] = value
         assert [error.message for error in SCHEMA.iter_errors(attributes)] == []
 
