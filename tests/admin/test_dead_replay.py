@@ -683,6 +683,7 @@ def test_a_receipt_says_which_dead_replay_made_it(light: Ward) -> None:
         "read_by": plain.attempt,
         "messages": 2,
         "edited": 0,
+        "pins": [],
     }
 
 
