@@ -166,6 +166,10 @@ class DeltaStore:
         if "log" in left:  # of kind files, whose data a sweep would remove
             raise another_kind(self.place)
         if left:
+            # 1. this look finds no table  2. another run makes it  3. this one sees its folders
+            made = tables.load(self.place)
+            if made is not None:
+                return DeltaState(self, made)
             raise log_is_gone(self.place, tables.LOG, tables.LOG, f"{DATA} and _windrow")
         return None
 

@@ -191,7 +191,10 @@ class FilesStore:
         while entry is not None and (content := self.content(entry.number + 1)) is not None:
             entry = self._read(entry.number + 1, content, entry.content)
         if entry is None and self.files.folders(DATA):
-            raise log_is_gone(self.place, FILES_LOG, "_windrow", DATA)
+            # 1. this look finds no log  2. another run makes the table  3. this one sees its data
+            entry = self._newest()
+            if entry is None:
+                raise log_is_gone(self.place, FILES_LOG, "_windrow", DATA)
         self._seen = entry
         return entry
 

@@ -391,6 +391,25 @@ def test_checkpoints_are_made(sink: DeltaBoth) -> None:
     holds(sink.uri, range(9))
 
 
+def test_a_table_that_is_made_during_a_look_is_no_lost_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run makes it after the log was looked for and before its folders are seen."""
+    place = str(tmp_path / "t")
+    mine, other = (DeltaBoth(place, ROWS) for _ in range(2))
+    looked = Place.folders
+
+    def made_now(self: Place, folder: str) -> set[str]:
+        if folder == "_windrow":
+            monkeypatch.undo()
+            other.prepare()
+            commit(other, 0)
+        return looked(self, folder)
+
+    monkeypatch.setattr(Place, "folders", made_now)
+    assert mine.look(window(0)) == other.look(window(0)) is not None
+
+
 def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clean-up looks at each file of the log: with every commit a window would cost
     the more the more there are.

@@ -162,6 +162,26 @@ def test_a_table_made_anew_is_another_one(sink: Any, tmp_path: Path) -> None:
         sink.commit(made, staged)
 
 
+def test_a_table_that_is_made_during_a_look_is_no_lost_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run makes it after the log was looked for and before its data is seen."""
+    place = str(tmp_path / "t")
+    mine, other = FilesBoth(place, ROWS), FilesBoth(place, ROWS)
+
+    looked = Place.folders
+
+    def made_now(self: Place, folder: str) -> set[str]:
+        if folder == "data":
+            monkeypatch.undo()
+            other.prepare()
+            commit(other, 0)
+        return looked(self, folder)
+
+    monkeypatch.setattr(Place, "folders", made_now)
+    assert mine.look(window(0)) == other.look(window(0)) is not None
+
+
 def test_a_later_form_is_not_read(sink: Any) -> None:
     """What another form of windrow wrote is a mistake of the spec's, and nothing is
     said to be damaged.
