@@ -57,6 +57,8 @@ def _setting(name: str, node: Node) -> Node:
 
 def _null(name: str, node: Node) -> Node:
     """Accepts null, or else the setting, if it has one type; several stay alternatives."""
+    if "properties" in node:  # a section of several kinds, whose anyOf are no types
+        return as_written(node)
     kinds = [_kind(name, kind) for kind in node.get("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:
         return {"if": {"type": "null"}, "else": kinds[0]}

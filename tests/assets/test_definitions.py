@@ -265,6 +265,10 @@ SINKS: dict[str, dict[str, object]] = {
 """What each kind of sink needs."""
 
 
+STEPS_ALONE = {"transform.steps.sql", "transform.steps.spark"}
+"""Settings of a step that need nothing beside them."""
+
+
 def sink_with(setting: str) -> dict[str, object]:
     """A section of the first kind that has a setting."""
     kinds = {name: section_at(kind) for name, kind in KINDS.items()}
@@ -276,13 +280,7 @@ def sink_with(setting: str) -> dict[str, object]:
     return {"kind": kind, **SINKS[kind]}
 
 
-UNTEMPLATED = {"source.partitions"} | {
-    f"transform.steps.from.{name}" for name in ("catalog", "sql", "version")
-}
-"""Settings that take no template as a whole, or that name their section."""
-
-
-@pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - UNTEMPLATED))
+@pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - {"source.partitions"}))
 def test_dg_takes_what_the_command_takes(name: str) -> None:
     """The schema that `dg check yaml` and editors go by allows each form of a setting,
     and a template in the place of its value.
@@ -320,7 +318,7 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             section["steps"] = [{"spark": "newest.py:newest"}]
         if above == ["transform", "steps"] and last in {"python", "schema", "on_error"}:
             section.update({"python": "a.py:f", "schema": "a.py:A"})
-        elif above[:2] == ["transform", "steps"] and last not in {"sql", "spark"}:
+        elif above[:2] == ["transform", "steps"] and name not in STEPS_ALONE:
             step = attributes["transform"]["steps"][0]
             of_sql = last in {"relation", "password", "timeout"} or name.endswith("from.sql")
             source = {"sql": "sqlite:///a", "relation": "t"} if of_sql else {"table": "lake"}
