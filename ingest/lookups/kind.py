@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from windrow.ingest.settings.values import Section
 
@@ -17,10 +17,8 @@ class SourceSection(Section):
     The option that has the kind's name says where it is.
     """
 
-    @property
-    def repeats(self) -> bool:
-        """Whether it gives the same answers again, in another try or a replay."""
-        raise NotImplementedError
+    repeats: ClassVar[bool]
+    """As its source says (`ports.lookup.LookupSource.repeats`), which nobody has made yet."""
 
     def source(self, folder: Path) -> LookupSource:
         """Makes the source; `folder`: the spec's. Nothing is asked yet.

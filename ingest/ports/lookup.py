@@ -11,6 +11,9 @@ import pyarrow as pa
 
 from windrow.ingest.ports.transform import Transform
 
+MOST_BYTES = 256 << 20
+"""The most memory of a worker that a lookup may take, for a table, and for the answers."""
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -39,8 +42,8 @@ class LookupSource(Protocol):
         """What is looked up in, and where, without secrets."""
 
     @property
-    def pins(self) -> bool:
-        """Whether an older version can be asked again."""
+    def repeats(self) -> bool:
+        """Whether a version gives the same answers again, in another try or a replay."""
 
     def version(self) -> str:
         """Its version now, to pin a window to; empty if it can't be asked for it later.

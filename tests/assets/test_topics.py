@@ -203,6 +203,43 @@ def test_a_columns_lineage_leads_to_its_part_of_the_message(tmp_path: Path) -> N
         assert parts == {"shop": of_key, "id": of_key, "trace": ["headers"], "amount": ["value"]}
 
 
+LOOKUP = {"lookup": "s", "key": {"id": "id"}, "from": {"table": "nowhere"}}
+"""Of a step, what isn't taken."""
+
+
+def test_a_columns_lineage_goes_through_a_lookup(tmp_path: Path) -> None:
+    """To what its key is made of; the table that is looked up in isn't asked."""
+    step = {
+        "lookup": "s",
+        "key": {"id": "id"},
+        "take": {"city": "city"},
+        "from": {"table": "nowhere"},
+    }
+    decode = {"schema": "tests.assets.things:Thing"}
+    spec = World.spec_of(tmp_path, decode=decode, transform={"steps": [step]})
+    shown = lineage(spec, ["id", "name", "city"]).deps_by_column
+    assert {n: [dep.column_name for dep in shown[n]] for n in ("id", "city")} == {
+        "id": ["value"],
+        "city": ["value"],
+    }
+
+
+def test_a_table_that_is_not_made_yet_can_be_looked_up_in(tmp_path: Path) -> None:
+    """A pipeline beside this one makes it: the definitions load where a schema says the columns."""
+    step = {
+        "lookup": "s",
+        "key": {"id": "id"},
+        "take": {"name": "nick"},
+        "from": {"table": "nowhere"},
+    }
+    decode = {"schema": "tests.assets.things:Thing"}
+    steps = {"steps": [step], "schema": "tests.assets.things:Thing"}
+    definitions = kafka_table(World.spec_of(tmp_path, decode=decode, transform=steps))
+    assert definitions.assets
+    with pytest.raises(SpecError, match="neither a Delta table nor a Parquet file"):
+        kafka_table(World.spec_of(tmp_path, decode=decode, transform={"steps": [step]}))
+
+
 def test_metadata_columns_go_by_their_names(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """The table's columns and their lineage are those that the spec's metadata chooses,
     under its names.

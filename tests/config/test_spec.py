@@ -788,6 +788,22 @@ def test_a_topic_for_dead_letters_in_conflict(
             "transform.steps.0: must say one of sql, python, lookup, spark, and says sql and spark",
         ),
         (
+            {
+                "transform": {
+                    "steps": [
+                        {
+                            "lookup": "a",
+                            "key": {"b": "c"},
+                            "take": {"d": "e"},
+                            "from": {"table": "t"},
+                        }
+                    ]
+                    * 2
+                }
+            },
+            "transform.steps.1.lookup: a is the name of two lookups",
+        ),
+        (
             {"transform": {"steps": [{"spark": "newest"}]}},
             "transform.steps.0.spark: must be FILE.py:function or package.module:function",
         ),

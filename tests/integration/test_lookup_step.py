@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 from tests.integration.harness import millis
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest.assemble import assemble
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.errors import SpecError
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -134,3 +139,30 @@ def test_a_database_is_asked_in_one_state(user: User, tmp_path: Path, database: 
     (told,) = user.types("verify", "--deep")["findings"]
     assert told["level"] == "info"
     assert "rest on answers of postgresql://" in told["what"]
+
+
+def test_what_a_table_that_shows_a_window_piece_by_piece_takes(
+    user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers that come again in a second run: of a pinned table, never of a database."""
+    monkeypatch.setenv("BROKER", user.place.bootstrap)
+    spec = tmp_path / "things.yaml"
+    text = spec.read_text().replace(
+        "kind: delta, path: ./things", "kind: kafka, topic: x, staging: ."
+    )
+    spec.write_text(text)
+    assemble(load_spec(spec))
+    with closing(sqlite3.connect(tmp_path / "there.db")) as there:
+        there.execute("CREATE TABLE shops (id BIGINT, city TEXT)")
+    spec.write_text(text.replace("table: shops", "sql: 'sqlite:///there.db', relation: shops"))
+    with pytest.raises(SpecError, match=r"transform\.steps\.0 needs a table that shows a window"):
+        assemble(load_spec(spec))
+
+
+def test_its_steps_are_shown(user: User) -> None:
+    """`peek --rows` looks up, too, and says who had no answer."""
+    step = user.types("peek", "--rows", "--start", "earliest")["steps"][-1]
+    assert step["name"] == "transform.steps.0"
+    assert [row["city"] for row in step["rows"]] == ["Kyiv", "Lviv", "Odesa"]
+    (left,) = step["left_out"]
+    assert left["why"] == "dead at rules: lookup:shops:no_match"

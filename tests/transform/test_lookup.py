@@ -19,6 +19,9 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from tests.contracts.transform_contract import Before, TransformContract, apply, messages_for
 from tests.contracts.values import dead
+from tests.sinks.things import staged_receipt
+from tests.sinks.with_dead_letters import OWNER
+from tests.sinks.worlds import world_of
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.lookups.table import source as tables
@@ -26,6 +29,7 @@ from windrow.ingest.lookups.table.kind import TableSection
 from windrow.ingest.lookups.table.parquet import ParquetFiles
 from windrow.ingest.ports.lookup import Answers, Ask, LookupSource
 from windrow.ingest.ports.transform import Transform
+from windrow.ingest.transform.lookup import step as step_of_lookups
 from windrow.ingest.transform.lookup.step import Lookup
 
 CUSTOMERS = pa.table(
@@ -237,6 +241,10 @@ def test_each_key_is_asked_for_once(tmp_path: Path) -> None:
         def identity(self) -> str:
             return "counts"
 
+        @property
+        def repeats(self) -> bool:
+            return True
+
         def version(self) -> str:
             return self.source.version()
 
@@ -335,6 +343,38 @@ def test_a_table_that_a_worker_can_not_hold_is_refused(
     with pytest.raises(SpecError, match="more than 0 MiB of memory") as refused:
         apply(customers(tmp_path), decoded(ORDERS))
     assert "spark step" in refused.value.do
+
+
+def test_answers_that_take_too_much_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a split has been answered counts, not one batch."""
+    monkeypatch.setattr(step_of_lookups, "MOST_BYTES", 40)
+    step = customers(tmp_path).open()
+    for number, refused in ((1, False), (2, False), (3, True)):
+        rows = decoded(pa.RecordBatch.from_pydict({"order": [1], "customer": [number]}))
+        if refused:
+            with pytest.raises(SpecError, match="The answers of customers take more than"):
+                step(rows, messages_for(rows))
+        else:
+            step(rows, messages_for(rows))
+
+
+def test_a_windrow_table_of_files_has_its_committed_rows(tmp_path: Path) -> None:
+    """What a task has staged and no commit names isn't looked up."""
+    sink = world_of("files").sink_at(str(tmp_path / "t"))
+    sink.prepare(OWNER)
+    receipt, staged = staged_receipt(sink, 0, dead=False)
+    sink.commit(receipt, staged)
+    staged_receipt(sink, 1, dead=False)
+    files = sorted((tmp_path / "t").rglob("*.parquet"))
+    at = source(STORES["parquet"], tmp_path / "t")
+    offsets = pa.concat_arrays([pq.read_table(f)["_offset"].combine_chunks() for f in files])
+    rows = pa.RecordBatch.from_pydict({"customer": offsets.unique()})
+    lookup = Lookup("t", (("customer", "_offset"),), (("id", "its"),), at, first_by=("id", False))
+    (looked_up,) = apply(lookup, decoded(rows)).lookups
+    first = {o for split in receipt.splits for o in range(split.start, split.stop)}
+    assert looked_up.hits == len(first & set(offsets.to_pylist())) < looked_up.keys
 
 
 def test_a_key_too_large_for_the_tables_column_is_a_miss(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 from sqlalchemy import make_url
@@ -45,6 +45,8 @@ def _by_reference(value: object) -> object:
 class SqlSection(SourceSection):
     """A table or view of PostgreSQL or SQLite, as it is when a window is read."""
 
+    repeats: ClassVar[bool] = False
+
     sql: Annotated[
         Text,
         AfterValidator(_url),
@@ -67,10 +69,6 @@ class SqlSection(SourceSection):
     timeout: Duration = Field(
         default=timedelta(seconds=30), description="How long one question may take, of 1,000 keys."
     )
-
-    @property
-    def repeats(self) -> bool:
-        return False
 
     def source(self, folder: Path) -> LookupSource:
         from windrow.ingest.lookups.sql.source import SqlSource  # loads SQLAlchemy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -56,7 +56,7 @@ class SqlSource:
         return f"{url.drivername}://{host}{port}/{url.database}/{self.relation}"
 
     @property
-    def pins(self) -> bool:
+    def repeats(self) -> bool:
         return False
 
     def version(self) -> str:
@@ -76,10 +76,12 @@ class SqlSource:
             return
         with self._explained():
             connection = self._engine().connect()
-        with closing(_Quietly(connection)):
+        try:
             with self._explained():
                 name = connection.execute(text("SELECT pg_export_snapshot()")).scalar_one()
             yield str(name)
+        finally:
+            _closed(connection)
 
     def schema(self) -> pa.Schema:
         with self._explained(), self._engine().connect() as connection:
@@ -115,7 +117,7 @@ class SqlSource:
                     connection.exec_driver_sql(f"SET TRANSACTION SNAPSHOT '{version}'")
                 return _Client(self.identity, connection, self._reflected(connection))
         except BaseException:
-            _Quietly(connection).close()
+            _closed(connection)
             raise
 
     def _engine(self) -> Engine:
@@ -193,15 +195,10 @@ def _state(error: DBAPIError) -> str:
     return str(found or "")
 
 
-@dataclass(frozen=True)
-class _Quietly:
-    """A connection that is given up, whatever became of it."""
-
-    connection: Connection
-
-    def close(self) -> None:
-        with suppress(SQLAlchemyError):
-            self.connection.close()
+def _closed(connection: Connection) -> None:
+    """Gives a connection up, whatever became of it."""
+    with suppress(SQLAlchemyError):
+        connection.close()
 
 
 @dataclass(frozen=True)
@@ -213,7 +210,7 @@ class _Client:
     table: Table
 
     def close(self) -> None:
-        _Quietly(self.connection).close()
+        _closed(self.connection)
 
     def answers(self, keys: pa.Table, columns: pa.Schema) -> Answers:
         lost = [name for name in columns.names if name not in self.table.c]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, ValidationError
 
@@ -24,18 +24,13 @@ _OF_ICEBERG = ("warehouse", "catalog")
 class TableSection(SourceSection):
     """A table, in the version that it has when a window is first run."""
 
+    repeats: ClassVar[bool] = True
+
     table: Text = Field(
         description=(
             "The folder of a Delta table, of a windrow table of files, or of Parquet files; a"
             " relative path begins at the file's folder. Of an Iceberg table `namespace.table`."
         )
-    )
-    version: Literal["latest"] = Field(
-        default="latest",
-        description=(
-            "The version that a window is pinned to when it is first run: the newest one. Retries"
-            " and replays of the window keep to it."
-        ),
     )
     warehouse: Annotated[Text | None, LeftOut("none")] = Field(
         default=None, description="Of an Iceberg table: as in `sink` with `kind: iceberg`."
@@ -59,10 +54,6 @@ class TableSection(SourceSection):
             except ValidationError as error:
                 for found in error.errors(include_url=False):
                     yield found["loc"], found["msg"]
-
-    @property
-    def repeats(self) -> bool:
-        return True
 
     def source(self, folder: Path) -> LookupSource:
         from windrow.ingest.lookups.table.source import TableSource  # loads Arrow

@@ -13,14 +13,11 @@ import pyarrow.compute as pc
 
 from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.ports.lookup import Answers, Ask
+from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask
 from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
 
 _AT = "\x01"
 """The number of a row: no column of a table has this name."""
-
-MOST_BYTES = 256 << 20
-"""The most memory that the columns of a lookup's table may take in a worker."""
 
 
 class Snapshots(Protocol):
@@ -51,7 +48,7 @@ class TableSource:
         return self.snapshots.identity
 
     @property
-    def pins(self) -> bool:
+    def repeats(self) -> bool:
         return True
 
     def version(self) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
-from windrow.ingest.ports.lookup import Ask, LookupSource
+from windrow.ingest.ports.lookup import MOST_BYTES, Ask, LookupSource
 from windrow.ingest.ports.transform import Apply, Transform
 from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.schema.columns import Column, Columns
@@ -28,9 +28,6 @@ _PINNED = (
 )
 _AT = "\x01"
 """The number of a row: no column of a table has this name."""
-
-_MOST_BYTES = 256 << 20
-"""The most memory that the answers for a split may take."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +204,7 @@ class _Step:
         try:
             answers = ask(keys)
         except RefusedError as error:
-            error.do += _PINNED if self._lookup.source.pins else ""
+            error.do += _PINNED if self._lookup.source.repeats else ""
             raise
         ended, rows = datetime.now(UTC), answers.rows.select(types.names)
         found = self._frame([rows[of] for of in self._keys])
@@ -229,8 +226,8 @@ class _Step:
             raise _SeveralError(known.filter(known.select(self._keys).is_duplicated()))
         self._known = pl.concat([self._known, known])
         self._rows = pa.concat_tables([self._rows, rows]).combine_chunks()
-        if self._rows.nbytes > _MOST_BYTES:
-            what = f"The answers of {self._lookup.name} take more than {_MOST_BYTES >> 20} MiB"
+        if self._rows.nbytes > MOST_BYTES:
+            what = f"The answers of {self._lookup.name} take more than {MOST_BYTES >> 20} MiB"
             do = "Take fewer columns, or make splits smaller (source.split_records)."
             raise SpecError(what, "validate", do)
         at = known[_AT].to_arrow()
@@ -258,7 +255,7 @@ class _Step:
     ) -> RefusedError:
         """The error about a row, with its message's position, and the ways out."""
         message = messages.slice(decoded.row_index[int(row)].as_py(), 1).to_pylist()[0]
-        do = f"Nothing was committed. {do}" + (_PINNED if self._lookup.source.pins else "")
+        do = f"Nothing was committed. {do}" + (_PINNED if self._lookup.source.repeats else "")
         return RefusedError(
             f"{what}: {self._lookup.setting}, {self._lookup.source.identity}",
             "validate",

@@ -1,0 +1,121 @@
+"""Which version of its sources a window looks up in, over runs, replays and changed specs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.lookup import Pin
+from windrow.ingest.model.window import Window
+from windrow.ingest.runner.attempts import Attempt
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.lookup_pins import with_pins
+
+WINDOW = Window("p", 0, 1)
+
+
+@dataclass
+class Source:
+    """A source whose version is told by the test; counts how often it is asked."""
+
+    identity: str
+    now: str = "1"
+    asked: int = 0
+
+    def version(self) -> str:
+        self.asked += 1
+        return self.now
+
+
+@dataclass
+class Tables:
+    """A pipeline with lookups, on a real ledger."""
+
+    folder: Path
+    sources: dict[str, Source] = field(default_factory=dict)
+    atomic: str = "window"
+
+    def pipeline(self) -> Pipeline:
+        transform = SimpleNamespace(sources=lambda: self.sources, pinned=lambda _: None)
+        return cast(
+            "Pipeline",
+            SimpleNamespace(
+                transform=lambda: transform,
+                ledger=open_ledger(str(self.folder / "state.db")),
+                sink=SimpleNamespace(
+                    capabilities=SimpleNamespace(atomic=self.atomic), identity="kafka:orders"
+                ),
+            ),
+        )
+
+    def pins(
+        self, generation: int = 0, before: tuple[Pin, ...] | None = None, *, fresh: bool = False
+    ) -> dict[str, str]:
+        """What an attempt gets; `before`: the pins of the receipt that it replaces."""
+        plan: Any = SimpleNamespace(window=WINDOW)
+        found: Any = before and SimpleNamespace(receipt=SimpleNamespace(pins=before))
+        attempt = Attempt(plan, found, generation, "a", "fail", ())
+        (known,) = with_pins(self.pipeline(), [attempt], fresh=fresh)
+        return {pin.lookup: pin.version for pin in known.pins}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path, {"a": Source("delta:/a"), "b": Source("delta:/b")})
+
+
+def moved(sources: Mapping[str, Source]) -> None:
+    for source in sources.values():
+        source.now = "2"
+
+
+def test_a_retry_keeps_to_the_first_versions(tables: Tables) -> None:
+    """And asks no source; one that is new, or elsewhere, gets the version of the moment."""
+    assert tables.pins() == {"a": "1", "b": "1"}
+    moved(tables.sources)
+    assert tables.pins() == {"a": "1", "b": "1"}
+    assert tables.sources["a"].asked == 1
+    tables.sources["b"].identity = "delta:/elsewhere"
+    tables.sources["c"] = Source("delta:/c", "7")
+    assert tables.pins() == {"a": "1", "b": "2", "c": "7"}
+
+
+def test_a_replay_keeps_to_its_receipts_versions(tables: Tables) -> None:
+    """Also where the ledger was lost; unless it is to look up anew."""
+    before = (Pin("a", "delta:/a", "1"), Pin("b", "delta:/b", "1"))
+    moved(tables.sources)
+    assert tables.pins(1, before) == {"a": "1", "b": "1"}
+    assert tables.pins(2, before, fresh=True) == {"a": "2", "b": "2"}
+    assert tables.pins(2, before) == {"a": "2", "b": "2"}
+
+
+def test_windows_together_ask_once(tables: Tables) -> None:
+    """All that are pinned in one look have the same version."""
+    attempts = [
+        replace(
+            Attempt(cast("Any", SimpleNamespace(window=window)), None, 0, "a", "fail", ()),
+            id=str(number),
+        )
+        for number, window in enumerate([Window("p", 5, 6), Window("p", 6, 7)])
+    ]
+    known = with_pins(tables.pipeline(), attempts)
+    assert known[0].pins == known[1].pins
+    assert tables.sources["a"].asked == 1
+
+
+def test_a_window_that_may_be_shown_in_part_is_not_pinned_anew(tables: Tables) -> None:
+    """A second run would add rows with other answers to those of a first that died."""
+    tables.atomic = "partition"
+    assert tables.pins(fresh=True) == {"a": "1", "b": "1"}
+    moved(tables.sources)
+    with pytest.raises(SpecError, match="piece by piece") as refused:
+        tables.pins(fresh=True)
+    assert "Bring back the version" in refused.value.do
+    assert tables.pins() == {"a": "1", "b": "1"}
