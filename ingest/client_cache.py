@@ -9,9 +9,9 @@ user, and keeps only a client that is in order.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 
 class Closeable(Protocol):
@@ -19,6 +19,9 @@ class Closeable(Protocol):
 
     def close(self) -> None:
         """Releases everything; the client isn't used again."""
+
+
+C = TypeVar("C", bound=Closeable)
 
 
 class _Thread(threading.local):
@@ -63,3 +66,18 @@ def keep(key: Hashable, client: Closeable) -> None:
 def taken(key: Hashable) -> Closeable | None:
     """Takes the client that is kept under a key; None if there is none."""
     return None if _thread.kept is None else _thread.kept.pop(key, None)
+
+
+@contextmanager
+def borrowed(key: Hashable, made: Callable[[], C]) -> Iterator[C]:
+    """Gives the client that is kept under a key, or one that is `made`; keeps it afterwards.
+
+    It is closed if the block fails.
+    """
+    client = cast("C", taken(key)) or made()
+    try:
+        yield client
+    except BaseException:
+        client.close()
+        raise
+    keep(key, client)

@@ -20,6 +20,11 @@ class SourceSection(Section):
     repeats: ClassVar[bool]
     """As its source says (`ports.lookup.LookupSource.repeats`), which nobody has made yet."""
 
+    @property
+    def asked_by(self) -> list[str]:
+        """The columns that it is asked by, all together; empty if it can be by any."""
+        return []
+
     def source(self, folder: Path) -> LookupSource:
         """Makes the source; `folder`: the spec's. Nothing is asked yet.
 

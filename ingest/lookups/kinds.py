@@ -10,6 +10,7 @@ from windrow.ingest.settings.kinds import OfItsOption
 SOURCES = {
     "table": "windrow.ingest.lookups.table.kind:TableSection",
     "sql": "windrow.ingest.lookups.sql.kind:SqlSection",
+    "http": "windrow.ingest.lookups.http.kind:HttpSection",
 }
 
 SourceOfItsKind = Annotated[SourceSection, OfItsOption(SOURCES)]

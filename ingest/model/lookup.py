@@ -25,9 +25,9 @@ class LookedUp(msgspec.Struct, frozen=True):
     """The effect of a lookup on the rows of one split.
 
     `keys`: the distinct keys that it asked for; `requests`: how often the source was asked.
-    Each row that was looked up is one of `hits` and `misses`. `first_at` and `last_at`: the
-    begin of the first request and the end of the last one. `answers`: a checksum of the keys
-    and of their answers (`ingest.schema.checksum`).
+    Each row that was looked up is one of `hits` and `misses`, unless the source refused its
+    key. `first_at` and `last_at`: the begin of the first request and the end of the last one.
+    `answers`: a checksum of the keys and of their answers (`ingest.schema.checksum`).
     """
 
     lookup: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -20,11 +20,13 @@ class Answers:
     """The rows of a source that have one of the keys, in any order.
 
     `rows` has the columns that were asked for; keys without a row are left out. `requests`:
-    how often the source was asked for them.
+    how often the source was asked for them. `refused`: keys that it refuses, or whose rows
+    can't be read, by the reason, in words without payload.
     """
 
     rows: pa.Table
     requests: int
+    refused: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 Ask = Callable[[pa.Table], Answers]
@@ -63,8 +65,10 @@ class LookupSource(Protocol):
             UnreachableError: it doesn't answer.
         """
 
-    def held(self, version: str) -> AbstractContextManager[str]:
+    def held(self, version: str, tasks: int) -> AbstractContextManager[str]:
         """Holds a version for the tasks of a job; gives what they `open`.
+
+        `tasks`: the most that may run at once.
 
         Raises:
             SpecError, UnreachableError: as `version`.

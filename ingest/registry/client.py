@@ -465,7 +465,7 @@ class _Requests:
         except _TimeUpError:
             raise self._no_answer(what, _TIME_UP) from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise self._no_answer(what, f"no answer ({_why(error)})") from None
+            raise self._no_answer(what, f"no answer ({reason_of(error)})") from None
         except Exception as error:  # noqa: BLE001
             # the client failed on the answer; the error's text may quote the answer
             raise self._no_answer(what, f"an unusable answer ({type(error).__name__})") from None
@@ -519,7 +519,7 @@ class _Requests:
         )
 
 
-def _why(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Returns the type of an error and of its first cause.
 
     For a certificate that isn't trusted it is the library's own reason.

@@ -15,7 +15,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
-from windrow.ingest.settings.secrets import InFile, Secret
+from windrow.ingest.settings.secrets import in_folder
 from windrow.ingest.settings.values import (
     CountOrZero,
     Duration,
@@ -104,7 +104,7 @@ class RegistrySpec(Section):
                 yield (name,), "goes with certificate"
         url = str(written.get("url"))
         plain = url.startswith("http://")
-        if plain and written.get("password") is not None and _host(url) not in _LOCAL:
+        if plain and written.get("password") is not None and not is_local(url):
             yield ("url",), "would send the password unencrypted: use https"
         for name in ("ca", "certificate"):
             if plain and written.get(name) is not None:
@@ -122,8 +122,8 @@ def registry_of(
     files = (registry.ca, registry.certificate, registry.key)
     ca, certificate, key = (None if file is None else absolute(file, folder) for file in files)
     seconds = registry.timeout.total_seconds()
-    password = _with_whole_path(registry.password, folder)
-    key_password = _with_whole_path(registry.key_password, folder)
+    password = in_folder(registry.password, folder)
+    key_password = in_folder(registry.key_password, folder)
     return Registry(
         registry.url,
         registry.username,
@@ -136,11 +136,6 @@ def registry_of(
         registry.retries,
         section,
     )
-
-
-def _with_whole_path(secret: str | Secret | None, folder: Path) -> str | Secret | None:
-    """Returns the secret; if it is in a file, the file has its whole path."""
-    return InFile(absolute(secret.path, folder)) if isinstance(secret, InFile) else secret
 
 
 def registry_at(url: str) -> Registry:
@@ -158,8 +153,9 @@ def registry_at(url: str) -> Registry:
         ) from None
 
 
-def _host(url: str) -> str | None:
+def is_local(url: str) -> bool:
+    """Returns whether a URL leads to this machine, so that nobody else reads what is sent."""
     try:
-        return urlsplit(url).hostname
-    except ValueError:  # `_url` has refused it
-        return None
+        return urlsplit(url).hostname in _LOCAL
+    except ValueError:  # the URL is refused by itself
+        return False

@@ -161,7 +161,7 @@ def results_of(
     See `ports.engine.Engine.run`.
     """
     with ExitStack() as held:
-        tasks, engine = _tasks(pipeline, job, held), pipeline.engine
+        tasks, engine = _tasks(pipeline, job, held, len(splits)), pipeline.engine
         if pipeline.dataframe_transform is None:
             # yielded here, so that the tasks' own objects live as long as they run
             yield from engine.run(one_task(tasks, job), splits)
@@ -173,17 +173,20 @@ def results_of(
         )
 
 
-def _tasks(pipeline: Pipeline, job: Sequence[Attempt], held: ExitStack) -> list[SplitTask]:
+def _tasks(
+    pipeline: Pipeline, job: Sequence[Attempt], held: ExitStack, splits: int
+) -> list[SplitTask]:
     """Makes the task of each attempt.
 
-    Each version of a lookup's source is held once for all tasks, until `held` is closed.
+    Each version of a lookup's source is held once for the tasks of all `splits`, until `held`
+    is closed.
     """
     transform = pipeline.transform()
     sources = sources_of(transform)
 
     @cache
     def hold(pin: Pin) -> str:
-        return held.enter_context(sources[pin.lookup].held(pin.version))
+        return held.enter_context(sources[pin.lookup].held(pin.version, splits))
 
     return [
         _task(pipeline, one, pinned(transform, {pin.lookup: hold(pin) for pin in one.pins}))

@@ -11,10 +11,14 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.settings.paths import absolute
+
+T = TypeVar("T")
 
 
 class InEnvironment(msgspec.Struct, frozen=True):
@@ -53,6 +57,11 @@ def reference(written: object) -> Secret | None:
     if form == "env":
         return InEnvironment(where)
     return InFile(where) if form == "file" else None
+
+
+def in_folder(secret: T, folder: Path) -> T | InFile:
+    """Passes on a secret; if it is in a file, with the whole path, relative to a folder."""
+    return InFile(absolute(secret.path, folder)) if isinstance(secret, InFile) else secret
 
 
 def written(value: object) -> object:

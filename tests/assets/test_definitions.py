@@ -26,6 +26,7 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import SpecError
+from windrow.ingest.lookups.kinds import SOURCES
 from windrow.ingest.settings.kinds import section_at
 from windrow.ingest.sinks.kinds import KINDS
 
@@ -265,6 +266,14 @@ SINKS: dict[str, dict[str, object]] = {
 """What each kind of sink needs."""
 
 
+LOOKED_UP_IN: dict[str, dict[str, object]] = {
+    "table": {"table": "lake"},
+    "sql": {"sql": "sqlite:///a", "relation": "t"},
+    "http": {"http": "https://a/{b}", "schema": "a.py:A"},
+}
+"""What each kind of source of a lookup needs."""
+
+
 STEPS_ALONE = {"transform.steps.sql", "transform.steps.spark"}
 """Settings of a step that need nothing beside them."""
 
@@ -320,10 +329,11 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             section.update({"python": "a.py:f", "schema": "a.py:A"})
         elif above[:2] == ["transform", "steps"] and name not in STEPS_ALONE:
             step = attributes["transform"]["steps"][0]
-            of_sql = last in {"relation", "password", "timeout"} or name.endswith("from.sql")
-            source = {"sql": "sqlite:///a", "relation": "t"} if of_sql else {"table": "lake"}
+            of = above[-1] == "from"
+            kinds = [k for k in LOOKED_UP_IN if last in section_at(SOURCES[k]).known_keys() and of]
+            source = dict(LOOKED_UP_IN[(kinds or ["table"])[0]])
             step.update({"lookup": "a", "key": {"a": "b"}, "take": {"a": "b"}, "from": source})
-            section = source if above[-1] == "from" else step
+            section = source if of else step
         section[last] = value
         assert [error.message for error in SCHEMA.iter_errors(attributes)] == []
 

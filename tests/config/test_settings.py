@@ -75,6 +75,7 @@ EMPTY = {
     "decode.headers",
     "decode.envelope",
     "decode.written_with",
+    "transform.steps.from.headers",
 }
 """Settings that are empty where nothing is said."""
 

@@ -11,9 +11,11 @@ import pytest
 import yaml
 
 from tests.contracts.transform_contract import apply
+from tests.lookups.test_http import Asked, Reply, serving
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.schema.messages import HEADERS, MESSAGES
 from windrow.ingest.transform.kind import StepPlace
+from windrow.ingest.transform.lookup.kind import LookupStepSection
 from windrow.ingest.transform.python.kind import PythonSection
 from windrow.ingest.transform.sql.step import Sql
 
@@ -100,7 +102,7 @@ def test_a_line_gives_what_the_transform_gave(name: str) -> None:
 
 def test_the_function_of_the_page(tmp_path: Path) -> None:
     """The page's Python and its section of the spec go together."""
-    (code,) = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
+    code = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)[0]
     (tmp_path / "enrich.py").write_text(code)
     section = next(s for s in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL) if "python:" in s)
     (step,) = yaml.safe_load(section)["transform"]["steps"]
@@ -108,3 +110,24 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
     rows = pa.record_batch({"id": pa.array([1]), "text": ["ende"]})
     found = apply(made, decoded(rows))
     assert found.rows.to_pylist() == [{"id": 1, "text": "ende", "language": "en"}]
+
+
+def test_the_services_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's two ways to ask one go with its model."""
+    monkeypatch.setenv("GEO_AUTHORIZATION", "Bearer x")
+    (tmp_path / "geo.py").write_text(re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)[1])
+
+    def reply(asked: Asked) -> Reply:
+        if asked.method == "GET":
+            return Reply({"country": "UA"}) if asked.key == "::1" else Reply(status=404)
+        return Reply({"data": {"items": [{"ip": ip, "country": "UA"} for ip in asked.body["ips"]]}})
+
+    sections = [s for s in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL) if "http:" in s]
+    with serving(reply) as service:
+        for section in sections:
+            here = section.replace("https://geo.internal", service.url)
+            (step,) = yaml.safe_load(here)["transform"]["steps"]
+            made = LookupStepSection.model_validate(step).transform(StepPlace("s", tmp_path))
+            found = apply(made, decoded(pa.record_batch({"ip": ["::1"]})))
+            assert found.rows["country"].to_pylist() == ["UA"]
+    assert [asked.method for asked in service.asked] == ["GET", "POST"]

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.integration.harness import millis
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
+from tests.lookups.test_http import Asked, Reply, cut, serving
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
@@ -30,6 +31,14 @@ transform:
       take: {city: city}
       from: {table: shops}
       on_miss: dead
+"""
+SHOP = """\
+import pandera.polars as pa
+import polars as pl
+
+class Shop(pa.DataFrameModel):
+    id: pl.Int32
+    city: pl.String
 """
 WINDOW = "2026-01-05T01:00:00Z"
 
@@ -141,10 +150,45 @@ def test_a_database_is_asked_in_one_state(user: User, tmp_path: Path, database: 
     assert "rest on answers of postgresql://" in told["what"]
 
 
+def test_a_service_that_goes_away_in_mid_window(user: User, tmp_path: Path) -> None:
+    """The window fails as one that can be tried again, nothing of it is seen, and the second run
+    commits it; a refused key is a dead letter, and a row once the service takes it.
+    """
+    (tmp_path / "shop.py").write_text(SHOP)
+    cities, up, refused = {1: "Kyiv", 2: "Lviv", 3: "Odesa"}, [False], [{"4"}]
+
+    def reply(asked: Asked) -> Reply:
+        if asked.key in refused[0]:
+            return Reply({"error": "no such shop"}, 422)
+        if int(asked.key) > 2 and not up[0]:
+            return Reply(worse=cut)
+        return Reply({"city": cities.get(int(asked.key), "Sumy")})
+
+    with serving(reply) as service:
+        there = f"from: {{http: '{service.url}/{{id}}', schema: shop.py:Shop, timeout: 2s}}"
+        spec = tmp_path / "things.yaml"
+        spec.write_text(spec.read_text().replace("from: {table: shops}", there))
+        failed = json.dumps(user.types("run", "--window", WINDOW, code=3))
+        assert f"{service.url} gives no answer that can be used" in failed
+        assert not DeltaTable.is_deltatable(str(tmp_path / "things")) or not found(tmp_path)
+        up[0] = True
+        user.types("run", "--window", WINDOW)
+        assert found(tmp_path) == cities
+        (looked_up,) = receipt(user)["splits"][0]["lookups"]
+        assert (looked_up["keys"], looked_up["hits"], looked_up["misses"]) == (4, 3, 0)
+        assert looked_up["first_at"] < looked_up["last_at"]
+        assert receipt(user)["pins"][0]["version"] == ""
+        (told,) = user.types("verify", "--deep")["findings"]
+        assert f"rest on answers of {service.url}/{{id}}" in told["what"]
+        refused[0] = set()
+        user.types("dead", "replay", "--window", WINDOW)
+        assert found(tmp_path) == cities | {4: "Sumy"}
+
+
 def test_what_a_table_that_shows_a_window_piece_by_piece_takes(
     user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers that come again in a second run: of a pinned table, never of a database."""
+    """Answers that come again in a second run: of a pinned table, of no database or service."""
     monkeypatch.setenv("BROKER", user.place.bootstrap)
     spec = tmp_path / "things.yaml"
     text = spec.read_text().replace(
@@ -155,6 +199,10 @@ def test_what_a_table_that_shows_a_window_piece_by_piece_takes(
     with closing(sqlite3.connect(tmp_path / "there.db")) as there:
         there.execute("CREATE TABLE shops (id BIGINT, city TEXT)")
     spec.write_text(text.replace("table: shops", "sql: 'sqlite:///there.db', relation: shops"))
+    with pytest.raises(SpecError, match=r"transform\.steps\.0 needs a table that shows a window"):
+        assemble(load_spec(spec))
+    (tmp_path / "shop.py").write_text(SHOP)
+    spec.write_text(text.replace("table: shops", "http: 'https://shop/{id}', schema: shop.py:Shop"))
     with pytest.raises(SpecError, match=r"transform\.steps\.0 needs a table that shows a window"):
         assemble(load_spec(spec))
 

@@ -109,7 +109,7 @@ def test_so_many_keys_are_asked_for_at_once(server: Server) -> None:
 def test_all_tasks_see_one_state_of_postgresql(postgresql: Server) -> None:
     """While it is held, a task that begins later sees no row that came in between."""
     lookup = postgresql.lookup()
-    with lookup.source.held("") as snapshot:
+    with lookup.source.held("", 1) as snapshot:
         first = lookup.pinned({"customers": snapshot})
         assert apply(first, decoded(ORDERS)).rows["who"][2].as_py() is None
         postgresql.run("INSERT INTO customers VALUES (7, 'Gus', NULL)")
@@ -124,7 +124,7 @@ def test_a_snapshot_whose_holder_is_gone_is_asked_for_again_with_the_window(
 ) -> None:
     """Its connection was lost: the window is run again, nothing is looked up elsewhere."""
     lookup = postgresql.lookup()
-    with lookup.source.held("") as snapshot:
+    with lookup.source.held("", 1) as snapshot:
         pass
     with pytest.raises(UnreachableError, match="that all tasks share is gone") as lost:
         apply(lookup.pinned({"customers": snapshot}), decoded(ORDERS))
@@ -283,7 +283,7 @@ def test_a_server_that_ends_idle_transactions_ends_no_snapshot(postgresql: Serve
     name = postgresql.url.partition("?")[0].rpartition("/")[2]
     postgresql.run(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '1ms'")
     lookup = postgresql.lookup()
-    with lookup.source.held("") as snapshot:
+    with lookup.source.held("", 1) as snapshot:
         postgresql.run("SELECT pg_sleep(0.2)")
         assert apply(lookup.pinned({"customers": snapshot}), decoded(ORDERS)).lookups[0].hits == 2
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.paths import absolute
-from windrow.ingest.settings.secrets import InFile
+from windrow.ingest.settings.secrets import in_folder
 from windrow.ingest.settings.values import Duration, LeftOut, Password, Text, Values, sentence
 
 if TYPE_CHECKING:
@@ -77,6 +77,5 @@ class SqlSection(SourceSection):
         assert not isinstance(password, str), "refused above"
         if url.startswith(_SQLITE):
             url = _SQLITE + absolute(url.removeprefix(_SQLITE), folder)
-        if isinstance(password, InFile):
-            password = InFile(absolute(password.path, folder))
-        return SqlSource(url, self.relation, password, self.timeout // timedelta(milliseconds=1))
+        milliseconds = self.timeout // timedelta(milliseconds=1)
+        return SqlSource(url, self.relation, in_folder(password, folder), milliseconds)

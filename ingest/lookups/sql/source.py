@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -64,13 +65,13 @@ class SqlSource:
         return ""
 
     @contextmanager
-    def held(self, version: str) -> Iterator[str]:
+    def held(self, version: str, tasks: int) -> Iterator[str]:
         """Holds one state of a PostgreSQL database for all tasks: yields its snapshot's name.
 
         Tasks join it as PostgreSQL documents under "Snapshot Synchronization Functions". SQLite
         has none to share.
         """
-        del version
+        del version, tasks
         if self._sqlite:
             yield ""
             return
@@ -91,16 +92,9 @@ class SqlSource:
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
         def ask(keys: pa.Table) -> Answers:
-            kept = client_cache.taken((self, version))
-            client = kept if isinstance(kept, _Client) else self._client(version)
-            try:
-                with self._explained():
-                    answers = client.answers(keys, columns)
-            except BaseException:
-                client.close()
-                raise
-            client_cache.keep((self, version), client)
-            return answers
+            place, made = (self, version), partial(self._client, version)
+            with client_cache.borrowed(place, made) as client, self._explained():
+                return client.answers(keys, columns)
 
         return ask
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from windrow.ingest.lookups.kinds import SourceOfItsKind
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Text, Values, sentence
+from windrow.ingest.settings.values import LeftOut, Text, Values, refuse, sentence
 from windrow.ingest.transform.kind import StepPlace, StepSection
 
 if TYPE_CHECKING:
@@ -79,6 +79,15 @@ class LookupStepSection(StepSection):
         of = list(key.values()) if isinstance(key, Mapping) else []
         if any(of.count(column) > 1 for column in of):
             yield ("key",), "names a column of the source twice"
+
+    @model_validator(mode="after")
+    def _of_its_source(self) -> Self:
+        """Refuses a key that the source can't be asked by."""
+        asked_by = self.from_.asked_by
+        if asked_by and sorted(self.key.values()) != asked_by:
+            what = f"names other columns of the source than from, which has {', '.join(asked_by)}"
+            refuse([(("key",), what)])
+        return self
 
     @property
     def repeats(self) -> bool:

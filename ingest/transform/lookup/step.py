@@ -28,6 +28,8 @@ _PINNED = (
 )
 _AT = "\x01"
 """The number of a row: no column of a table has this name."""
+_WHY = "\x02"
+"""Why the source refuses a key: no column of a table has this name."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ class _Step:
     """A lookup for the rows of one split, in a worker.
 
     Each distinct key of the split is asked for once. `_known` has them, with the row of
-    `_rows` that answers each: null for a miss.
+    `_rows` that answers each: null for a miss, and for a key that the source refuses, with
+    the reason.
     """
 
     def __init__(self, lookup: Lookup) -> None:
@@ -150,8 +153,9 @@ class _Step:
             what = f"{lookup.name} has several rows of one key"
             do = "Say which of them counts by first_by, or look up a key that has one row."
             raise self._refused(what, do, decoded, messages, rows[_AT].min()) from None
-        at = keys.join(self._known, self._keys, how="left", maintain_order="left")[_AT].to_arrow()
-        missed = np.asarray(at.is_null()) & ~unavailable_rows(decoded, self._columns)
+        known = keys.join(self._known, self._keys, how="left", maintain_order="left")
+        at, refused = known[_AT].to_arrow(), known[_WHY].is_not_null().to_numpy()
+        missed = np.asarray(at.is_null()) & ~unavailable_rows(decoded, self._columns) & ~refused
         numbers = {"hits": len(at) - at.null_count, "misses": int(missed.sum())}
         counted = msgspec.structs.replace(counted, **numbers)
         made = decoded.with_rows(self._with_answers(decoded.rows, at), np.arange(len(at)))
@@ -162,11 +166,19 @@ class _Step:
             raise self._refused(what, do, decoded, messages, np.flatnonzero(missed)[0])
         before = {name: frozenset({name}) for name in decoded.rows.schema.names}
         made = marked(made, before | lookup.reads)
-        if lookup.on_miss != "dead":
-            return made
-        detail = f"No row of {lookup.name} has its key - in {lookup.setting}"
-        why = Refusal(np.flatnonzero(missed), f"lookup:{lookup.name}:no_match", detail)
-        return made.refused(RULES, [why])
+        refusals = [
+            Refusal(
+                np.flatnonzero(known[_WHY] == why),
+                f"lookup:{lookup.name}:refused",
+                f"{lookup.name} refuses its key: {why} - in {lookup.setting}",
+            )
+            for why in known[_WHY].drop_nulls().unique().sort()
+        ]
+        if lookup.on_miss == "dead":
+            detail = f"No row of {lookup.name} has its key - in {lookup.setting}"
+            reason = f"lookup:{lookup.name}:no_match"
+            refusals.append(Refusal(np.flatnonzero(missed), reason, detail))
+        return made.refused(RULES, refusals)
 
     def _begin(self) -> Ask:
         lookup = self._lookup
@@ -174,7 +186,9 @@ class _Step:
         version = lookup.source.version() if lookup.pin is None else lookup.pin
         self._rows = types.empty_table()
         none = self._frame([pa.array([], types.field(of).type) for of in self._keys])
-        self._known = none.with_columns(pl.lit(None, pl.Int64).alias(_AT))
+        self._known = none.with_columns(
+            pl.lit(None, pl.Int64).alias(_AT), pl.lit(None, pl.String).alias(_WHY)
+        )
         self._ask = lookup.source.open(version, types)
         return self._ask
 
@@ -224,6 +238,7 @@ class _Step:
         known = new.join(found, self._keys, how="left", maintain_order="left")
         if known.height > new.height:
             raise _SeveralError(known.filter(known.select(self._keys).is_duplicated()))
+        known = self._with_refused(known, answers.refused)
         self._known = pl.concat([self._known, known])
         self._rows = pa.concat_tables([self._rows, rows]).combine_chunks()
         if self._rows.nbytes > MOST_BYTES:
@@ -237,6 +252,17 @@ class _Step:
         return LookedUp(
             self._lookup.name, new.height, 0, 0, answers.requests, began, ended, text(answered)
         )
+
+    def _with_refused(self, known: pl.DataFrame, refused: Mapping[str, pa.Table]) -> pl.DataFrame:
+        """The keys with why the source refuses them; such a key has no row."""
+        none = self._known.select(*self._keys, _WHY).clear()
+        parts = (
+            self._frame([keys[of] for of in self._keys]).with_columns(pl.lit(why).alias(_WHY))
+            for why, keys in sorted(refused.items())
+        )
+        whys = pl.concat([none, *parts]).unique(self._keys, keep="first", maintain_order=True)
+        known = known.join(whys, self._keys, how="left", maintain_order="left")
+        return known.with_columns(pl.when(pl.col(_WHY).is_null()).then(pl.col(_AT)))
 
     def _with_answers(self, rows: pa.RecordBatch, at: pa.Array) -> pa.RecordBatch:
         take = self._lookup.take

@@ -1,0 +1,157 @@
+"""Connections to an HTTP service, within bounds of time, size and rate.
+
+They are httpx2's, without its client, which would keep cookies, follow redirects, go by the
+environment's proxies, and unpack answers.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+import httpcore2
+
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.retry import repeated
+from windrow.ingest.registry.client import reason_of
+
+T = TypeVar("T")
+
+MOST_BYTES = 4 << 20
+"""The most bytes of an answer."""
+
+MOST_FAILURES = 20
+"""The tries that may fail one after the other, of all requests of a task."""
+
+_AGAIN = {408, 425, 429}
+"""The statuses below 500 by which a service asks for another try."""
+
+
+_NETWORK = (httpcore2.NetworkError, httpcore2.TimeoutException)
+
+
+class AgainError(Exception):
+    """A try failed: why, without payload, and how many seconds the service asks to wait."""
+
+
+class Client:
+    """Connections of one task, for several threads.
+
+    `origin`: scheme, host and port; `timeout`: the seconds of a request with all its tries;
+    `interval`: the seconds between two requests.
+    """
+
+    def __init__(
+        self, origin: str, headers: dict[str, str], timeout: float, interval: float
+    ) -> None:
+        context = httpcore2.default_ssl_context()
+        self._pool = httpcore2.ConnectionPool(context, max_connections=None)
+        self._url, self._timeout, self._interval = httpcore2.URL(origin), timeout, interval
+        own = {"host": origin.partition("://")[2], "accept-encoding": "identity"}
+        every = {"content-type": "application/json"} | headers | own
+        self._headers = [(name.encode(), value.encode()) for name, value in every.items()]
+        self._origin, self._lock, self._next = origin, threading.Lock(), 0.0
+        self._failures, self._failed = 0, ""
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def ask(
+        self, target: bytes, body: bytes | None, understood: Callable[[int, bytes | None], T]
+    ) -> tuple[T, int]:
+        """Sends a request until it is answered; returns the answer and the number of tries.
+
+        `understood` makes the answer of a status and a body, which is None if it is too large.
+
+        Raises:
+            UnreachableError: no try was answered in time, or too many failed in a row.
+        """
+        until, tries = 0.0, 0
+
+        def once() -> T:
+            nonlocal until, tries
+            self._take_turn()
+            until, tries = until or time.monotonic() + self._timeout, tries + 1
+            answer = understood(*self._sent(target, body, until - time.monotonic()))
+            self._failures = 0
+            return answer
+
+        def worth(error: Exception) -> bool:
+            if not isinstance(error, AgainError):
+                return False
+            wait = error.args[1]
+            self._failures += not wait  # a service that asks to wait is up
+            again = self._failures < MOST_FAILURES and time.monotonic() + wait < until
+            self._next = max(self._next, time.monotonic() + wait * again)
+            return again and not self._failed
+
+        try:
+            return repeated(once, worth, math.inf), tries
+        except AgainError as failed:
+            self._failed = failed.args[0]
+            what = f"{self._origin} gives no answer that can be used: {self._failed}"
+            do = "Nothing was committed. Run the window again when the service is up."
+            raise UnreachableError(what, "setup", do) from None
+
+    def _take_turn(self) -> None:
+        """Waits until the rate, and what the service asked for, allow another request.
+
+        Raises:
+            AgainError: another thread has given up.
+        """
+        with self._lock:
+            at = max(self._next, time.monotonic())
+            self._next = at + self._interval
+        time.sleep(max(0.0, at - time.monotonic()))
+        if self._failed:
+            raise AgainError(self._failed, 0)
+
+    def _sent(self, target: bytes, body: bytes | None, left: float) -> tuple[int, bytes | None]:
+        """Sends a request once. `left`: the seconds for this try and those after it.
+
+        Raises:
+            AgainError: another try may mend it.
+        """
+        seconds, found = max(0.1, min(left, self._timeout / 3)), bytearray()
+        until = time.monotonic() + seconds
+        at = self._url
+        url = httpcore2.URL(scheme=at.scheme, host=at.host, port=at.port, target=target)
+        steps = {"timeout": dict.fromkeys(("connect", "read", "write"), seconds)}
+        try:
+            with self._pool.stream(
+                "GET" if body is None else "POST",
+                url,
+                headers=self._headers,
+                content=body,
+                extensions=steps,
+            ) as response:
+                if response.status in _AGAIN or response.status >= 500:
+                    wait = _asked_wait(response.headers) or float(response.status == 429)
+                    raise AgainError(f"it answered {response.status}", wait)
+                for part in response.iter_stream():
+                    found += part
+                    if time.monotonic() > until:
+                        raise AgainError("its answer takes too long", 0)
+                    if len(found) > MOST_BYTES:
+                        return response.status, None
+                return response.status, bytes(found)
+        except httpcore2.LocalProtocolError:
+            do = "Check their names, and their values for line breaks and spaces at an end."
+            raise SpecError(f"from.headers can't be sent to {self._origin}", "setup", do) from None
+        except (*_NETWORK, httpcore2.ProtocolError, OSError) as error:
+            raise AgainError(reason_of(error), 0) from None
+
+
+def _asked_wait(headers: list[tuple[bytes, bytes]]) -> float:
+    """The seconds that a Retry-After asks for, as a number or a date; 0 without one."""
+    text = next((v.decode("latin-1") for n, v in headers if n.lower() == b"retry-after"), "")
+    with suppress(ValueError, TypeError):
+        date = text if text.isdecimal() else parsedate_to_datetime(text) - datetime.now(UTC)
+        return float(date) if isinstance(date, str) else date.total_seconds()
+    return 0.0

@@ -1,0 +1,172 @@
+"""Settings of a service that rows are looked up in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from pydantic import AfterValidator, Field
+
+from windrow.ingest.errors import SpecError, how_to_install
+from windrow.ingest.lookups.http.request import PLACE, places
+from windrow.ingest.lookups.kind import SourceSection
+from windrow.ingest.registry.settings import is_local
+from windrow.ingest.settings.document import SettingPath
+from windrow.ingest.settings.secrets import FORMS, in_folder
+from windrow.ingest.settings.values import (
+    Count,
+    Duration,
+    LeftOut,
+    Password,
+    SchemaReference,
+    Text,
+    Values,
+    section_of,
+    sentence,
+)
+
+if TYPE_CHECKING:
+    from windrow.ingest.ports.lookup import LookupSource
+
+_URL = re.compile(
+    r"(https?://(?:[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*|\[[0-9a-fA-F:.]+\])"
+    r"(?::[0-9]{1,4}|:[1-5][0-9]{4})?)((?:/[!-~]*)?(?:\?[!-~]*)?)"
+)
+_SECRET = re.compile(r"auth|cookie|key|pass|secret|sig|token", re.IGNORECASE)
+"""In the name of a header or a parameter: its value has to be taken for a secret."""
+
+_OWN = {"accept-encoding", "content-length", "host", "transfer-encoding"}
+"""Headers that belong to the connection."""
+
+
+def _url(value: str) -> str:
+    found = _URL.fullmatch(value)
+    if found is None or "#" in value:
+        raise sentence(
+            "must be https://HOST/PATH or http://HOST/PATH, without a user or a password; {column}"
+            " may be in path and query, and what isn't ASCII is percent-encoded"
+        )
+    query = parse_qsl(found[2].partition("?")[2])
+    if any(_SECRET.search(name) and not PLACE.search(of) for name, of in query):
+        raise sentence("has what may be a secret in its query: send it as a header, by reference")
+    return value
+
+
+class HttpSection(SourceSection):
+    """A service that answers in JSON, as it is when a window is read."""
+
+    repeats: ClassVar[bool] = False
+
+    http: Annotated[Text, AfterValidator(_url), Values("`https://HOST/PATH/{column}`")] = Field(
+        description=(
+            "The address that is asked. `{column}` in path or query is the value of a column of"
+            " the key, percent-encoded."
+        )
+    )
+    schema_: SchemaReference = Field(
+        alias="schema",
+        description=(
+            "The pandera.polars DataFrameModel with the columns and types of the answer's rows,"
+            " the key's among them. Its checks aren't asked."
+        ),
+    )
+    body: Annotated[
+        Mapping[str, Any] | None, Values('JSON, as `{ids: ["{id}"]}`'), LeftOut("none: a GET")
+    ] = Field(
+        default=None,
+        description=(
+            "Is sent by POST. A text `{column}` in it is the value of a column of the key. A list"
+            " of one item with such a text has the item for each key of a batch; the rows of the"
+            " answer then say their keys."
+        ),
+    )
+    batch: Annotated[Annotated[Count, Field(le=10_000)] | None, LeftOut("100")] = Field(
+        default=None, description="How many keys one request asks for, by a list in `body`."
+    )
+    results: Annotated[
+        Text | None, Values("names, with dots between them"), LeftOut("the whole answer")
+    ] = Field(
+        default=None,
+        description="What in an answer is the row, an object, or the rows, a list of objects.",
+    )
+    headers: Annotated[
+        Mapping[Text, Password],
+        Values("`{NAME: text}`; of a secret `{env: NAME}` or `{file: PATH}`"),
+        LeftOut("none"),
+    ] = Field(
+        default={},
+        repr=False,
+        description="Headers of each request. A task reads secrets where it runs.",
+    )
+    timeout: Duration = Field(
+        default=timedelta(seconds=30),
+        description=(
+            "How long one request may take, with the tries that follow a failure; a try may take a"
+            " third of it."
+        ),
+    )
+    concurrency: Annotated[Count, Field(le=32)] = Field(
+        default=4, description="How many requests a task sends at once."
+    )
+    per_second: Annotated[Count | None, LeftOut("any number")] = Field(
+        default=None,
+        description=(
+            "How many requests a run sends in a second. Its splits have equal parts of them."
+        ),
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Finds a request without a key, or for one key and many, and a secret in the open."""
+        url = str(written.get("http"))
+        in_lists = {in_list for _, in_list in _places(url, written.get("body"))}
+        if len(in_lists) != 1:
+            yield ("http",), "and body need a {column} of the key, in lists alone or nowhere there"
+        if written.get("batch") is not None and True not in in_lists:
+            yield ("batch",), 'goes with a list in body, as ["{id}"]'
+        headers = section_of(written, "headers")
+        for name in (name for name in headers if str(name).lower() in _OWN):
+            yield ("headers", name), "can't be set"
+        secrets = [name for name in headers if _SECRET.search(str(name))]
+        for name in (name for name in secrets if isinstance(headers[name], str)):
+            yield ("headers", name), f"is written out: write {FORMS}, which each task reads itself"
+        if secrets and url.startswith("http://") and not is_local(url):
+            yield ("http",), "would send a secret unencrypted: use https"
+
+    @property
+    def asked_by(self) -> list[str]:
+        return sorted({name for name, _ in _places(self.http, self.body)})
+
+    def source(self, folder: Path) -> LookupSource:
+        try:  # an extra, and Arrow
+            from windrow.ingest.lookups.http.source import HttpSource
+        except ModuleNotFoundError as missing:
+            what = f"A service can't be asked: {missing.name} isn't installed"
+            raise SpecError(what, "spec", how_to_install("http")) from missing
+        from windrow.ingest.schema.user_code import ModelReference
+
+        found = _URL.fullmatch(self.http)
+        assert found is not None, "refused above"
+        many = any(in_list for _, in_list in places(self.body))
+        return HttpSource(
+            found[1],
+            found[2] if found[2].startswith("/") else f"/{found[2]}",
+            None if self.body is None else msgspec.json.encode(self.body).decode(),
+            tuple(self.asked_by),
+            (self.batch or 100) if many else None,
+            ModelReference(self.schema_, folder),
+            () if self.results is None else tuple(self.results.split(".")),
+            tuple((name, in_folder(of, folder)) for name, of in self.headers.items()),
+            self.timeout.total_seconds(),
+            self.concurrency,
+            self.per_second,
+        )
+
+
+def _places(url: str, body: object) -> list[tuple[str, bool]]:
+    return [*((name, False) for name in PLACE.findall(url)), *places(body)]

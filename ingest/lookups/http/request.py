@@ -1,0 +1,65 @@
+"""Requests with places for keys: `{column}` in an address, or as a text of a JSON body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+
+LONGEST_TARGET = 8192
+"""The most characters of a path with its query, which is what servers take."""
+
+PLACE = re.compile(r"\{([^{}]+)\}")
+
+
+class UnaskableError(ValueError):
+    """A key that would make another address; without its value."""
+
+
+def target_of(template: str, key: Mapping[str, Any]) -> bytes:
+    """Makes path and query for a key, percent-encoded.
+
+    Raises:
+        UnaskableError: the key would lead elsewhere, or is too long.
+    """
+    path, mark, query = template.partition("?")
+    if "" in map(key.get, PLACE.findall(path)):
+        raise UnaskableError("it is empty")
+    path, query = (
+        PLACE.sub(lambda place: quote(_text(key[place[1]]), safe=""), part)
+        for part in (path, query)
+    )
+    # servers and proxies resolve such segments, also percent-encoded ones
+    if {".", ".."} & set(re.split(r"[/\\]", unquote(path))):
+        raise UnaskableError("it leads to another path")
+    if len(path + query) > LONGEST_TARGET:
+        raise UnaskableError(f"its address is longer than {LONGEST_TARGET:,} characters")
+    return (path + mark + query).encode("ascii")
+
+
+def places(body: object, *, in_list: bool = False) -> Iterator[tuple[str, bool]]:
+    """Yields the column of each place in a body, and whether it is in a list of one item."""
+    if isinstance(body, str) and (place := PLACE.fullmatch(body)):
+        yield place[1], in_list
+    elif isinstance(body, dict | list):
+        only = isinstance(body, list) and len(body) == 1
+        for each in body.values() if isinstance(body, dict) else body:
+            yield from places(each, in_list=in_list or only)
+
+
+def filled(body: Any, keys: Sequence[Mapping[str, Any]]) -> Any:
+    """Puts keys into a body: of a list of one item with a place it makes an item for each key."""
+    if isinstance(body, dict):
+        return {name: filled(each, keys) for name, each in body.items()}
+    if isinstance(body, list):
+        wanted = keys if len(body) == 1 and any(places(body)) else keys[:1]
+        return [filled(each, [key]) for key in wanted for each in body]
+    place = PLACE.fullmatch(body) if isinstance(body, str) else None
+    return body if place is None else keys[0][place[1]]
+
+
+def _text(key: object) -> str:
+    return key if isinstance(key, str) else msgspec.json.encode(key).decode().strip('"')

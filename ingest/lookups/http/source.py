@@ -1,0 +1,209 @@
+"""A service, asked for keys by HTTP; its answers are JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from windrow.ingest import client_cache
+from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.json.decoder import DOCUMENT
+from windrow.ingest.formats.json.strict import StrictJson
+from windrow.ingest.formats.row_decoder import RowDecoder
+from windrow.ingest.formats.shared.refusal import RefusedValueError
+from windrow.ingest.lookups.http.client import MOST_BYTES as MOST_OF_ONE
+from windrow.ingest.lookups.http.client import AgainError, Client
+from windrow.ingest.lookups.http.request import UnaskableError, filled, target_of
+from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.message_part import Part
+from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.settings.secrets import Secret, read
+
+_OF_SETTINGS = {401, 403, 405, 406, 407, 411, 415, 426}
+"""Statuses that aren't about a key: all requests would get them."""
+
+
+@dataclass(frozen=True)
+class HttpSource:
+    """A service.
+
+    `origin`: its scheme, host and port; `target`, `body`: the request with its places, the
+    body in JSON; `by`: the columns of the places; `batch`: the most keys of a request; None
+    for a single one, whose answer needn't say its key. `results`: the names that lead to the
+    rows in an answer; `timeout`: the seconds of one request; `concurrency`: the requests at
+    once of a task; `per_second`: those of all tasks.
+    """
+
+    origin: str
+    target: str
+    body: str | None
+    by: tuple[str, ...]
+    batch: int | None
+    model: ModelReference
+    results: tuple[str, ...]
+    headers: tuple[tuple[str, str | Secret], ...] = field(repr=False)
+    timeout: float
+    concurrency: int
+    per_second: int | None
+
+    @property
+    def identity(self) -> str:
+        return self.origin + self.target.partition("?")[0]
+
+    @property
+    def repeats(self) -> bool:
+        return False
+
+    def version(self) -> str:
+        return ""
+
+    def held(self, version: str, tasks: int) -> AbstractContextManager[str]:
+        """Gives the number of tasks, which share the rate."""
+        del version
+        return nullcontext(str(tasks))
+
+    def schema(self) -> pa.Schema:
+        """The model's columns. Of a key that is a whole number any one may be asked for."""
+        whole = [c.name for c in self.columns.columns if pa.types.is_integer(c.type)]
+        wide = {name: pa.int64() for name in self.by if name in whole}
+        return pa.schema([(c.name, wide.get(c.name, c.type)) for c in self.columns.columns])
+
+    @property
+    def columns(self) -> Columns:
+        part = Part(setting="from.schema", finer="dead")
+        return RowDecoder(self.model, DOCUMENT, part=part).columns
+
+    def open(self, version: str, columns: pa.Schema) -> Ask:
+        def ask(keys: pa.Table) -> Answers:
+            place = (self, version, tuple(columns.names))
+            with client_cache.borrowed(place, partial(_Asker, self, version, columns)) as asker:
+                return asker.answers(keys)
+
+        return ask
+
+
+class _Asker:
+    """A worker's client of a service, and the decoder of its answers."""
+
+    def __init__(self, source: HttpSource, version: str, columns: pa.Schema) -> None:
+        self._source = source
+        self._body = None if source.body is None else msgspec.json.decode(source.body)
+        self._schema = pa.schema(sorted(columns, key=lambda field: field.name not in source.by))
+        names = self._schema.names if source.batch else self._schema.names[len(source.by) :]
+        by_name = {column.name: column for column in source.columns.columns}
+        chosen = tuple(by_name[name] for name in names)
+        self._decoder = StrictJson(replace(source.columns, columns=chosen))
+        headers = {
+            name.lower(): of if isinstance(of, str) else read(of, f"from.headers.{name}")
+            for name, of in source.headers
+        }
+        interval = int(version or 1) / source.per_second if source.per_second else 0.0
+        self._client = Client(source.origin, headers, source.timeout, interval)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def answers(self, keys: pa.Table) -> Answers:
+        """Asks for keys; where several are refused together, for half of them at a time."""
+        rows, refused = list[Sequence[object]](), dict[str, list[Sequence[object]]]()
+        by, threads = self._schema.names[: keys.num_columns], self._source.concurrency
+        asked, most = keys.to_pylist(), self._source.batch or 1
+        work = [asked[at : at + most] for at in range(0, len(asked), most)]
+        requests = size = 0
+        with ThreadPoolExecutor(threads) as pool:
+            while work:
+                part, work = work[: 4 * threads], work[4 * threads :]
+                for some, (found, tries) in zip(part, pool.map(self._asked, part), strict=True):
+                    key, requests = [some[0][name] for name in by], requests + tries
+                    made = self._decoded(found)
+                    if not isinstance(made, str):
+                        rows += made if self._source.batch else ([*key, *row] for row in made)
+                        size += sum(map(len, found))
+                    elif len(some) > 1:
+                        work += [some[: len(some) // 2], some[len(some) // 2 :]]
+                    else:
+                        refused.setdefault(made, []).append(key)
+                if size > MOST_BYTES:
+                    what = f"The answers of {self._source.identity} take too much memory"
+                    do = "Decode fewer messages at once (source.tuning.batch_messages)."
+                    raise SpecError(what, "validate", do)
+        types = pa.schema([self._schema.field(name) for name in by])
+        no = {why: _table(of, types) for why, of in refused.items()}
+        return Answers(_table(rows, self._schema), requests, no)
+
+    def _asked(self, keys: Sequence[Mapping[str, Any]]) -> tuple[list[bytes] | str, int]:
+        """Asks for some keys; returns the rows as they are written, or why these are refused."""
+        try:
+            target = target_of(self._source.target, keys[0])
+        except UnaskableError as why:
+            return str(why), 0
+        body = None if self._body is None else msgspec.json.encode(filled(self._body, keys))
+        return self._client.ask(target, body, self._understood)
+
+    def _understood(self, status: int, body: bytes | None) -> list[bytes] | str:
+        """As `_asked`, of one response.
+
+        Raises:
+            AgainError: it is no JSON.
+            SpecError: the service refuses all requests that are made like this one.
+        """
+        many = self._source.batch is not None
+        if status == 204 or (status == 404 and not many):
+            return []
+        if status in _OF_SETTINGS or 300 <= status < 400 or status == 404:
+            what = f"{self._source.identity} answered {status}"
+            do = "Check the address (no redirect is followed), the headers, and their rights."
+            raise SpecError(what, "setup", do)
+        if status >= 400:
+            return f"it answered {status}"
+        if body is None:
+            return f"its answer is larger than {MOST_OF_ONE >> 20} MiB"
+        try:
+            return _rows_in(body, self._source.results, many=many)
+        except (KeyError, msgspec.ValidationError, RecursionError):
+            path = ".".join(("$", *self._source.results))
+            return f"Expected an object or a list of objects - at {path}"
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            with suppress(ValueError, RecursionError):
+                json.loads(body)  # takes what some services write, and no other try mends
+                return "its answer has NaN, Infinity or half a surrogate pair"
+            raise AgainError("what it answered is no JSON", 0) from None
+
+    def _decoded(self, rows: list[bytes] | str) -> list[list[object]] | str:
+        """The values of rows; or why they, or one of them, can't be used."""
+        try:
+            return rows if isinstance(rows, str) else list(map(self._decoder.decode, rows))
+        except RefusedValueError as misfit:
+            return misfit.detail
+
+
+def _table(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(of, f.type) for of, f in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _rows_in(body: bytes, names: Sequence[str], *, many: bool) -> list[bytes]:
+    """The rows in an answer, each as it is written; in that for one key null is none.
+
+    Raises:
+        msgspec.DecodeError: it is no JSON; KeyError, msgspec.ValidationError: it has no rows
+            there.
+    """
+    found = msgspec.json.decode(body, type=msgspec.Raw)
+    for name in names:
+        found = msgspec.json.decode(found, type=dict[str, msgspec.Raw])[name]
+    if bytes(found).startswith(b"{"):
+        return [bytes(found)]
+    either = list[msgspec.Raw] if many else list[msgspec.Raw] | None
+    rows = map(bytes, msgspec.json.decode(found, type=either) or ())
+    return [row for row in rows if row != b"null"]

@@ -1,0 +1,596 @@
+"""Lookups in a service that speaks HTTP: a real server on loopback, with its faults."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tests.contracts.transform_contract import Before, TransformContract, apply, messages_for
+from tests.contracts.values import dead
+from tests.transform.small_verdicts import columns_of, decoded
+from windrow.ingest import client_cache
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.lookups.http import client as clients
+from windrow.ingest.lookups.http import source as sources
+from windrow.ingest.lookups.http.kind import HttpSection
+from windrow.ingest.lookups.http.request import UnaskableError, filled, target_of
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.transform.lookup.kind import LookupStepSection
+from windrow.ingest.transform.lookup.step import Lookup
+
+MODEL = """\
+from __future__ import annotations
+import pandera.polars as pa
+import polars as pl
+
+class Place(pa.DataFrameModel):
+    ip: pl.String
+    country: pl.String = pa.Field(nullable=True)
+    n: pl.Int32 = pa.Field(nullable=True)
+
+class Wide(pa.DataFrameModel):
+    id: pl.Int32
+    big: pl.Int64 = pa.Field(nullable=True)
+    price: pl.Decimal(12, 2) = pa.Field(nullable=True)
+    at: pl.Datetime(time_zone="UTC", time_unit="us") = pa.Field(nullable=True)
+    day: pl.Date = pa.Field(nullable=True)
+    on: pl.Boolean
+"""
+VISITS = pa.RecordBatch.from_pydict(
+    {"visit": pa.array([1, 2, 3, 4, 5]), "ip": pa.array(["b", "a", "x y/z?", None, "b"])}
+)
+HUSH = "hush-hush"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as the service sees it."""
+
+    method: str
+    path: str
+    body: Any
+    headers: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        return unquote(self.path.rpartition("/")[2])
+
+
+@dataclass
+class Reply:
+    """What the service does: a status, a document or bytes, and headers; or something worse."""
+
+    body: Any = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    worse: Callable[[BaseHTTPRequestHandler], None] | None = None
+
+
+class Service(ThreadingHTTPServer):
+    """Answers each request by `reply`, and remembers it."""
+
+    daemon_threads = True
+
+    def __init__(self, reply: Callable[[Asked], Reply]) -> None:
+        self.reply, self.asked = reply, list[Asked]()
+        self.over = threading.Event()
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Prints nothing about clients that hung up."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Service
+
+    def do_GET(self) -> None:
+        size = int(self.headers.get("Content-Length", 0))
+        body = json.loads(self.rfile.read(size)) if size else None
+        asked = Asked(self.command, self.path, body, dict(self.headers.items()))
+        self.server.asked.append(asked)
+        reply = self.server.reply(asked)
+        if reply.worse is not None:
+            self.close_connection = True
+            reply.worse(self)
+            return
+        text = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Is silent."""
+
+
+@contextmanager
+def serving(reply: Callable[[Asked], Reply]) -> Iterator[Service]:
+    with Service(reply) as service:
+        thread = threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield service
+        finally:
+            service.over.set()
+            service.shutdown()
+            thread.join(timeout=60)
+
+
+def place(asked: Asked) -> Reply:
+    """What a service in order says: of the places a and b."""
+    known = {"a": {"country": "UA", "n": 1}, "b": {"country": None}, "x y/z?": {"n": 2**31 - 1}}
+    return Reply(known[asked.key]) if asked.key in known else Reply(status=404)
+
+
+def places(asked: Asked) -> Reply:
+    """The same, asked for many."""
+    keys = [key for key in asked.body["ips"] if key in {"a", "b"}]
+    return Reply({"data": {"items": [{"ip": key, "country": key.upper()} for key in keys]}})
+
+
+@pytest.fixture(autouse=True)
+def _kept() -> Iterator[None]:
+    """As in a worker: a client is kept for the next batch, and closed at the end."""
+    with client_cache.keeping():
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "geo.py").write_text(MODEL)
+    return tmp_path
+
+
+BATCHES = {"body": {"ips": ["{ip}"], "lang": "en"}, "results": "data.items"}
+
+
+def lookup(folder: Path, service: Service, **more: Any) -> Lookup:
+    """Country and number of an address, key by key or by BATCHES."""
+    own = {name: more.pop(name) for name in ("on_miss", "first_by") if name in more}
+    url = service.url + ("/v1/geo" if "body" in more else "/v1/geo/{ip}")
+    given_ = {"http": url, "schema": "geo.py:Place", "timeout": "20s", **more}
+    source = HttpSection.model_validate(given_).source(folder)
+    take = (("country", "country"), ("n", "n"))
+    return Lookup("geo", (("ip", "ip"),), take, source, **own)
+
+
+class TestHttp(TransformContract):
+    """A key that is there, one that isn't, and one that is refused."""
+
+    @pytest.fixture
+    def before(self) -> Before:
+        return Before(columns_of(VISITS), VISITS, (0, 0, 1, 2, 3))
+
+    @pytest.fixture(params=["one", "many"])
+    def transform(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Transform]:
+        many = request.param == "many"
+        with serving(places if many else place) as service:
+            yield lookup(folder, service, **(BATCHES if many else {}), on_miss="dead")
+
+
+def test_a_key_a_request(folder: Path) -> None:
+    """Each distinct key is asked for once, percent-encoded; 404 is a miss, and so is null."""
+    with serving(place) as service:
+        step = lookup(folder, service)
+        assert step.source.version() == ""
+        assert step.source.identity == f"{service.url}/v1/geo/{{ip}}"
+        found = apply(step, decoded(VISITS))
+        assert found.rows["country"].to_pylist() == [None, "UA", None, None, None]
+        assert found.rows["n"].to_pylist() == [None, 1, 2**31 - 1, None, None]
+        assert found.rows.schema.equals(step.columns(columns_of(VISITS)).arrow_schema)
+        (looked_up,) = found.lookups
+        assert (looked_up.keys, looked_up.requests) == (3, 3)
+        assert (looked_up.hits, looked_up.misses) == (4, 1)
+        assert sorted(asked.path for asked in service.asked) == [
+            "/v1/geo/a",
+            "/v1/geo/b",
+            "/v1/geo/x%20y%2Fz%3F",
+        ]
+        for none in (Reply({"error": "no such place"}, 404), Reply(status=204), Reply(b"null")):
+            service.reply = lambda _, none=none: none
+            assert apply(step, decoded(VISITS)).lookups[0].misses == 5
+
+
+def test_many_keys_a_request(folder: Path) -> None:
+    """A hundred thousand rows of a thousand keys make as few requests as their size allows."""
+    ips = [f"ip{n % 1000}" for n in range(100_000)]
+    rows = pa.RecordBatch.from_pydict({"ip": ips})
+
+    def all_there(asked: Asked) -> Reply:
+        items = [{"ip": ip, "country": ip.upper(), "more": [1]} for ip in asked.body["ips"]]
+        return Reply({"data": {"items": [None, *reversed(items), {"ip": "not asked for"}]}})
+
+    with serving(all_there) as service:
+        step = lookup(folder, service, **BATCHES, batch=64).open()
+        found = []
+        for at in range(0, len(ips), 30_000):
+            given_ = decoded(rows.slice(at, 30_000))
+            found.append(step(given_, messages_for(given_)))
+    assert [c for f in found for c in f.rows["country"].to_pylist()] == [ip.upper() for ip in ips]
+    assert sum(f.lookups[0].requests for f in found if f.lookups) == 16 == len(service.asked)
+    assert all(a.method == "POST" and a.body["lang"] == "en" for a in service.asked)
+    assert sorted(ip for a in service.asked for ip in a.body["ips"]) == sorted(set(ips))
+    assert max(len(a.body["ips"]) for a in service.asked) == 64
+
+
+WIDE = {
+    "big": 2**53 + 1,
+    "price": "12.30",
+    "at": "2026-01-05T01:00:00.000001+02:00",
+    "day": "2026-01-05",
+    "on": True,
+}
+
+
+def wide(folder: Path, service: Service) -> Lookup:
+    given_ = {"http": service.url + "/{id}", "schema": "geo.py:Wide"}
+    source = HttpSection.model_validate(given_).source(folder)
+    return Lookup("w", (("id", "id"),), tuple((name, f"its_{name}") for name in WIDE), source)
+
+
+def test_values_come_as_they_are(folder: Path) -> None:
+    """All digits, to the microsecond, in UTC; the key may be larger than its column."""
+    with serving(lambda _: Reply(WIDE)) as service:
+        found = apply(wide(folder, service), decoded(pa.RecordBatch.from_pydict({"id": [2**40]})))
+        assert service.asked[0].path == f"/{2**40}"
+    at = datetime(2026, 1, 4, 23, 0, 0, 1, UTC)
+    (row,) = found.rows.to_pylist()
+    assert list(row.values())[1:] == [
+        2**53 + 1,
+        Decimal("12.30"),
+        at,
+        date(2026, 1, 5),
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"big": 2**63}, r"Expected an integer of 64 bits - at \$.big"),
+        ({"big": 1.5}, r"Expected int, got float - at \$.big"),
+        ({"price": "12.301"}, r"Expected a decimal of 12 digits"),
+        ({"at": "2026-01-05T01:00:00"}, "with an offset"),
+        ({"at": "2026-01-05T01:00:00.0000001Z"}, "whole microseconds"),
+        ({"day": "2026-02-30"}, "the calendar has"),
+        ({"on": "true"}, "Expected bool, got str"),
+        ({"on": None}, r"Expected a value, got null - at \$.on"),
+    ],
+)
+def test_values_of_other_types_refuse_their_key(
+    changed: dict[str, Any], why: str, folder: Path
+) -> None:
+    """Nothing is rounded, cut or guessed: a dead letter, with the field, and without the value."""
+    with serving(lambda a: Reply(WIDE | (changed if a.key == "7" else {}))) as service:
+        rows = decoded(pa.RecordBatch.from_pydict({"id": [7, 8]}))
+        found = apply(wide(folder, service), rows)
+    assert found.rows["id"].to_pylist() == [8]
+    assert dead(found) == [(0, "rules", "lookup:w:refused")]
+    (detail,) = found.dead_detail.to_pylist()
+    assert re.search(why, detail)
+    assert "12.301" not in detail
+    assert (found.lookups[0].hits, found.lookups[0].misses) == (1, 0)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_refused_key_takes_no_other_along(many: bool, folder: Path) -> None:
+    """Where a service refuses a batch, or an answer is too large or none of the form, its halves
+    are asked for; the key alone is a dead letter, and an answer when it is asked for again.
+    """
+    ips = [f"ip{n}" for n in range(10)]
+    bad = {
+        "ip3": Reply({"error": HUSH}, 422),
+        "ip5": Reply(b'{"data": "' + b"x" * clients.MOST_BYTES + b'"}'),
+        "ip7": Reply({"data": {"items": [{"ip": "ip7", "n": HUSH}]}}),
+        "ip8": Reply({"data": 1}),
+        "ip9": Reply(b'{"more": "\\ud800"}'),
+    }
+
+    def reply(asked: Asked) -> Reply:
+        keys = asked.body["ips"] if many else [asked.key]
+        first = next((bad[key] for key in keys if key in bad), None)
+        return first or Reply({"data": {"items": [{"ip": ip, "n": 1} for ip in keys]}})
+
+    with serving(reply) as service:
+        more = BATCHES if many else {"results": "data.items"}
+        step = lookup(folder, service, **more, on_miss="fail")
+        rows = decoded(pa.RecordBatch.from_pydict({"ip": ips}))
+        found = apply(step, rows)
+        assert dead(found) == [(n, "rules", "lookup:geo:refused") for n in (3, 5, 7, 8, 9)]
+        details = found.dead_detail.to_pylist()
+        assert [d.partition(" - in")[0] for d in details] == [
+            "geo refuses its key: it answered 422",
+            "geo refuses its key: its answer is larger than 4 MiB",
+            "geo refuses its key: Expected int, got str - at $.n",
+            "geo refuses its key: Expected an object or a list of objects - at $.data.items",
+            "geo refuses its key: its answer has NaN, Infinity or half a surrogate pair",
+        ]
+        assert found.rows["n"].to_pylist() == [1] * 5
+        assert found.lookups[0].requests == len(service.asked)
+        bad.clear()
+        assert apply(step, rows).rows["n"].to_pylist() == [1] * 10
+
+
+def test_answers_that_take_too_much_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one batch of messages, too: the spec is wrong."""
+    monkeypatch.setattr(sources, "MOST_BYTES", 10)
+    with serving(place) as service, pytest.raises(SpecError, match="take too much memory"):
+        apply(lookup(folder, service), decoded(VISITS))
+
+
+def half(handler: BaseHTTPRequestHandler) -> None:
+    """A body that ends before its length."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "100")
+    handler.end_headers()
+    handler.wfile.write(b'{"country": "U')
+
+
+def cut(handler: BaseHTTPRequestHandler) -> None:
+    """A connection that ends without an answer."""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        *(Reply(status=status) for status in (408, 425, 500, 502, 503)),
+        Reply(status=429, headers={"Retry-After": "1"}),
+        Reply(status=503, headers={"Retry-After": "Mon, 05 Jan 2026 01:00:00 GMT"}),
+        Reply(b"<html>a proxy's page</html>"),
+        Reply(b'{"country": "U'),
+        Reply(worse=half),
+        Reply(worse=cut),
+    ],
+)
+def test_what_is_worth_another_try(first: Reply, folder: Path) -> None:
+    """Errors of the service's own, limits, lost connections and half an answer."""
+    replies = iter([first, first])
+    with serving(lambda a: next(replies, None) or place(a)) as service:
+        row = decoded(pa.RecordBatch.from_pydict({"ip": ["a"]}))
+        found = apply(lookup(folder, service), row)
+        assert found.rows["country"].to_pylist() == ["UA"]
+        assert found.lookups[0].requests == 3 == len(service.asked)
+
+
+def test_a_service_that_asks_to_wait_too_long(folder: Path) -> None:
+    """Isn't asked again in this run: the window is refused at once, without a payload."""
+    later = Reply({"secret": HUSH}, 429, {"Retry-After": "3600"})
+    with serving(lambda _: later) as service:
+        with pytest.raises(UnreachableError, match="it answered 429") as told:
+            apply(lookup(folder, service, concurrency=1), decoded(VISITS))
+        assert len(service.asked) == 1
+    assert "hush" not in str(told.value)
+    assert told.value.exit_code == 3
+
+
+def hang(handler: BaseHTTPRequestHandler) -> None:
+    handler.server.over.wait(60)  # type: ignore[attr-defined]
+
+
+def drip(handler: BaseHTTPRequestHandler) -> None:
+    """A body without an end, byte by byte."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    while not handler.server.over.wait(0.02):  # type: ignore[attr-defined]
+        handler.wfile.write(b" ")
+
+
+@pytest.mark.parametrize("slow", [hang, drip])
+def test_a_slow_answer_ends(slow: Callable[[BaseHTTPRequestHandler], None], folder: Path) -> None:
+    """One time for all tries of a request, whatever comes meanwhile."""
+    with serving(lambda _: Reply(worse=slow)) as service:
+        step = lookup(folder, service, timeout="600ms", concurrency=1)
+        with pytest.raises(UnreachableError, match="gives no answer that can be used"):
+            apply(step, decoded(VISITS))
+        assert 1 < len(service.asked) < 6
+
+
+def test_a_service_that_is_gone_is_left_alone(folder: Path) -> None:
+    """After twenty failures in a row of a task, however long a request might be tried."""
+    rows = decoded(pa.RecordBatch.from_pydict({"ip": [f"ip{n}" for n in range(1000)]}))
+    with serving(lambda _: Reply(status=500)) as service:
+        with pytest.raises(UnreachableError, match="it answered 500"):
+            apply(lookup(folder, service, timeout="10m", concurrency=8), rows)
+        assert 20 <= len(service.asked) < 28
+    with pytest.raises(UnreachableError, match="ConnectError, ConnectionRefusedError"):
+        apply(lookup(folder, service, timeout="300ms"), rows)
+
+
+def test_failures_that_are_not_in_a_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second try fails, and the task goes on."""
+    monkeypatch.setattr(clients, "MOST_FAILURES", 2)
+    with serving(lambda _: Reply({"n": 1}, 500 if len(service.asked) % 2 else 200)) as service:
+        found = apply(lookup(folder, service, concurrency=1), decoded(VISITS))
+        assert (found.lookups[0].hits, len(service.asked)) == (4, 6)
+
+
+@pytest.mark.parametrize("status", [301, 401, 403, 415])
+def test_what_no_key_is_to_blame_for(status: int, folder: Path) -> None:
+    """A redirect isn't followed; a refused sign-in makes no dead letters: the spec is wrong."""
+    with (
+        serving(place) as other,
+        serving(lambda _: Reply(HUSH, status, {"Location": f"{other.url}/{HUSH}"})) as service,
+    ):
+        with pytest.raises(SpecError, match=f"answered {status}") as told:
+            apply(lookup(folder, service), decoded(VISITS))
+        assert not other.asked
+    assert HUSH not in str(told.value)
+
+
+def test_several_rows_of_one_key(folder: Path) -> None:
+    """Are refused, or the first one counts; an empty list is a miss."""
+    both = [{"ip": "a", "n": 2}, {"ip": "a", "n": 1}]
+    with serving(lambda a: Reply(both if a.key == "a" else [])) as service:
+        with pytest.raises(RefusedError, match="several rows of one key"):
+            apply(lookup(folder, service), decoded(VISITS))
+        first = lookup(folder, service, first_by=("n", False))
+        assert apply(first, decoded(VISITS)).rows["n"].to_pylist() == [None, 1, None, None, None]
+
+
+def test_a_row_that_does_not_say_its_key_is_no_miss(folder: Path) -> None:
+    """Where the schema names another field, or the service forgets it."""
+    with serving(lambda _: Reply([{"address": "a"}])) as service:
+        step = lookup(folder, service, body={"ips": ["{ip}"]})
+        found = apply(step, decoded(VISITS))
+    assert [reason for _, _, reason in dead(found)] == ["lookup:geo:refused"] * 4
+    assert "misses a required field - at $.ip" in found.dead_detail[0].as_py()
+
+
+def test_secrets_are_read_where_they_are_sent(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By reference, relative to the spec's folder; no error and no pickle has them."""
+    (folder / "token").write_text(f"Bearer {HUSH}\n")
+    headers = {"Authorization": {"file": "token"}, "x-tenant": "shop"}
+    with serving(place) as service:
+        step = lookup(folder, service, headers=headers)
+        apply(step, decoded(VISITS))
+        sent = service.asked[0].headers
+        assert (sent["authorization"], sent["x-tenant"]) == (f"Bearer {HUSH}", "shop")
+        assert (sent["host"], sent["accept-encoding"]) == (service.url[7:], "identity")
+        assert HUSH.encode() not in pickle.dumps(step)
+        (folder / "token").write_text(f"{HUSH}\nX-Other: {HUSH}é")
+        with client_cache.keeping(), pytest.raises(SpecError, match="headers can't be") as told:
+            apply(step, decoded(VISITS))
+        assert HUSH not in str(told.value)
+        (folder / "token").unlink()
+        with client_cache.keeping(), pytest.raises(SpecError, match="token, which from"):
+            apply(step, decoded(VISITS))
+
+
+def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of five may send a fifth of ten a second: one every half second, retries, too."""
+    now, waits = [100.0], list[float]()
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now[0]
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            now[0] += seconds
+
+    monkeypatch.setattr(clients, "time", Clock)
+    replies = iter([Reply(status=500)])
+    with serving(lambda a: next(replies, None) or place(a)) as service:
+        step = lookup(folder, service, per_second=10, concurrency=1)
+        with step.source.held("", 5) as version:
+            apply(step.pinned({"geo": version}), decoded(VISITS))
+    assert waits == pytest.approx([0, 0.5, 0.5, 0.5])
+
+
+_TEXT = st.text(st.sampled_from("a./\\?&=%#{} é") | st.characters(codec="utf-8"), max_size=9)
+
+
+@given(key=_TEXT, other=_TEXT)
+def test_a_key_never_leads_elsewhere(key: str, other: str) -> None:
+    """Path and query have what they had, and the key as one part of them, or it isn't asked."""
+    try:
+        target = target_of("/v1/{a}/x?q={b}&c=1", {"a": key, "b": other}).decode("ascii")
+    except UnaskableError:
+        assert not key or {".", ".."} & set(key.replace("\\", "/").split("/"))
+        return
+    path, query = target.split("?")
+    _, first, its, last = path.split("/")
+    assert (first, unquote(its), last) == ("v1", key, "x")
+    value, rest = query.split("&")
+    assert (unquote(value), rest) == (f"q={other}", "c=1")
+
+
+@pytest.mark.parametrize("key", ["..", ".", "", "a/../../admin", "..\\x", "x" * 9000])
+def test_keys_that_are_not_asked_for(key: str, folder: Path) -> None:
+    """They are dead letters, and the service never sees them."""
+    with serving(place) as service:
+        rows = decoded(pa.RecordBatch.from_pydict({"ip": [key]}))
+        found = apply(lookup(folder, service), rows)
+        assert dead(found) == [(0, "rules", "lookup:geo:refused")]
+        assert (service.asked, found.lookups[0].requests) == ([], 0)
+
+
+@given(keys=st.lists(st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1)), min_size=1))
+def test_bodies_have_the_keys_as_they_are(keys: list[tuple[str, int]]) -> None:
+    """In their types, wherever a text is a place as a whole; the rest stays as it is."""
+    named = [{"a": a, "b": b} for a, b in keys]
+    body = {"q": [{"x": "{a}", "y": [["{b}"]]}], "only": [1], "text": "a {a} b", "null": None}
+    assert filled(body, named) == {
+        "q": [{"x": a, "y": [[b]]} for a, b in keys],
+        "only": [1],
+        "text": "a {a} b",
+        "null": None,
+    }
+
+
+def test_dates_and_decimals_as_keys() -> None:
+    """In an address they are written as in JSON, with all digits."""
+    key = {
+        "at": datetime(2026, 1, 5, 1, tzinfo=UTC),
+        "on": True,
+        "d": Decimal("1.20"),
+        "day": date(2026, 1, 5),
+    }
+    assert (
+        target_of("/{at}/{on}/{d}/{day}", key) == b"/2026-01-05T01%3A00%3A00Z/true/1.20/2026-01-05"
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "why"),
+    [
+        ({"http": "https://{ip}.internal/"}, "must be https://HOST/PATH"),
+        ({"http": "https://user:hush@geo/{ip}"}, "must be https://HOST/PATH"),
+        ({"http": "ftp://geo/{ip}"}, "must be https://HOST/PATH"),
+        ({"http": "https://geo:99999/{ip}"}, "must be https://HOST/PATH"),
+        ({"http": "https://geo/{ip}#x"}, "must be https://HOST/PATH"),
+        ({"http": "https://geo/ä/{ip}"}, "must be https://HOST/PATH"),
+        ({"http": "https://geo/{ip}?api_key=hush"}, "may be a secret in its query"),
+        ({"http": "https://geo/"}, "need a {column} of the key"),
+        ({"http": "https://geo/{ip}", "body": {"ips": ["{ip}"]}}, "in lists alone or nowhere"),
+        ({"http": "https://geo/{ip}", "batch": 5}, "goes with a list in body"),
+        ({"http": "https://geo/{ip}", "headers": {"X-Api-Key": "hush"}}, "is written out"),
+        (
+            {"http": "http://geo/{ip}", "headers": {"X-Api-Key": {"env": "K"}}},
+            "would send a secret unencrypted",
+        ),
+        ({"http": "https://geo/{ip}", "headers": {"Host": "x"}}, "can't be set"),
+        ({"http": "https://geo/{ip}", "concurrency": 100}, "less than or equal to 32"),
+        ({"http": "https://geo/{other}"}, "names other columns of the source than from"),
+        ({"http": "https://geo/{ip}/{other}"}, "names other columns of the source than from"),
+    ],
+)
+def test_mistakes_in_the_section(section: dict[str, Any], why: str) -> None:
+    """Are told when the spec is read, without what may be secret."""
+    step = {"lookup": "geo", "key": {"ip": "ip"}, "take": {"n": "n"}}
+    whole = step | {"from": {"schema": "geo.py:Place", **section}}
+    with pytest.raises(ValidationError) as told:
+        LookupStepSection.model_validate(whole)
+    assert why in str(told.value)
+    assert "hush" not in str(told.value)
