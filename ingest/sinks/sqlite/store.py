@@ -26,9 +26,8 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
-from windrow.ingest.sinks.file_stager import GrowingFile, Layout
+from windrow.ingest.sinks.file_stager import GrowingFile, Layout, TextStager
 from windrow.ingest.sinks.filesystem import ListedFile, Place, is_same, millis, normalized
-from windrow.ingest.sinks.iso_times import TextStager
 from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, ParquetRowWriter, batches_of
 from windrow.ingest.sinks.schema_evolution import new_columns
 from windrow.ingest.sinks.sql_names import quoted
@@ -552,7 +551,7 @@ class SqliteStagerFactory(msgspec.Struct, frozen=True):
     layout: Layout
     window: str
 
-    def __call__(self, split: Split) -> TextStager:
+    def __call__(self, split: Split) -> TextStager[RowFile]:
         """Makes a stager whose file name is unique to this call."""
         path = staged_path(self.window, self.layout.attempt)
         writer = ParquetRowWriter(self.layout.schema, {}, "snappy")

@@ -6,7 +6,6 @@ renames, doesn't go through it.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from duckdb.sqltypes import DuckDBPyType
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
+from windrow.ingest.schema.calendar import rows_beyond
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
 from windrow.ingest.schema.metadata_types import TYPES
@@ -30,8 +30,6 @@ from windrow.ingest.transform.left_out import with_deletes
 from windrow.ingest.transform.message_columns import beside_rows, refuse_own_column
 from windrow.ingest.transform.sql.select import (
     ROWS,
-    Node,
-    Output,
     Select,
     column,
     listed,
@@ -177,7 +175,7 @@ class Sql:
             expressions = [*conditions, *(o.expression for o in computed), column(_ROW)]
             found = con.sql(query_of(expressions, select.where)).types
         except duckdb.Error as error:
-            what = f"{self.setting} can't be used: {str(error).partition(_NEW_LINE)[0]}"
+            what = f"{self.setting} can't be used: {str(error).splitlines()[0]}"
             raise SpecError(what, "spec", "Fix the SELECT. Nothing was read.") from None
         types, wrong = {}, []
         if conditions and found[0].id != "boolean":
@@ -214,9 +212,8 @@ class _Step:
             for kind, name in sql.metadata
             if name in select.reads and name not in schema.names
         }
-        self._query = query_of(
-            [*(_unnested(o) for o in select.computed), column(_ROW)], select.where
-        )
+        given = [unnest(o.expression) if o.unnests else o.expression for o in select.computed]
+        self._query = query_of([*given, column(_ROW)], select.where)
         conditions = [] if select.where is None else [select.where]
         self._parts = [*conditions, *(o.expression for o in select.computed)]
         self._names = ["WHERE"] * len(conditions) + [o.name for o in select.computed]
@@ -230,20 +227,27 @@ class _Step:
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         if not self._parts:
             every = np.arange(decoded.rows.num_rows)
-            return marked(decoded.with_rows(self._passed(decoded, None, {}), every), self._reads)
+            return marked(decoded.with_rows(self._passed(decoded, every, {}), every), self._reads)
         decoded = answerable(decoded, self._asked, "sql", self._sql.setting)
         rows = self._rows(decoded, messages)
         try:
             found = self._run(self._query, rows)
         except duckdb.Error as error:
-            return self(self._without(list(self._failures(rows)), decoded, error), messages)
+            failures = list(self._failures(rows))
+            if not failures:
+                what = (
+                    f"{self._sql.setting} fails for {rows.num_rows} rows together, and for none of"
+                    f" them alone: {without_values(str(error))}"
+                )
+                raise SpecError(what, "validate", _FEWER) from None
+            return self(decoded.refused(RULES, failures), messages)
         made_from = found.column(found.num_columns - 1).to_numpy()
-        arrays = (_plain(column) for column in found.columns)
+        arrays = (column.combine_chunks() for column in found.columns)
         computed = dict(zip((o.name for o in self._select.computed), arrays, strict=False))
         beyond = [
             Refusal(made_from[far], f"sql:{name}", f"{_BEYOND} - in {name} of {self._sql.setting}")
             for name, array in computed.items()
-            if len(far := _beyond_calendar(array))
+            if len(far := rows_beyond(array))
         ]
         if beyond:
             return self(decoded.refused(RULES, beyond), messages)
@@ -282,22 +286,6 @@ class _Step:
             raise SpecError(what, "validate", _FEWER) from None
         finally:
             timer.cancel()
-
-    def _without(
-        self, failures: Sequence[Refusal], decoded: Decoded, error: duckdb.Error
-    ) -> Decoded:
-        """Refuses the messages of rows that fail alone.
-
-        Raises:
-            SpecError: none does: what comes out is too large for a batch.
-        """
-        if failures:
-            return decoded.refused(RULES, failures)
-        what = (
-            f"{self._sql.setting} fails for {decoded.rows.num_rows} rows together, and for none of"
-            f" them alone: {without_values(str(error))}"
-        )
-        raise SpecError(what, "validate", _FEWER) from None
 
     def _failures(self, rows: pa.Table) -> Iterator[Refusal]:
         """Finds the rows whose expressions fail, each with DuckDB's sentence.
@@ -343,13 +331,11 @@ class _Step:
     def _passed(
         self,
         decoded: Decoded,
-        made_from: npt.NDArray[np.int64] | None,
+        made_from: npt.NDArray[np.int64],
         computed: Mapping[str, pa.Array],
     ) -> pa.RecordBatch:
-        """Returns the columns of the result; `made_from` None: one row for each."""
-        same = made_from is None or len(made_from) == decoded.rows.num_rows
-        if same and made_from is not None:
-            same = bool((made_from == np.arange(len(made_from))).all())
+        """Returns the columns of the result."""
+        same = np.array_equal(made_from, np.arange(decoded.rows.num_rows))
         rows = decoded.rows if same else decoded.rows.take(pa.array(made_from))
         arrays = [
             rows[o.source] if o.source is not None else computed[o.name].cast(f.type)
@@ -358,14 +344,12 @@ class _Step:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
+_BEYOND = "It holds a date or time outside the years 1 to 9999"
+
 _FEWER = (
     "Nothing was committed. Decode fewer messages at once (source.tuning.batch_messages), or make"
     " the SELECT simpler."
 )
-
-_BEYOND = "It is outside the years 1 to 9999"
-
-_NEW_LINE = "\n"
 
 
 def locked() -> duckdb.DuckDBPyConnection:
@@ -374,14 +358,6 @@ def locked() -> duckdb.DuckDBPyConnection:
     for setting in _SETTINGS:
         con.execute(f"SET {setting}")
     return con
-
-
-def _unnested(output: Output) -> Node:
-    return unnest(output.expression) if output.unnests else output.expression
-
-
-def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def without_values(sentence: str) -> str:
@@ -393,22 +369,6 @@ def without_values(sentence: str) -> str:
     words = re.match(r"(?:[^:'\"()\[\]{}\d\n]|(?<=[A-Z])\d+)*", rest)
     assert words is not None  # it may be empty
     return f"{kind}: {words[0].strip()}"[:200]
-
-
-def _beyond_calendar(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Finds dates and timestamps that no table holds, and DuckDB does."""
-    if not pa.types.is_temporal(array.type) or not len(array):
-        return np.zeros(0, np.int64)
-    kind = array.type
-    first, last = (pa.scalar(at, kind) for at in _CALENDAR[pa.types.is_date(kind)])
-    inside = pc.and_(pc.greater_equal(array, first), pc.less_equal(array, last))
-    return np.flatnonzero(~np.asarray(inside.fill_null(True)))
-
-
-_CALENDAR = {
-    True: (dt.date.min, dt.date.max),
-    False: (dt.datetime.min.replace(tzinfo=dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC)),
-}
 
 
 def _values(kind: DuckDBPyType) -> DuckDBPyType:
