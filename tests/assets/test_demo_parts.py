@@ -17,13 +17,13 @@ import pytest
 from tests.contracts.values import valued
 from tests.sinks.things import plan_of, receipt, window
 from windrow.assets.demo.__main__ import Kind
-from windrow.assets.demo.check import CUSTOMER, Verdict, check, check_customers
 from windrow.assets.demo.customers import CHANGES, THERE_BEFORE, CustomerMessage, changes
 from windrow.assets.demo.orders import PARTITIONS, TOMBSTONES, OrderMessage, day
 from windrow.assets.demo.place import DemoHome, last_full_day
 from windrow.assets.demo.poison import POISON
 from windrow.assets.demo.produce import ORDERS as ORDERS_TOPIC
 from windrow.assets.demo.produce import write_customers
+from windrow.assets.demo.run import CUSTOMER, Verdict, check, check_customers
 from windrow.assets.demo.sinks import READERS, SINKS
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.formats.json.decoder import JsonEncoding
