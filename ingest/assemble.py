@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from windrow.ingest.ports.sink import Sink
     from windrow.ingest.ports.transform import Transform
     from windrow.ingest.schema.columns import Columns
-    from windrow.ingest.sinks.kind import Rows, SinkSection
+    from windrow.ingest.sinks.kind import Rows
 
 
 Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
@@ -139,29 +139,12 @@ def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
     Raises:
         SpecError: the table's place is invalid.
     """
-    return make_table(
-        spec.reached_sink, lambda: table_columns(spec).arrow_schema, spec.metadata, spec.folder
-    )
+    return _table(spec, lambda: table_columns(spec).arrow_schema)
 
 
-def make_table(
-    section: SinkSection, rows: Rows, metadata: Mapping[str, str], folder: Path
-) -> tuple[Sink, DeadLetters]:
-    """Makes the table of a spec's section, and its dead letters.
-
-    Args:
-        section: the spec's section of the table.
-        rows: the columns of the rows, without the metadata columns.
-        metadata: the metadata columns, name -> column.
-        folder: the folder that relative paths are resolved against.
-
-    Raises:
-        SpecError: the table's place is invalid, or the table can't hold such columns.
-    """
-    from windrow.ingest.sinks.kinds import sink_kind
-
-    kind = sink_kind(section.kind)
-    return kind.make(section, rows, metadata, folder), kind.dead_letters(section, folder)
+def _table(spec: PipelineSpec, rows: Rows) -> tuple[Sink, DeadLetters]:
+    sink = spec.reached_sink
+    return sink.make(rows, spec.metadata, spec.folder), sink.dead_letters(spec.folder)
 
 
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
@@ -221,7 +204,7 @@ def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependenc
     return Dependencies(
         reach(spec.cluster, spec.source.isolation),
         open_ledger(spec.state_url()),
-        lambda rows: make_table(spec.reached_sink, rows, spec.metadata, spec.folder),
+        lambda rows: _table(spec, rows),
         engine or SparkEngine(local_session),
         (
             None

@@ -59,7 +59,7 @@ from windrow.ingest.schema.checksum import text
 from windrow.ingest.schema.metadata_arrays import messages_of
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, read_document
 from windrow.ingest.settings.values import Section, section_of
-from windrow.ingest.sinks.kinds import KafkaOfItsKind, sink_kind
+from windrow.ingest.sinks.kinds import KafkaOfItsKind
 
 _FIXED: Mapping[str, Any] = {"kind": "kafka", "atomic_window": True, "timestamp": "published"}
 """Settings of a write that the file may leave out."""
@@ -138,7 +138,7 @@ class WriteSpec(Section):
             SpecError: the columns have the name of one that each row gets, or the client
                 properties can't be used.
         """
-        return sink_kind(self.sink.kind).make(self.sink, rows, METADATA, folder)
+        return self.sink.make(rows, METADATA, folder)
 
 
 def read_write_spec(path: Path) -> WriteSpec:

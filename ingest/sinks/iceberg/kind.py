@@ -17,7 +17,7 @@ from windrow.ingest.settings.paths import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property
-from windrow.ingest.sinks.kind import EvolveSetting, Rows, SinkKind, SinkSection
+from windrow.ingest.sinks.kind import EvolveSetting, Rows, SinkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -137,28 +137,21 @@ class IcebergSection(SinkSection):
             {name: _property(value, folder) for name, value in (self.catalog or {}).items()},
         )
 
-
-class _Iceberg:
-    """An Iceberg table, with its dead letters in a second one, `<table>_dead`."""
-
-    section = IcebergSection
-
-    def make(
-        self, section: IcebergSection, rows: Rows, metadata: Mapping[str, str], folder: Path
-    ) -> Sink:
+    def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         with installed():
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.window_table import WindowTable
 
-        store = IcebergStore(section.at(folder), metadata, section.evolve)
+        store = IcebergStore(self.at(folder), metadata, self.evolve)
         return WindowTable(store, rows)
 
-    def dead_letters(self, section: IcebergSection, folder: Path) -> DeadLetters:
+    def dead_letters(self, folder: Path) -> DeadLetters:
+        """Makes a second table, `<table>_dead`."""
         with installed():
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 
-        return DeadLetterTable(IcebergStore(section.at(folder).dead(), DEFAULT))
+        return DeadLetterTable(IcebergStore(self.at(folder).dead(), DEFAULT))
 
 
 @contextmanager
@@ -178,6 +171,3 @@ def _property(value: object, folder: Path) -> Property:
     if isinstance(value, InEnvironment):
         return value
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-ICEBERG: SinkKind[IcebergSection] = _Iceberg()
