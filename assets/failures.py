@@ -1,4 +1,4 @@
-"""Failures of runs: windrow's errors as Dagster's, without a stack.
+"""Failures of runs: windrow's errors as Dagster's, without a stack; and which are retried.
 
 An error is one sentence, with its parts as metadata.
 
@@ -15,12 +15,10 @@ from contextlib import contextmanager
 from traceback import TracebackException
 
 import dagster as dg
-
-# not among the public names; dagster is pinned to 1.13
 from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 
-from windrow.ingest.errors import BugError, WindrowError
+from windrow.ingest.errors import BugError, UnreachableError, WindrowError
 
 
 class ShownAloneError(DagsterUserCodeProcessError):
@@ -89,3 +87,42 @@ def _known(error: Exception) -> WindrowError:
         " without one, nothing of the window is visible."
     )
     return bug
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
+"""Retries after an unreachable system; refused data is not tried again.
+
+It is no policy of the assets: Dagster would apply that to a cancelled run, too, whose
+interrupted step would begin again and commit.
+"""
+
+
+class WindowRetryError(dg.RetryRequested, ShownAloneError):
+    """The step has failed, and is retried."""
+
+
+def again_or_failure(
+    what: str, error: Exception, tries: int
+) -> WindowRetryError | WindowFailedError:
+    """Makes a retry of an error if something was unreachable, else a failure.
+
+    After the last retry it is a failure, too.
+
+    Args:
+        what: as of `failure_of`.
+        error: as of `failure_of`.
+        tries: the number of retries until now.
+    """
+    if not isinstance(error, UnreachableError) or tries >= RETRY.max_retries:
+        return failure_of(what, error)
+    wait = RETRY.calculate_delay(tries + 1)
+    retry = WindowRetryError(RETRY.max_retries, wait)
+    retry.show_alone(
+        SerializableErrorInfo(
+            f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=shown_of(what, error)
+        )
+    )
+    return retry

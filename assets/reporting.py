@@ -27,9 +27,9 @@ from dagster._core.definitions.data_version import (
 )
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 
+from windrow.assets.failures import again_or_failure
 from windrow.assets.metadata import Value, window_metadata
 from windrow.assets.names import upstream_keys
-from windrow.assets.retries import again_or_failure
 from windrow.assets.topic import versions
 from windrow.ingest.admin.lag import lag
 from windrow.ingest.config.pipeline import PipelineSpec

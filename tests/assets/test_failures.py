@@ -37,7 +37,7 @@ def away(*_: object) -> object:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """One retry, at once."""
-    monkeypatch.setattr("windrow.assets.retries.RETRY", dg.RetryPolicy(max_retries=1, delay=0))
+    monkeypatch.setattr("windrow.assets.failures.RETRY", dg.RetryPolicy(max_retries=1, delay=0))
 
 
 def test_a_refused_window_fails_with_its_sentence_alone(world: World) -> None:
