@@ -142,12 +142,9 @@ class SqliteStore:
     def __init__(self, path: str, table: str, metadata: Mapping[str, str] = DEFAULT) -> None:
         self.path, self.table, self.metadata = normalized(path), table, metadata
         self.place = f"{self.path}#{table}"
+        self.identity = f"sqlite:{self.path}#{table.lower()}"
         staging = f"{self.path}.staged/{table.lower()}"
         self.staged = StagedFiles(staging, (DATA,), RowFile, consumed=True)
-
-    @property
-    def identity(self) -> str:
-        return f"sqlite:{self.path}#{self.table.lower()}"
 
     def is_at(self, identity: str) -> bool:
         path, _, table = identity.removeprefix("sqlite:").rpartition("#")
