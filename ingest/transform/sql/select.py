@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 
@@ -142,8 +142,7 @@ def query_of(expressions: Sequence[Node], where: Node | None = None) -> str:
 
 def column(name: str) -> Node:
     """Writes the expression of one column."""
-    node = _expression("SELECT a")
-    return {**node, "column_names": [name]}
+    return {**_expression("SELECT a"), "column_names": [name]}
 
 
 def unnest(expression: Node) -> Node:
@@ -274,12 +273,12 @@ class _Reader:
 
     def _expression(self, node: Node, kind: str | None) -> None:
         if kind == "FUNCTION":
-            name = node["function_name"]
+            name, (aggregates, unrepeatable) = node["function_name"], _functions()
             if node["schema"] or node["catalog"]:
                 self.wrong.append(f"{node['schema']}.{name}(): write {name}({node['schema']})")
-            elif name in _aggregates():
+            elif name in aggregates:
                 self.wrong.append(f"{name} adds other rows up: {_SPARK}")
-            elif name in _unrepeatable():
+            elif name in unrepeatable:
                 self.wrong.append(
                     f"{name} depends on more than its arguments, and a replay must give the same"
                     " rows"
@@ -395,14 +394,6 @@ def _has(tree: object, names: set[str]) -> bool:
     )
 
 
-def _aggregates() -> frozenset[str]:
-    return _functions()[0]
-
-
-def _unrepeatable() -> frozenset[str]:
-    return _functions()[1]
-
-
 def _ask(question: str, text: str) -> Any:
     with _parser().cursor() as cursor:
         return cursor.execute(question, [text]).fetchall()[0][0]
@@ -414,10 +405,8 @@ def _written(query: str) -> str:
 
 
 def _template(query: str) -> Node:
-    tree: Node = json.loads(_written(query))
-    return tree
+    return cast("Node", json.loads(_written(query)))
 
 
 def _expression(query: str) -> Node:
-    node: Node = _template(query)["statements"][0]["node"]["select_list"][0]
-    return node
+    return cast("Node", _template(query)["statements"][0]["node"]["select_list"][0])
