@@ -248,11 +248,14 @@ def test_a_map_with_a_key_twice_is_a_dead_letter() -> None:
 
 
 def test_what_no_calendar_has_is_a_dead_letter() -> None:
-    """A timestamp that DuckDB can hold, and no table."""
+    """A timestamp that DuckDB can hold, and no table, also inside of a value."""
     rows = pa.record_batch({"ms": pa.array([0, 10**15, None])})
     found = apply(Sql("SELECT make_timestamptz(ms * 1000) AS at_ FROM rows"), decoded(rows))
     assert found.rows["at_"].to_pylist() == [dt.datetime(1970, 1, 1, tzinfo=dt.UTC), None]
     assert found.dead_reason.to_pylist() == ["sql:at_"]
+    query = "SELECT [{'at': make_timestamptz(ms * 1000)}] AS some FROM rows"
+    inside = apply(Sql(query), decoded(rows))
+    assert (inside.rows.num_rows, inside.dead_reason.to_pylist()) == (2, ["sql:some"])
 
 
 @pytest.mark.parametrize(
