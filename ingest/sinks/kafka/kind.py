@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
@@ -25,6 +25,7 @@ from windrow.ingest.settings.values import (
     Text,
     TopicName,
     Values,
+    must,
     names_in,
     section_of,
 )
@@ -41,37 +42,20 @@ if TYPE_CHECKING:
     from windrow.ingest.ports.sink import Sink
     from windrow.ingest.sinks.kafka.encoder import Serializer
 
-_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
-_FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _REGISTERED = ("avro-confluent", "protobuf-confluent")
 """Formats with a schema in a registry."""
 _TIMEOUT_MAX = timedelta(minutes=15)
 """Kafka's default for transaction.max.timeout.ms."""
 
 
-def _prefix(value: str) -> str:
-    if not _PREFIX.fullmatch(value):
-        raise ValueError("must be 1 to 60 of a-z A-Z 0-9 . _ -")
-    return value
-
-
 def _acks(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _full_name(value: str) -> str:
-    if not _FULL_NAME.fullmatch(value):
-        raise ValueError(
-            "must be a name as in shop.Order: letters, digits and _, no digit first, with points"
-            " between"
-        )
-    return value
-
-
-def _timeout(value: timedelta) -> timedelta:
-    if not timedelta(seconds=1) <= value <= _TIMEOUT_MAX:
-        raise ValueError("must be 1s to 15m")
-    return value
+_full_name = must(
+    re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*").fullmatch,
+    "be a name as in shop.Order: letters, digits and _, no digit first, with points between",
+)
 
 
 class _SerializerSection(Section):
@@ -87,7 +71,7 @@ class _SerializerSection(Section):
         ),
     )
     record_name: Annotated[
-        Annotated[Text, AfterValidator(_full_name)] | None,
+        Annotated[Text, _full_name] | None,
         Values("a full name"),
         LeftOut("`windrow.Value`, of a key `windrow.Key`"),
     ] = Field(
@@ -288,7 +272,9 @@ class KafkaSection(OnClusterSection):
         ),
     )
     transactional_id_prefix: Annotated[
-        Text, AfterValidator(_prefix), Values("1 to 60 of `a-z A-Z 0-9 . _ -`")
+        Text,
+        must(re.compile(r"[A-Za-z0-9._-]{1,60}").fullmatch, "be 1 to 60 of a-z A-Z 0-9 . _ -"),
+        Values("1 to 60 of `a-z A-Z 0-9 . _ -`"),
     ] = Field(
         default="windrow.sink",
         description="How transactional ids begin; rights can be granted by this prefix.",
@@ -300,14 +286,16 @@ class KafkaSection(OnClusterSection):
             " memory for a week."
         ),
     )
-    transaction_timeout: Annotated[Duration, AfterValidator(_timeout), Values("`1s` to `15m`")] = (
-        Field(
-            default=timedelta(minutes=5),
-            description=(
-                "How long one transaction may take, and how long readers wait behind the open"
-                " transaction of a run that died."
-            ),
-        )
+    transaction_timeout: Annotated[
+        Duration,
+        must(lambda value: timedelta(seconds=1) <= value <= _TIMEOUT_MAX, "be 1s to 15m"),
+        Values("`1s` to `15m`"),
+    ] = Field(
+        default=timedelta(minutes=5),
+        description=(
+            "How long one transaction may take, and how long readers wait behind the open"
+            " transaction of a run that died."
+        ),
     )
 
     @classmethod
