@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
+from windrow.ingest.errors import SpecError, UnreachableError, how_to_install, needing
 
 LIMIT_SECONDS = 60
 """Most seconds that the compiler may take."""
@@ -277,13 +277,8 @@ def message_type(octets: bytes, name: str, origin: str) -> Any:
     Raises:
         SpecError: the bytes are no descriptor set, miss a file, or have no such type.
     """
-    try:
-        # an extra, loaded where it is used
+    with needing("protobuf", "Protobuf can't be decoded"):
         from google.protobuf.message import DecodeError
-    except ModuleNotFoundError as missing:
-        raise SpecError(
-            "Protobuf's own library isn't installed", "spec", how_to_install("protobuf")
-        ) from missing
     try:
         return _pool(octets).FindMessageTypeByName(name)
     except KeyError:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.errors import SpecError, how_to_install
+from windrow.ingest.errors import needing
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute, is_url
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
     from windrow.ingest.ports.sink import Sink
 
+_WHAT = "Iceberg tables can't be read or written"
 _NAME = re.compile(r"[^./\\%?#\s\x00-\x1f\x7f][^./\\%?#\x00-\x1f\x7f]*")
 _OWN = ("py-io-impl", "init_catalog_tables")
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]+")
@@ -138,7 +138,7 @@ class IcebergSection(SinkSection):
         )
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        with installed():
+        with needing("iceberg", _WHAT):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.window_table import WindowTable
 
@@ -147,21 +147,11 @@ class IcebergSection(SinkSection):
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes a second table, `<table>_dead`."""
-        with installed():
+        with needing("iceberg", _WHAT):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 
         return DeadLetterTable(IcebergStore(self.at(folder).dead(), DEFAULT))
-
-
-@contextmanager
-def installed() -> Iterator[None]:
-    """Names the extra to install, where a package is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        what = f"Iceberg tables can't be read or written: {missing.name} isn't installed"
-        raise SpecError(what, "spec", how_to_install("iceberg")) from missing
 
 
 def _property(value: object, folder: Path) -> Property:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.errors import SpecError, how_to_install
+from windrow.ingest.errors import needing
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
@@ -132,15 +132,9 @@ class PostgresSection(SinkSection):
 
 
 def _store(section: PostgresSection, name: TableName, folder: Path, *more: Any) -> PostgresStore:
-    try:
+    with needing("postgres", "Tables in PostgreSQL can't be read or written"):
         from windrow.ingest.sinks.postgres.server import TablePlace, refuse_unusable
         from windrow.ingest.sinks.postgres.store import PostgresStore
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"sink.kind postgres needs {error.name}, which is not installed",
-            "spec",
-            how_to_install("postgres"),
-        ) from error
     from windrow.ingest.sinks.filesystem import normalized
 
     url = server_url(section.url)
