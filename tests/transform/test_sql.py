@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -21,7 +22,9 @@ from windrow.ingest.ports.decoder import Deletes
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.transform.kind import StepPlace
 from windrow.ingest.transform.sql import step
+from windrow.ingest.transform.sql.kind import SqlSection
 from windrow.ingest.transform.sql.step import Sql
 
 ORDERS = Columns(
@@ -424,6 +427,14 @@ def test_what_a_key_forbids_is_refused(query: str, versioned: bool, said: str) -
     """A step passes the key on as it is, one row for one, and filters no versions."""
     with pytest.raises(SpecError, match=said):
         keyed(query, versioned=versioned).columns(columns_of(KEYED))
+
+
+def test_behind_a_spark_step_nothing_is_unnested(tmp_path: Path) -> None:
+    """The rows of a message have no numbers there: refused before anything is read."""
+    step = SqlSection(sql="SELECT id, unnest(lines) AS line FROM rows")
+    assert step.transform(StepPlace("s", tmp_path)).columns(ORDERS)
+    with pytest.raises(SpecError, match="unnest before it, or explode in its function"):
+        step.transform(StepPlace("s", tmp_path, behind_spark=True)).columns(ORDERS)
 
 
 def test_what_a_message_left_alone_stays_so() -> None:

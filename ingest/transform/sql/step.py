@@ -74,7 +74,7 @@ class Sql:
 
     `setting`: its place in the spec, for messages; `metadata`: the metadata columns, name
     and column; `primary_key`: of a table that has one; `versioned`: whether the newest
-    version of a key counts.
+    version of a key counts; `one_each`: whether a row must not become several.
 
     In a table with a primary key, a row that the WHERE leaves out deletes its key, as a
     filter in Flink's changelogs does. A column that a message left unchanged
@@ -88,6 +88,7 @@ class Sql:
     metadata: tuple[tuple[str, str], ...] = ()
     primary_key: tuple[str, ...] = ()
     versioned: bool = False
+    one_each: bool = False
 
     def columns(self, before: Columns) -> Columns:
         """The columns that the SELECT gives.
@@ -145,6 +146,11 @@ class Sql:
         if self.primary_key and select.unnests:
             wrong.append(
                 "unnest makes several rows of one, and sink.primary_key has one row of each key"
+            )
+        if self.one_each and select.unnests:
+            wrong.append(
+                "unnest numbers the rows of a message, which have no order behind a spark step:"
+                " unnest before it, or explode in its function"
             )
         if self.versioned and select.where is not None:
             wrong.append(
