@@ -1,7 +1,7 @@
 """What becomes of a few messages on the way to the table, step by step.
 
-As a run would decode and transform them; nothing is written. A `spark` step isn't run: it
-sees a window as a whole.
+As a run would decode and transform them; nothing is written. A `spark` step isn't run, nor
+what is behind it: it sees a window as a whole.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -98,9 +98,14 @@ class LooksUp(Protocol):
         """
 
 
-def sources_of(transform: Transform) -> Mapping[str, LookupSource]:
-    """Returns the source of each lookup of a transform."""
-    return transform.sources() if isinstance(transform, LooksUp) else {}
+def sources_of(transforms: Iterable[Transform]) -> Mapping[str, LookupSource]:
+    """Returns the source of each lookup of some transforms, by the lookup's name."""
+    return {
+        name: source
+        for transform in transforms
+        if isinstance(transform, LooksUp)
+        for name, source in transform.sources().items()
+    }
 
 
 def pinned(transform: Transform, versions: Mapping[str, str]) -> Transform:

@@ -26,7 +26,7 @@ from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
 from windrow.ingest.runner.group_offsets import AlteredOffsets
-from windrow.ingest.schema.user_code import FunctionReference
+from windrow.ingest.schema.user_code import FunctionReference, ModelReference, load_model
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoder
@@ -104,12 +104,20 @@ class Progress(msgspec.Struct, frozen=True):
 class DataFrameTransform:
     """A user's function from a DataFrame to a DataFrame, between decoding and the table.
 
-    `rules`: the rules that its rows must keep; a row that breaks one refuses the
-    window.
+    `model`: the schema of its rows; None: they have the columns of those that it is given.
+    `behind`: what becomes of its rows, and the rules that they must keep; a row that is
+    refused refuses the window.
     """
 
     function: FunctionReference
-    rules: Transform
+    model: ModelReference | None
+    behind: Callable[[], Transform]
+
+    def columns(self, before: Columns) -> Columns:
+        """The columns of its rows, for a function that is given rows with some columns."""
+        from windrow.ingest.schema.columns import Columns  # loads Arrow and pandera
+
+        return before if self.model is None else Columns.of(load_model(self.model))
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,7 @@ class Pipeline:
     called, which takes seconds: code that looks at a pipeline and writes nothing calls
     none of them. `dead_topic`: the topic for committed dead letters, if the spec names
     one. `dataframe_transform`: the function of DataFrames behind `transform`, if
-    the spec names one; then `columns` are those that it gives.
+    the spec names one; then `columns` are those of what becomes of its rows.
     """
 
     spec: PipelineSpec
@@ -138,6 +146,11 @@ class Pipeline:
     dataframe_transform: DataFrameTransform | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
+
+    def transforms(self) -> tuple[Transform, ...]:
+        """Returns `transform`, and what is behind the function of DataFrames."""
+        function = self.dataframe_transform
+        return (self.transform(),) if function is None else (self.transform(), function.behind())
 
     def owner(self) -> TableOwner:
         """Returns the owner that the table is bound to, or will be.

@@ -776,8 +776,36 @@ def test_a_topic_for_dead_letters_in_conflict(
             "transform.spark: is a step: write\n  transform:\n    steps:\n      - spark: a.b:c",
         ),
         (
-            {"transform": {"steps": [{"spark": "a.b:c"}, {"sql": "SELECT * FROM rows"}]}},
-            "transform.steps.0: spark must be the last step",
+            {"transform": {"steps": [{"spark": "a.b:c"}, {"sql": "x"}, {"spark": "a.b:d"}]}},
+            "transform.steps.2: there is a spark step before it, and there is at most one",
+        ),
+        (
+            {
+                "transform": {
+                    "steps": [
+                        {"spark": "a.b:c"},
+                        {"python": "a.b:c", "schema": "a.b:D", "on_error": "dead"},
+                    ]
+                }
+            },
+            "transform.steps.1.on_error: can't be dead behind a spark step: a row may be made of",
+        ),
+        (
+            {
+                "transform": {
+                    "steps": [
+                        {"spark": "a.b:c"},
+                        {
+                            "lookup": "a",
+                            "key": {"b": "c"},
+                            "take": {"d": "e"},
+                            "from": {"table": "t"},
+                            "on_miss": "dead",
+                        },
+                    ]
+                }
+            },
+            "transform.steps.1.on_miss: can't be dead behind a spark step",
         ),
         (
             {"transform": {"steps": [{"sqk": "x"}]}},

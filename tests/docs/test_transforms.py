@@ -100,7 +100,7 @@ def test_a_line_gives_what_the_transform_gave(name: str) -> None:
 
 def test_the_function_of_the_page(tmp_path: Path) -> None:
     """The page's Python and its section of the spec go together."""
-    (code,) = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
+    code = next(c for c in re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL) if "def " in c)
     (tmp_path / "enrich.py").write_text(code)
     section = next(s for s in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL) if "python:" in s)
     (step,) = yaml.safe_load(section)["transform"]["steps"]

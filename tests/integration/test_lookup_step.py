@@ -141,6 +141,56 @@ def test_a_database_is_asked_in_one_state(user: User, tmp_path: Path, database: 
     assert "rest on answers of postgresql://" in told["what"]
 
 
+@pytest.mark.long
+def test_a_database_that_fails_in_the_middle_of_a_window(
+    user: User, tmp_path: Path, database: str
+) -> None:
+    """It cuts its connections, it is too slow, it has two rows for a key: each time nothing is
+    committed, the error says whose turn it is, and what it says to do works.
+    """
+
+    def run_in_database(*statements: str) -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)  # type: ignore[call-overload]
+
+    def view(also: str) -> str:
+        return f"CREATE OR REPLACE VIEW shops AS SELECT id, city FROM all_shops{also}"
+
+    run_in_database(
+        "CREATE TABLE all_shops (id int, city text, since int)",
+        "INSERT INTO all_shops VALUES (1, 'Kyiv', 1), (2, 'Lviv', 1), (2, 'Lutsk', 2)",
+        view(
+            ", (SELECT bool_or(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE"
+            " datname = current_database()) AS gone"
+        ),
+    )
+    spec = tmp_path / "things.yaml"
+    there = f"from: {{sql: '{database}', relation: shops, timeout: 1s}}"
+    text = spec.read_text().replace("from: {table: shops}", there)
+    spec.write_text(text)
+
+    def fails(code: int) -> str:
+        error = user.types("run", "--window", WINDOW, code=code)["error"]
+        assert not (tmp_path / "things").exists() or not found(tmp_path)
+        assert user.types("show")["windows"] == []
+        return json.dumps(error)
+
+    assert "doesn't answer" in fails(3)
+    run_in_database(view(", pg_sleep(30)"))
+    slow = fails(3)
+    assert "a question took longer than 1 s" in slow
+    assert "`timeout`" in slow
+    run_in_database(view(""))
+    twice = fails(1)
+    assert "shops has several rows of one key" in twice
+    assert "first_by" in twice
+    run_in_database("DROP VIEW shops", "CREATE VIEW shops AS SELECT * FROM all_shops")
+    spec.write_text(text.replace("on_miss: dead", "on_miss: dead\n      first_by: since desc"))
+    user.types("run", "--window", WINDOW)
+    assert found(tmp_path) == {1: "Kyiv", 2: "Lutsk"}
+
+
 def test_what_a_table_that_shows_a_window_piece_by_piece_takes(
     user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

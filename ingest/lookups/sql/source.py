@@ -170,10 +170,14 @@ class SqlSource:
             if state[:2] in _OF_SETTINGS:
                 do = "Check the URL, the user's rights and the relation."
                 raise SpecError(f"{self.identity} can't be asked: {why}", "setup", do) from None
+            do = "Run the window again."
             if state == _CANCELLED:
                 why = f"a question took longer than {self.timeout / 1000:g} s"
+                do += (
+                    " If it is always so slow, index the key's columns, or set a longer `timeout`."
+                )
             what = f"{self.identity} doesn't answer: {why}"
-            raise UnreachableError(what, "setup", "Run the window again.") from None
+            raise UnreachableError(what, "setup", do) from None
         except SQLAlchemyError as error:
             what = f"{self.identity} can't be asked: {type(error).__name__}"
             raise SpecError(what, "setup", "Check the URL and the relation.") from None

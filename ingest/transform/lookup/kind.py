@@ -84,6 +84,10 @@ class LookupStepSection(StepSection):
     def repeats(self) -> bool:
         return self.from_.repeats
 
+    @property
+    def makes_dead(self) -> str | None:
+        return "on_miss" if self.on_miss == "dead" else None
+
     def transform(self, place: StepPlace) -> Transform:
         from windrow.ingest.transform.lookup.step import Lookup  # loads Arrow and polars
 

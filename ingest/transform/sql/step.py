@@ -35,7 +35,6 @@ from windrow.ingest.transform.sql.select import (
     listed,
     query_of,
     read_select,
-    unnest,
 )
 from windrow.ingest.transform.unavailable import Asked, answerable, marked
 
@@ -72,7 +71,7 @@ class Sql:
 
     `setting`: its place in the spec, for messages; `metadata`: the metadata columns, name
     and column; `primary_key`: of a table that has one; `versioned`: whether the newest
-    version of a key counts.
+    version of a key counts; `one_each`: whether a row must not become several.
 
     In a table with a primary key, a row that the WHERE leaves out deletes its key, as a
     filter in Flink's changelogs does. A column that a message left unchanged
@@ -86,6 +85,7 @@ class Sql:
     metadata: tuple[tuple[str, str], ...] = ()
     primary_key: tuple[str, ...] = ()
     versioned: bool = False
+    one_each: bool = False
 
     def columns(self, before: Columns) -> Columns:
         """The columns that the SELECT gives.
@@ -144,6 +144,11 @@ class Sql:
             wrong.append(
                 "unnest makes several rows of one, and sink.primary_key has one row of each key"
             )
+        if self.one_each and select.unnests:
+            wrong.append(
+                "unnest numbers the rows of a message, which have no order behind a spark step:"
+                " unnest before it, or explode in its function"
+            )
         if self.versioned and select.where is not None:
             wrong.append(
                 "a row that WHERE leaves out deletes its key, and with sink.version nothing is"
@@ -169,11 +174,13 @@ class Sql:
         read = [f for f in (*schema, *more) if f.name in select.reads]
         empty = pa.schema([*read, pa.field(_ROW, pa.int64())]).empty_table()
         computed = select.computed
-        conditions = [] if select.where is None else [select.where]
+        conditions = [] if select.condition is None else [select.condition]
         try:
             con.register(ROWS, empty)
             expressions = [*conditions, *(o.expression for o in computed), column(_ROW)]
-            found = con.sql(query_of(expressions, select.where)).types
+            asked = con.sql(query_of(expressions, select.where))
+            found = asked.types
+            asked.fetchall()  # what fails without a row fails for every row
         except duckdb.Error as error:
             what = f"{self.setting} can't be used: {str(error).splitlines()[0]}"
             raise SpecError(what, "spec", "Fix the SELECT. Nothing was read.") from None
@@ -212,10 +219,11 @@ class _Step:
             for kind, name in sql.metadata
             if name in select.reads and name not in schema.names
         }
-        given = [unnest(o.expression) if o.unnests else o.expression for o in select.computed]
-        self._query = query_of([*given, column(_ROW)], select.where)
+        computed = [o.expression for o in select.computed]
+        self._query = query_of([*computed, column(_ROW)], select.where)
+        self._lists = [o.name for o in select.outputs if o.unnests]
         conditions = [] if select.where is None else [select.where]
-        self._parts = [*conditions, *(o.expression for o in select.computed)]
+        self._parts = [*conditions, *computed]
         self._names = ["WHERE"] * len(conditions) + [o.name for o in select.computed]
         self._reads = {o.name: o.reads for o in select.outputs}
         self._asked = [
@@ -225,22 +233,31 @@ class _Step:
         self._tries = query_of([listed(part) for part in self._parts]) if self._parts else ""
 
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
+        try:
+            return self._made(decoded, messages)
+        except pa.ArrowInvalid:  # 2 GiB of text
+            raise self._too_large(decoded.rows) from None
+
+    def _too_large(self, rows: pa.Table | pa.RecordBatch) -> SpecError:
+        what = f"What {self._sql.setting} makes of {rows.num_rows} rows is too large for a batch"
+        return SpecError(what, "validate", _FEWER)
+
+    def _made(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         if not self._parts:
             every = np.arange(decoded.rows.num_rows)
             return marked(decoded.with_rows(self._passed(decoded, every, {}), every), self._reads)
         decoded = answerable(decoded, self._asked, "sql", self._sql.setting)
+        if not decoded.rows.num_rows:  # DuckDB fails for none if an expression always fails
+            empty = pa.RecordBatch.from_pylist([], schema=self._schema)
+            return decoded.with_rows(empty, np.zeros(0, np.intp))
         rows = self._rows(decoded, messages)
         try:
             found = self._run(self._query, rows)
-        except duckdb.Error as error:
+        except duckdb.Error:
             failures = list(self._failures(rows))
-            if not failures:
-                what = (
-                    f"{self._sql.setting} fails for {rows.num_rows} rows together, and for none of"
-                    f" them alone: {without_values(str(error))}"
-                )
-                raise SpecError(what, "validate", _FEWER) from None
-            return self(decoded.refused(RULES, failures), messages)
+            if failures:
+                return self(decoded.refused(RULES, failures), messages)
+            found = self._in_parts(rows)
         made_from = found.column(found.num_columns - 1).to_numpy()
         arrays = (column.combine_chunks() for column in found.columns)
         computed = dict(zip((o.name for o in self._select.computed), arrays, strict=False))
@@ -251,12 +268,33 @@ class _Step:
         ]
         if beyond:
             return self(decoded.refused(RULES, beyond), messages)
+        if self._lists:
+            computed, made_from = self._unnested(computed, made_from)
         if self._sql.primary_key and self._select.where is not None:
             decoded, kept = with_deletes(decoded, made_from, self._sql.primary_key)
             computed = {name: a.filter(pa.array(kept)) for name, a in computed.items()}
             made_from = made_from[kept]
         made = decoded.with_rows(self._passed(decoded, made_from, computed), made_from)
         return marked(made, self._reads)
+
+    def _unnested(
+        self, computed: Mapping[str, pa.Array], made_from: npt.NDArray[np.int64]
+    ) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64]]:
+        """Makes a row of each value of a list; of several lists, shorter ones end with nulls.
+
+        DuckDB's own `unnest` computes no other column of a row whose list is empty. So that
+        row would fail in one batch and not in another.
+        """
+        lengths = [pc.list_value_length(computed[name]).fill_null(0) for name in self._lists]
+        rows = np.max(lengths, axis=0)
+        at = np.repeat(np.arange(len(rows)), rows)
+        number = np.arange(len(at)) - (np.cumsum(rows) - rows)[at]
+        found = {n: a.take(pa.array(at)) for n, a in computed.items() if n not in self._lists}
+        for name, values in zip(self._lists, map(np.asarray, lengths), strict=True):
+            place = (np.cumsum(values) - values)[at] + number
+            ended = number >= values[at]
+            found[name] = computed[name].flatten().take(pa.array(place, mask=ended))
+        return found, made_from[at]
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.Table:
         """Returns what DuckDB reads: the columns that are computed with, and row numbers."""
@@ -287,6 +325,26 @@ class _Step:
         finally:
             timer.cancel()
 
+    def _in_parts(self, rows: pa.Table) -> pa.Table:
+        """Computes rows that fail together, and none of them alone.
+
+        Some of DuckDB's functions ask for no second argument where the first is null, but
+        only if it is null in all rows that are computed together. Or what comes out is too
+        large for one batch of DuckDB's.
+
+        Raises:
+            SpecError: it is too large for one row.
+        """
+        half, parts = rows.num_rows // 2, []
+        for part in (rows.slice(0, half), rows.slice(half)):
+            try:
+                parts.append(self._run(self._query, part))
+            except duckdb.Error:
+                if half == 0:
+                    raise self._too_large(rows) from None
+                parts.append(self._in_parts(part))
+        return pa.concat_tables(parts)
+
     def _failures(self, rows: pa.Table) -> Iterator[Refusal]:
         """Finds the rows whose expressions fail, each with DuckDB's sentence.
 
@@ -311,7 +369,7 @@ class _Step:
             asked &= ~failed
             if self._parts[at] is self._select.where:
                 true = pc.list_element(values.filter(pa.array(asked)), 0)
-                asked[asked] = np.asarray(pc.equal(true, True).fill_null(False))
+                asked[asked] = np.asarray(true)
 
     def _failure(self, parts: Iterable[int], rows: pa.Table, number: int) -> Iterator[Refusal]:
         """Computes parts of the SELECT for a row, up to one that fails or leaves it out."""
