@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, cast
 
 import polars as pl
@@ -61,16 +62,14 @@ class TableSource:
         return pa.schema(list(_storable(self.snapshots.schema())))
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
-        loaded: list[pa.Table] = []
+        rows = cache(lambda: self.loaded(version, columns, _combined, None))
 
         def ask(keys: pa.Table) -> Answers:
-            if not loaded:
-                loaded.append(self.loaded(version, columns, _combined, None))
-            there = loaded[0].select(keys.column_names).cast(keys.schema)
+            there = rows().select(keys.column_names).cast(keys.schema)
             frame = cast("pl.DataFrame", pl.from_arrow(there)).with_row_index(_AT)
             wanted = cast("pl.DataFrame", pl.from_arrow(keys))
             found = frame.join(wanted, keys.column_names, how="semi")
-            return Answers(loaded[0].take(found[_AT].to_arrow()), 0)
+            return Answers(rows().take(found[_AT].to_arrow()), 0)
 
         return ask
 

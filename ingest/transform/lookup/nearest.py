@@ -60,8 +60,9 @@ class Nearest(Lookup):
     def _wrong(self, rows: pa.Schema, source: pa.Schema) -> list[str]:
         fields = [*(to.casefold() for _, to in self.take), "score"]
         twice = sorted({name for name in fields if fields.count(name) > 1})
-        wrong = [f"{self.into} would have two fields {name}" for name in twice]
-        return [*super()._wrong(rows, source), *wrong]
+        return super()._wrong(rows, source) + [
+            f"{self.into} would have two fields {name}" for name in twice
+        ]
 
     def open(self) -> Apply:
         return _Search(self)
@@ -76,8 +77,8 @@ class _Search(LookupStep):
     def _table(self) -> _Table:
         lookup = cast("Nearest", self._lookup)
         source, types = cast("SearchedSource", lookup.source), lookup.types or lookup.wanted()
-        found = source.loaded(lookup.version(), types, _Table, replace(lookup, pin=None))
-        return cast("_Table", found)
+        of = replace(lookup, pin=None)
+        return cast("_Table", source.loaded(lookup.version(), types, _Table, of))
 
     def _answers(
         self, decoded: Decoded, _messages: pa.RecordBatch
@@ -111,8 +112,8 @@ class _Search(LookupStep):
             f"Expected {table.dimensions} finite numbers"
             f"{', not all zero' if lookup.metric == 'cosine' else ''} - in {lookup.setting}"
         )
-        why = Refusal(np.flatnonzero(unfit), f"lookup:{lookup.name}:vector", detail)
-        return [answers], ~hit & ~unfit, counted, [why]
+        refusal = Refusal(np.flatnonzero(unfit), f"lookup:{lookup.name}:vector", detail)
+        return [answers], ~hit & ~unfit, counted, [refusal]
 
 
 class _Table:
@@ -133,9 +134,12 @@ class _Table:
         for batch in batches:
             sizes |= set(pc.list_value_length(batch[vector]).unique().to_pylist()) - {None, 0}
             if len(sizes) > 1:
-                what = f"{vector} has vectors of {min(sizes)} and of {max(sizes)} numbers"
-                do = "Keep vectors of one length in a table."
-                raise RefusedError(f"{what}: {lookup.source.identity}", "validate", do)
+                raise RefusedError(
+                    f"{vector} has vectors of {min(sizes)} and of {max(sizes)} numbers:"
+                    f" {lookup.source.identity}",
+                    "validate",
+                    "Keep vectors of one length in a table.",
+                )
             rows, matrix, lengths = _vectors(batch[vector], max(sizes, default=None), self._metric)
             taken = pa.table(batch.select(types.names)).take(pa.array(rows))
             parts.append((taken, lengths))
