@@ -11,6 +11,7 @@ import dagster as dg
 
 from windrow.assets.checks import table_checks
 from windrow.assets.dependencies import SYSTEM, Clock
+from windrow.assets.looked_up import looked_up
 from windrow.assets.micro_batches import batch_asset
 from windrow.assets.names import (
     SPARK_KEY,
@@ -78,7 +79,7 @@ def _definitions(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
         dead_replay_job_name(spec), [table], description=f"Replays dead letters of {spec.id}"
     )
     return dg.Definitions(
-        assets=[*topic_assets(spec), table],
+        assets=[*topic_assets(spec), *looked_up(spec), table],
         asset_checks=table_checks(spec, clock),
         jobs=[job, topics, *([] if spec.window.is_batch else [dead_replay])],
         schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],

@@ -16,7 +16,8 @@ from windrow.assets.checks import log_checks
 from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import definition_metadata, table_description
-from windrow.assets.names import table_key, upstream_keys
+from windrow.assets.looked_up import dependencies
+from windrow.assets.names import table_key
 from windrow.assets.reporting import (
     errors_reported,
     events_logged,
@@ -142,7 +143,7 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
 
     @dg.asset(
         key=table_key(spec),
-        deps=upstream_keys(spec),
+        deps=dependencies(spec),
         kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
         output_required=False,

@@ -13,7 +13,8 @@ from windrow.assets.checks import log_checks
 from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import definition_metadata, table_description
-from windrow.assets.names import dead_replay_job_name, table_key, upstream_keys
+from windrow.assets.looked_up import dependencies
+from windrow.assets.names import dead_replay_job_name, table_key
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.assets.reporting import (
     errors_reported,
@@ -109,7 +110,7 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
     @dg.asset(
         key=table_key(spec),
         partitions_def=partitions_of(spec.window),
-        deps=upstream_keys(spec),
+        deps=dependencies(spec),
         kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
         backfill_policy=dg.BackfillPolicy.single_run(),

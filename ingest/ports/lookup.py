@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -81,6 +81,22 @@ class LookupSource(Protocol):
                 others in it.
             SpecError: there is more than a worker can hold.
             UnreachableError: the source doesn't answer.
+        """
+
+
+class SearchedSource(LookupSource, Protocol):
+    """A source that a worker can hold, and search by other things than keys."""
+
+    def loaded(
+        self, version: str, columns: pa.Schema, make: Callable[..., Any], of: Hashable
+    ) -> Any:
+        """What `make` makes of all rows of a version, with some columns.
+
+        It is called with the batches, their schema and `of`; what it makes is kept for the next
+        splits of the same worker.
+
+        Raises:
+            RefusedError, SpecError, UnreachableError: as the function that `open` returns.
         """
 
 

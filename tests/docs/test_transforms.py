@@ -12,8 +12,10 @@ import yaml
 
 from tests.contracts.transform_contract import apply
 from tests.transform.small_verdicts import columns_of, decoded
+from windrow.ingest.config.transform import TransformSpec
 from windrow.ingest.schema.messages import HEADERS, MESSAGES
 from windrow.ingest.transform.kind import StepPlace
+from windrow.ingest.transform.lookup.kind import LookupStepSection
 from windrow.ingest.transform.python.kind import PythonSection
 from windrow.ingest.transform.sql.step import Sql
 
@@ -108,3 +110,11 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
     rows = pa.record_batch({"id": pa.array([1]), "text": ["ende"]})
     found = apply(made, decoded(rows))
     assert found.rows.to_pylist() == [{"id": 1, "text": "ende", "language": "en"}]
+
+
+def test_the_steps_of_the_page_are_taken() -> None:
+    """Each section of a spec, as it stands there."""
+    sections = re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL)
+    found = [TransformSpec.model_validate(yaml.safe_load(s)["transform"]) for s in sections]
+    steps = [step for section in found for step in section.steps]
+    assert any(isinstance(step, LookupStepSection) and step.nearest for step in steps)

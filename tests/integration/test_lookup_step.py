@@ -94,6 +94,54 @@ def test_a_replay_gives_the_same_rows(user: User, tmp_path: Path) -> None:
     assert user.types("verify", "--deep")["findings"] == []
 
 
+BY_VECTOR = """\
+    - sql: SELECT *, [CAST(id AS FLOAT), 1] AS place FROM rows
+    - lookup: shops
+      nearest: {place: place}
+      top_k: 2
+      metric: l2
+      into: near
+      take: {city: city}
+      from: {table: shops}
+    - sql: SELECT * EXCLUDE (place) FROM rows
+"""
+
+
+def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
+    """And the same scores, in other batches, after the table has changed; until the window is
+    pinned anew.
+    """
+
+    def placed(cities: dict[str, float]) -> None:
+        places = pa.array([[x, 1.0] for x in cities.values()], pa.list_(pa.float32()))
+        rows = pa.table({"city": list(cities), "place": places})
+        write_deltalake(tmp_path / "shops", rows, mode="overwrite", schema_mode="overwrite")
+
+    def near() -> dict[int, Any]:
+        rows = DeltaTable(tmp_path / "things").to_pyarrow_table(columns=["id", "near"])
+        return {row["id"]: row["near"] for row in rows.to_pylist()}
+
+    spec = tmp_path / "things.yaml"
+    text = spec.read_text()
+    spec.write_text(text[: text.index("    - lookup")] + BY_VECTOR)
+    placed({"Kyiv": 0.5, "Lviv": 1.1, "Odesa": 9.7})
+    user.types("run", "--window", WINDOW)
+    first = near()
+    assert [match["city"] for match in first[1]] == ["Lviv", "Kyiv"]
+    assert [match["score"] for match in first[1]] == pytest.approx([0.1, 0.5], abs=1e-6)
+    (looked_up,) = receipt(user)["splits"][0]["lookups"]
+    assert (looked_up["keys"], looked_up["hits"], looked_up["misses"]) == (4, 4, 0)
+
+    placed({"Sumy": 1.0})
+    spec.write_text(spec.read_text().replace("source: {", "source: {tuning: {batch_messages: 1}, "))
+    user.types("replay", "--window", WINDOW)
+    assert near() == first
+    assert receipt(user)["splits"][0]["lookups"][0]["answers"] == looked_up["answers"]
+    user.types("replay", "--window", WINDOW, "--fresh-lookups")
+    assert near() == {n: [{"city": "Sumy", "score": n - 1.0}] for n in range(1, 5)}
+    assert user.types("verify", "--deep")["findings"] == []
+
+
 def test_a_retry_keeps_to_the_version_of_the_first_try(user: User, tmp_path: Path) -> None:
     """A run that was refused after it was planned: the next one sees the same version,
     until it is vacuumed; then the message's own advice works.
