@@ -136,11 +136,12 @@ def _of_cluster(cluster: str) -> Any:
 
 
 def _hidden(resource: Any) -> Any:
-    """Hides the configuration of windrow's resources.
+    """Hides the configuration of windrow's resources if it may have a password.
 
-    The UI would show it, and it may have a password.
+    The UI shows it otherwise.
     """
-    if not isinstance(resource, KafkaSource | LedgerState | Table):
+    ours = isinstance(resource, KafkaSource | LedgerState | Table)
+    if not ours or (isinstance(resource, KafkaSource) and not resource.has_secrets()):
         return resource
 
     def made(_: dg.InitResourceContext) -> Iterator[Any]:
@@ -148,4 +149,10 @@ def _hidden(resource: Any) -> Any:
         with resource.process_config_and_initialize_cm() as initialized:
             yield initialized
 
-    return dg.ResourceDefinition(made, description=type(resource).__doc__)
+    what = (
+        f"{type(resource).__doc__}\n\nIts fields are hidden: a password in `client` is shown to"
+        " nobody if it is a reference, `{env: NAME}` or `{file: PATH}`, and then they are not."
+        if isinstance(resource, KafkaSource)
+        else type(resource).__doc__
+    )
+    return dg.ResourceDefinition(made, description=what)

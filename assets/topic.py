@@ -10,17 +10,16 @@ tables depend on it.
 from collections.abc import Mapping
 
 import dagster as dg
+import msgspec
 
-from windrow.assets.dependencies import connection_of
+from windrow.assets.dependencies import source_of
 from windrow.assets.description import selected
 from windrow.assets.failures import failing
 from windrow.assets.metadata import Value
 from windrow.assets.names import kafka_key, topic_key, upstream_keys
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.source import Pattern, Selection, Topics, selection_text
-from windrow.ingest.ports.broker import OffsetAndEpoch
-from windrow.ingest.source.enumerator.topics import Discovered, discover
+from windrow.ingest.model.source import Pattern, Topics, selection_text
+from windrow.ingest.source.enumerator.topics import OffsetSnapshot
 
 
 def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:
@@ -31,12 +30,14 @@ def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:
     selection = spec.source.selection()
     if isinstance(selection, Pattern):
         [key] = upstream_keys(spec)
-        return [_observable(spec, key, selection)]
-    return [_observable(spec, topic_key(t), Topics((t,))) for t in spec.source.topic_names()]
+        return [_observable(spec, key, None)]
+    return [_observable(spec, topic_key(topic), topic) for topic in spec.source.topic_names()]
 
 
-def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> dg.SourceAsset:
-    what = "Kafka" if isinstance(selection, Pattern) else "Kafka topic"
+def _observable(spec: PipelineSpec, key: dg.AssetKey, topic: str | None) -> dg.SourceAsset:
+    """The asset of a topic; of the topics that match the pattern, without one."""
+    selection = spec.source.selection() if topic is None else Topics((topic,))
+    what = "Kafka" if topic is None else "Kafka topic"
 
     @dg.observable_source_asset(
         key=key,
@@ -46,14 +47,12 @@ def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> d
     )
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
         with failing(f"{what} {selection_text(selection)}"):
-            broker, _ = connection_of(spec, context.resources)
-            topics = discover(broker, selection, None, "fail")
-            starts, ends = broker.log_starts(topics.tps), broker.stable_ends(topics.tps)
+            seen = source_of(spec, context.resources).snapshot_offsets(topic)
         context.log.info("Observed %s", selection_text(selection))
-        ids = {name: info.topic_id for name, info in topics.topics.items()}
+        ids = {name: info.topic_id for name, info in seen.topics.items()}
         return dg.ObserveResult(
-            data_version=dg.DataVersion(versions(spec, topics.cluster_id, ids)[key]),
-            metadata=_metadata(topics, starts, ends),
+            data_version=dg.DataVersion(versions(spec, seen.cluster_id, ids)[key]),
+            metadata=_metadata(seen),
         )
 
     return observed
@@ -73,36 +72,25 @@ def versions(
     return {topic_key(name): f"{cluster_id}.{topic_id}" for name, topic_id in topic_ids.items()}
 
 
-def _metadata(
-    topics: Discovered,
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, OffsetAndEpoch],
-) -> dict[str, Value]:
-    """The entries of an observation: the offsets that can be read, and the topics."""
-    ranges = [
-        (tp, starts[tp], ends[tp].offset) for tp in topics.tps if starts[tp] <= ends[tp].offset
-    ]
+def _metadata(seen: OffsetSnapshot) -> dict[str, Value]:
+    """The entries of an observation: where the logs begin and end, and the topics."""
+    logs = [(tp, log) for tp, log in seen.logs.items() if log.earliest <= log.stable]
     offsets = [
         dg.TableRecord(
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "start": start,
-                "end": end,
-                "messages": end - start,
-            }
+            {"topic": tp.topic, "partition": tp.partition, **msgspec.to_builtins(log)}
+            | {"messages": log.stable - log.earliest}
         )
-        for tp, start, end in ranges
+        for tp, log in logs
     ]
     known = [
         dg.TableRecord({"topic": name, "topic_id": info.topic_id, "partitions": info.partitions})
-        for name, info in topics.topics.items()
+        for name, info in seen.topics.items()
     ]
     return {
-        "cluster_id": topics.cluster_id,
-        "partitions": len(ranges),
-        "messages": sum(end - start for _, start, end in ranges),
-        "end_offsets": dg.MetadataValue.table(offsets, schema=_OFFSETS),
+        "cluster_id": seen.cluster_id,
+        "partitions": len(logs),
+        "messages": sum(log.stable - log.earliest for _, log in logs),
+        "offsets": dg.MetadataValue.table(offsets, schema=_OFFSETS),
         "topics": dg.MetadataValue.table(known, schema=_TOPICS),
     }
 
@@ -110,7 +98,10 @@ def _metadata(
 _OFFSETS = dg.TableSchema(
     [
         dg.TableColumn("topic", "string"),
-        *(dg.TableColumn(name, "int") for name in ("partition", "start", "end")),
+        dg.TableColumn("partition", "int"),
+        dg.TableColumn("earliest", "int", description="the first offset that the log still holds"),
+        dg.TableColumn("stable", "int", description="its end for readers of this pipeline"),
+        dg.TableColumn("latest", "int", description="its end, open transactions included"),
         dg.TableColumn("messages", "int", description="offsets that can be read: an upper bound"),
     ]
 )

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.assets.world import TOPIC, World, hour
+from tests.assets.world import TOPIC, MemorySource, World, hour
 from windrow.assets.names import kafka_key
 from windrow.assets.topic import topic_assets
 from windrow.ingest.assemble import Connection
@@ -168,11 +168,11 @@ def test_a_check_that_can_not_look_says_why_alone(
 def test_a_topic_that_can_not_be_observed_says_why_alone(world: World) -> None:
     """An observation of a cluster that doesn't answer fails with the sentence alone."""
 
-    class Gone:
+    class Gone(MemorySource):
         def connect(self, isolation: Isolation) -> Connection:
             raise AWAY
 
-    defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): Gone()})
+    defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): Gone(world)})
     result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
         instance=world.instance, raise_on_error=False
     )

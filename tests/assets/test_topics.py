@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import dagster as dg
+import msgspec
 import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
@@ -16,7 +17,9 @@ from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, kafka_key, upstream_keys
 from windrow.assets.topic import topic_assets
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.reader import ReadPlan
+from windrow.ingest.source.enumerator.topics import LogOffsets
 from windrow.ingest.source.reader.reader import KafkaReader
 from windrow.resources.kafka import KafkaSource
 
@@ -83,6 +86,31 @@ def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstan
     assert (
         sum(r.data["read"] for r in shown["offsets"].records) == shown["messages_read"].value == 66
     )
+
+
+def test_a_snapshot_is_what_an_observation_shows(world: World) -> None:
+    """A source's snapshot has of each log where it begins, what is stable, and its end
+    behind an open transaction; the topic's asset shows the same.
+    """
+    world.fill(1)
+    world.broker.delete_records(TopicPartition(TOPIC, 0), 3)
+    with world.broker.transaction() as open_one:
+        world.broker.produce(
+            TopicPartition(TOPIC, 1), b"1", timestamp=hour(0), transaction=open_one
+        )
+        snapshot = MemorySource(world).reading(world.spec).snapshot_offsets()
+        [seen] = observed(world).values()
+    assert snapshot.logs == {
+        TopicPartition(TOPIC, 0): LogOffsets(3, 30, 30),
+        TopicPartition(TOPIC, 1): LogOffsets(0, 30, 31),
+    }
+    assert [
+        {name: line.data[name] for name in ("partition", "earliest", "stable", "latest")}
+        for line in seen.metadata["offsets"].records
+    ] == [
+        {"partition": tp.partition, **msgspec.to_builtins(log)} for tp, log in snapshot.logs.items()
+    ]
+    assert seen.metadata["messages"].value == 57
 
 
 def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) -> None:

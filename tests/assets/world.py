@@ -34,6 +34,7 @@ from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
+from windrow.resources.kafka import KafkaSource
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 TOPIC = "shop.things"
@@ -70,6 +71,10 @@ class NotingReader(MemoryReader):
 
 class MemorySource:
     """A KafkaSource on the broker in memory."""
+
+    reading = KafkaSource.reading
+    enumerate_splits = KafkaSource.enumerate_splits
+    snapshot_offsets = KafkaSource.snapshot_offsets
 
     def __init__(self, world: World) -> None:
         self.world = world
