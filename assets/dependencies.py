@@ -20,6 +20,7 @@ from windrow.ingest.assemble import Dependencies, assemble, dead_topic
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.dead_topic import DeadTopic
+from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.runner.context import Pipeline
 from windrow.resources.kafka import KafkaSource
 
@@ -50,6 +51,17 @@ def source_of(spec: PipelineSpec, resources: Any, pipeline: Pipeline | None = No
     return source
 
 
+def ledger_of(spec: PipelineSpec, resources: Any) -> Ledger:
+    """The pipeline's ledger.
+
+    Raises:
+        SpecError: the resource under the ledger's key is none.
+        UnreachableError: its database doesn't answer.
+    """
+    ledger: Ledger = _under(ledger_key(spec), resources, "ledger").ledger()
+    return ledger
+
+
 def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pipeline:
     """Assembles the pipeline on the resources of a Dagster context; opens only the ledger.
 
@@ -60,7 +72,7 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
     table, source = _under(sink_key(spec), resources, "open"), source_of(spec, resources)
     on = Dependencies(
         source.connect(spec.source.isolation),
-        _under(ledger_key(spec), resources, "ledger").ledger(),
+        ledger_of(spec, resources),
         lambda rows: table.open(rows, spec.metadata),
         _under(SPARK_KEY, resources, "engine").engine(),
         _dead_topic(spec, resources),

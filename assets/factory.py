@@ -78,7 +78,7 @@ def _definitions(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
         dead_replay_job_name(spec), [table], description=f"Replays dead letters of {spec.id}"
     )
     return dg.Definitions(
-        assets=[*topic_assets(spec), table],
+        assets=[*topic_assets(spec, clock), table],
         asset_checks=table_checks(spec, clock),
         jobs=[job, topics, *([] if spec.window.is_batch else [dead_replay])],
         schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
@@ -150,8 +150,9 @@ def _hidden(resource: Any) -> Any:
             yield initialized
 
     what = (
-        f"{type(resource).__doc__}\n\nIts fields are hidden: a password in `client` is shown to"
-        " nobody if it is a reference, `{env: NAME}` or `{file: PATH}`, and then they are not."
+        f"{type(resource).__doc__}\n\nIts fields are hidden, for `client` has a password, or a"
+        " property that windrow doesn't know. As a reference, `{env: NAME}` or `{file: PATH}`, a"
+        " password stays secret, and the fields are shown."
         if isinstance(resource, KafkaSource)
         else type(resource).__doc__
     )

@@ -164,7 +164,13 @@ def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
     )
 
 
-def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetime) -> Lag:
+def lag(
+    broker: Broker,
+    source: Source,
+    committed: Boundary | None,
+    now: datetime,
+    snapshot: OffsetSnapshot | None = None,
+) -> Lag:
     """Counts the unread messages of each topic-partition that the source selects.
 
     A topic-partition that the boundary doesn't have, or whose topic was made anew, counts
@@ -176,6 +182,7 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
         source: the topics that are read, and their start.
         committed: the end of the newest committed window; None if there is none.
         now: the time from which ages are counted.
+        snapshot: the logs that are counted; None: all that the source selects, now.
 
     Raises:
         SpecError: a named topic doesn't exist and never did.
@@ -183,7 +190,8 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
     """
     if committed is not None and committed.cluster_id != broker.cluster_id():
         committed = None
-    snapshot = snapshot_offsets(broker, source.selection, committed, "drop")
+    if snapshot is None:
+        snapshot = snapshot_offsets(broker, source.selection, committed, "drop")
     cuts = _cuts(snapshot, committed)
     cuts |= _origins(
         broker, source, committed, {tp: log for tp, log in snapshot.logs.items() if tp not in cuts}

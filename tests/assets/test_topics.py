@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import dagster as dg
 import msgspec
@@ -16,12 +17,13 @@ from windrow.assets.component import KafkaTable
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, kafka_key, upstream_keys
 from windrow.assets.topic import topic_assets
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.source.enumerator.topics import LogOffsets
 from windrow.ingest.source.reader.reader import KafkaReader
 from windrow.resources.kafka import KafkaSource
+from windrow.resources.ledger import LedgerState
 
 HERE = Path(__file__).parent
 OTHER = "shop.others"
@@ -43,9 +45,7 @@ def two_topics(tmp_path: Path, instance: dg.DagsterInstance, **source: object) -
 def observed(world: World) -> dict[str, dg.AssetObservation]:
     """What observing all of the pipeline's sources shows, by asset."""
     keys = upstream_keys(world.spec)
-    defs = dg.Definitions(
-        topic_assets(world.spec), resources={kafka_key(world.spec): MemorySource(world)}
-    )
+    defs = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
     job = defs.resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=world.instance, asset_selection=keys)
     found = [
@@ -111,6 +111,28 @@ def test_a_snapshot_is_what_an_observation_shows(world: World) -> None:
         {"partition": tp.partition, **msgspec.to_builtins(log)} for tp, log in snapshot.logs.items()
     ]
     assert seen.metadata["messages"].value == 57
+
+
+def test_lag_and_head_are_numbers_of_each_observation(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An observation has where the topic ends and how far the table is behind, as numbers,
+    which Dagster plots; without the ledger it has the rest.
+    """
+    world.fill(3)
+    seen = []
+    for n in (None, 0, 2):
+        assert n is None or world.run(n).success
+        [event] = observed(world).values()
+        seen.append([event.metadata[name].value for name in ("head", "lag_records")])
+    assert seen == [[180, 180], [180, 120], [180, 0]]
+    monkeypatch.setattr(LedgerState, "ledger", away)
+    [event] = observed(world).values()
+    assert ("lag_records" in event.metadata, event.metadata["head"].value) == (False, 180)
+
+
+def away(_: LedgerState) -> NoReturn:
+    raise UnreachableError("The ledger is away", "plan", "Wait.")
 
 
 def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) -> None:
