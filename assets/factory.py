@@ -140,8 +140,9 @@ def _hidden(resource: Any) -> Any:
 
     The UI shows it otherwise.
     """
+    cluster = type(resource) is KafkaSource  # fields of a user's own class may be secrets
     ours = isinstance(resource, KafkaSource | LedgerState | Table)
-    if not ours or (isinstance(resource, KafkaSource) and not resource.has_secrets()):
+    if not ours or (cluster and not resource.has_secrets()):
         return resource
 
     def made(_: dg.InitResourceContext) -> Iterator[Any]:
@@ -153,7 +154,7 @@ def _hidden(resource: Any) -> Any:
         f"{type(resource).__doc__}\n\nIts fields are hidden, for `client` has a password, or a"
         " property that windrow doesn't know. As a reference, `{env: NAME}` or `{file: PATH}`, a"
         " password stays secret, and the fields are shown."
-        if isinstance(resource, KafkaSource)
+        if cluster
         else type(resource).__doc__
     )
     return dg.ResourceDefinition(made, description=what)

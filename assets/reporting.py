@@ -247,7 +247,6 @@ def show_refused(
     for_data = isinstance(error, RefusedError) and not error.of_setting
     said = "Refused" if for_data else "Failed"
     metadata: dict[str, Value] = {
-        "summary": dg.MetadataValue.md(f"**{said}: {error.what}**\n\nWhat to do: {error.do}"),
         REFUSED if for_data else "failed": error.what,
         "do": error.do,
         "kind": type(error).__name__,

@@ -411,6 +411,12 @@ def test_the_ui_shows_a_cluster_s_fields_and_no_secret(
             assert shown["prod_cluster"].configured_values == {}
             described = shown["prod_cluster"].resource_snapshot.description
             assert "a reference, `{env: NAME}` or `{file: PATH}`" in described
+
+    class Tunnelled(KafkaSource):
+        ssh_password: str = "hunter2-C4nary"
+
+    defs = kafka_table(spec, {"prod_cluster": Tunnelled(bootstrap_servers=staging)})
+    assert "hunter2" not in repr(shown_resources(defs))
     client = {"client.id": "me", "sasl.password": {"env": "CANARY"}}
     given = KafkaSource(bootstrap_servers=staging, client=client)
     defs = kafka_table(spec, {"prod_cluster": given})

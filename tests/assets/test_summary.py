@@ -114,7 +114,8 @@ def test_a_red_window_says_why_and_what_to_do(world: World) -> None:
     event = record.asset_observation
     assert event is not None
     assert (event.partition, "refused" in event.metadata) == (world.key(1), False)
-    assert str(event.metadata["summary"].value) == (
-        "**Failed: Window 2026-01-05T01:00:00Z of things is not closed yet**\n\nWhat to do: Run it"
-        " at 2026-01-05T02:05:00Z or later."
+    assert event.description == (
+        "Failed: Window 2026-01-05T01:00:00Z of things is not closed yet (plan). Run it at"
+        " 2026-01-05T02:05:00Z or later."
     )
+    assert event.metadata["do"].value == "Run it at 2026-01-05T02:05:00Z or later."
