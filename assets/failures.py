@@ -43,15 +43,15 @@ def failure_of(what: str, error: Exception) -> WindowFailedError:
         what: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
         error: one of windrow's errors, or any other, which is a bug.
     """
-    known = _known(error)
-    shown = shown_of(what, known)
+    error = known(error)
+    shown = shown_of(what, error)
     parts: dict[str, str | int] = {
         "window": what.removeprefix("Window "),
-        "what": known.what,
-        "where": known.place or f"the {known.stage} step",
-        "do": known.do,
-        "kind": type(known).__name__,
-        "exit_code": known.exit_code,
+        "what": error.what,
+        "where": error.place or f"the {error.stage} step",
+        "do": error.do,
+        "kind": type(error).__name__,
+        "exit_code": error.exit_code,
     }
     failure = WindowFailedError(shown.message.rstrip("\n"), metadata=parts, allow_retries=False)
     failure.show_alone(shown)
@@ -77,7 +77,7 @@ def shown_of(what: str, error: WindrowError) -> SerializableErrorInfo:
     return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__, cause=stack)
 
 
-def _known(error: Exception) -> WindrowError:
+def known(error: Exception) -> WindrowError:
     """Makes a bug of an error that is none of windrow's."""
     if isinstance(error, WindrowError):
         return error

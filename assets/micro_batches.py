@@ -15,7 +15,7 @@ from pydantic import Field
 from windrow.assets.checks import log_checks
 from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
-from windrow.assets.description import definition_metadata, table_description
+from windrow.assets.description import code_version, definition_metadata, table_description
 from windrow.assets.looked_up import dependencies
 from windrow.assets.names import table_key
 from windrow.assets.reporting import (
@@ -140,6 +140,7 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
 
     `columns`: the columns of its schema; `clock`: the clock of its runs.
     """
+    version = code_version(spec, columns)
 
     @dg.asset(
         key=table_key(spec),
@@ -149,6 +150,7 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         output_required=False,
         metadata=definition_metadata(spec, columns),
         description=table_description(spec),
+        code_version=version,
     )
     def table(context: dg.AssetExecutionContext, config: Batches) -> Iterator[Any]:
         def refused(_: RefusedError) -> None:
@@ -164,7 +166,7 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         topics = last_observed(context, spec)
         with errors_reported(context, spec, replay or "A micro-batch", refused):
             for result in config.results(context, pipeline):
-                show(context, pipeline, result, topics)
+                show(context, pipeline, result, topics, version)
                 batches += 1
         if batches:
             yield events_logged()

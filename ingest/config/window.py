@@ -28,6 +28,7 @@ from windrow.ingest.settings.values import (
     Duration,
     Instant,
     Section,
+    Share,
     TextOrEmpty,
     Values,
     sentence,
@@ -87,6 +88,18 @@ class _Windows(Section):
                 yield (name,), cls.of_other_kind
 
 
+class CompletenessSpec(Section):
+    """When a window counts as late."""
+
+    tolerance: Annotated[Share, Values("0 to 1")] = Field(
+        default=0.01,
+        description=(
+            "The share of a window's messages that may come in later windows, before the check"
+            " `completeness` in Dagster warns. `0`: it warns of each."
+        ),
+    )
+
+
 class TimeWindows(_Windows):
     """Windows in time, on a grid in UTC.
 
@@ -118,6 +131,9 @@ class TimeWindows(_Windows):
         description=(
             "Whether a topic-partition without newer messages keeps a window from being complete."
         ),
+    )
+    completeness: CompletenessSpec = Field(
+        default=CompletenessSpec(), description="How many messages may come late."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -15,6 +15,7 @@ import msgspec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker
@@ -129,7 +130,8 @@ class Pipeline:
     called, which takes seconds: code that looks at a pipeline and writes nothing calls
     none of them. `dead_topic`: the topic for committed dead letters, if the spec names
     one. `dataframe_transform`: the function of DataFrames behind `transform`, if
-    the spec names one; then `columns` are those of what becomes of its rows.
+    the spec names one; then `columns` are those of what becomes of its rows. `enumerate_splits`:
+    cuts a window whose boundaries are frozen into splits; None: `freezing.enumerate_splits`.
     """
 
     spec: PipelineSpec
@@ -144,6 +146,7 @@ class Pipeline:
     engine: Engine
     dead_topic: DeadTopic | None = None
     dataframe_transform: DataFrameTransform | None = None
+    enumerate_splits: Callable[[Pipeline, Window], Sequence[Split]] | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
 

@@ -386,9 +386,7 @@ def test_topic_is_observable(world: World) -> None:
     messages don't make it another one.
     """
     seen, key = [], topic_key(TOPIC)
-    observed = dg.Definitions(
-        topic_assets(world.spec), resources={"things_kafka": MemorySource(world)}
-    )
+    observed = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
     job = observed.resolve_implicit_global_asset_job_def()
     for hours in (2, 1):
         world.fill(hours, first=len(seen) * 2)

@@ -7,8 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.assets.world import TOPIC, World, hour
-from windrow.assets.names import kafka_key
+from tests.assets.world import TOPIC, MemorySource, World, hour
 from windrow.assets.topic import topic_assets
 from windrow.ingest.assemble import Connection
 from windrow.ingest.errors import UnreachableError
@@ -168,11 +167,11 @@ def test_a_check_that_can_not_look_says_why_alone(
 def test_a_topic_that_can_not_be_observed_says_why_alone(world: World) -> None:
     """An observation of a cluster that doesn't answer fails with the sentence alone."""
 
-    class Gone:
+    class Gone(MemorySource):
         def connect(self, isolation: Isolation) -> Connection:
             raise AWAY
 
-    defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): Gone()})
+    defs = dg.Definitions(topic_assets(world.spec), resources=world.reached(Gone))
     result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
         instance=world.instance, raise_on_error=False
     )

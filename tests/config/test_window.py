@@ -107,8 +107,8 @@ def test_options_of_micro_batches(tmp_path: Path, name: str) -> None:
         (
             {"grid": "batch", "foo": 1},
             (
-                "window.foo: unknown key; known are grid, start, delay, max_wait, idle, every,"
-                " max_records, min_records"
+                "window.foo: unknown key; known are grid, start, delay, max_wait, idle,"
+                " completeness, every, max_records, min_records"
             ),
         ),
         (

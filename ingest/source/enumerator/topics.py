@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from windrow.ingest.errors import DataLossError, IdentityError, SpecError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicPartition, TopicSeen
 from windrow.ingest.model.label import label_text
@@ -82,6 +84,48 @@ def discover(
         raise _gone(removed[0], lower)
     _refuse_missing(broker, selection, topics, wanted, removed, lower)
     return Discovered(cluster, dict(sorted(topics.items())), _tps(selection, topics))
+
+
+class LogOffsets(msgspec.Struct, frozen=True):
+    """Where a topic-partition's log begins and ends.
+
+    `earliest`: the first offset that it still holds. `stable`: its end for this pipeline;
+    with read_committed (the default) all below is committed or aborted. `latest`: the high
+    watermark, which is above it while a transaction is open.
+    """
+
+    earliest: int
+    stable: int
+    latest: int
+
+
+class OffsetSnapshot(msgspec.Struct, frozen=True):
+    """The topics of a cluster by name, and their logs, at one moment."""
+
+    cluster_id: str
+    topics: dict[str, TopicInfo]
+    logs: dict[TopicPartition, LogOffsets]
+
+
+def snapshot_offsets(
+    broker: Broker,
+    selection: Selection,
+    lower: Boundary | None = None,
+    on_removed: OnRemoved = "fail",
+) -> OffsetSnapshot:
+    """Asks where the logs of a source's topics begin and end.
+
+    Offsets only grow, so `earliest <= stable <= latest`: they are asked for in this order.
+
+    Raises:
+        SpecError, DataLossError, IdentityError: as `discover`.
+        UnreachableError: the cluster doesn't answer.
+    """
+    found = discover(broker, selection, lower, on_removed)
+    starts, stable = broker.log_starts(found.tps), broker.stable_ends(found.tps)
+    latest = broker.ends(found.tps)
+    logs = {tp: LogOffsets(starts[tp], stable[tp].offset, latest[tp]) for tp in found.tps}
+    return OffsetSnapshot(found.cluster_id, found.topics, logs)
 
 
 def refuse_other_topics(discovered: Discovered, *neighbours: Boundary | None) -> None:
