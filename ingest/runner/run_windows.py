@@ -612,11 +612,7 @@ def _refuse_uncommittable(read: ReadAttempt, receipt: Receipt, request: Request)
     pipeline, staged, found = read.pipeline, read.staged, read.attempt.found
     refuse_unequal(receipt.plan, staged)
     keep_schemas(pipeline, staged)
-    refuse_changed_topics(
-        pipeline,
-        receipt.plan,
-        (s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start),
-    )
+    refuse_changed_topics(pipeline, receipt.plan, read.attempt.readable)
     if found is not None and not request.accept_fewer:
         refuse_fewer(receipt, found.receipt)
 
