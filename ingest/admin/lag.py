@@ -39,7 +39,7 @@ class PartitionLag(msgspec.Struct, frozen=True):
 
     `seconds`: the age of the first visible unread message; 0 if there is none, or if it
     has no timestamp or one in the future. `lost`: unread offsets that are gone from the
-    log; they are not among the records.
+    log; they are not among the records. Nothing behind `window.stop` counts.
     """
 
     topic: str
@@ -55,7 +55,8 @@ class Lag(msgspec.Struct, frozen=True):
     """The lag of all topic-partitions that are read, in order.
 
     `records` and `lost` are sums, `seconds` is the maximum, `behind` is the number of
-    topic-partitions with records.
+    topic-partitions with records. `newer`: those that are not read, because they came after
+    `window.stop` was frozen.
     """
 
     records: int
@@ -63,6 +64,7 @@ class Lag(msgspec.Struct, frozen=True):
     lost: int
     behind: int
     partitions: tuple[PartitionLag, ...]
+    newer: tuple[TopicPartition, ...] = ()
 
 
 class Uncommitted(msgspec.Struct, frozen=True):
@@ -169,7 +171,7 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
 
     Args:
         broker: its isolation level decides what the stable end is.
-        source: the topics that are read, and their start.
+        source: the topics that are read, their start, and their end, if it is frozen.
         committed: the end of the newest committed window; None if there is none.
         now: the time from which ages are counted.
 
@@ -179,16 +181,20 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
     """
     if committed is not None and committed.cluster_id != broker.cluster_id():
         committed = None
-    discovered = discover(broker, source.selection, committed, "drop")
+    found, stop = discover(broker, source.selection, committed, "drop"), source.stop
+    discovered = found.within(stop)
     cuts = _cuts(discovered, committed)
     log_starts = broker.log_starts(discovered.tps)
     cuts |= _origins(
         broker, source, committed, log_starts, [tp for tp in discovered.tps if tp not in cuts]
     )
-    ends = broker.stable_ends(discovered.tps)
+    stable = {tp: end.offset for tp, end in broker.stable_ends(discovered.tps).items()}
+    last = {} if stop is None else {m.tp: m.offset for m in stop.boundary.marks}
     parts = [
-        _partition(broker, tp, cuts[tp], log_starts[tp], ends[tp].offset, now)
-        for tp in discovered.tps
+        _partition(
+            broker, tp, cuts[tp], min(low, last.get(tp, low)), min(high, last.get(tp, high)), now
+        )
+        for tp, low, high in ((tp, log_starts[tp], stable[tp]) for tp in discovered.tps)
     ]
     return Lag(
         sum(p.records for p in parts),
@@ -196,6 +202,7 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
         sum(p.lost for p in parts),
         sum(p.records > 0 for p in parts),
         tuple(parts),
+        tuple(tp for tp in found.tps if tp not in stable),
     )
 
 

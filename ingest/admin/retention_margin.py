@@ -27,6 +27,7 @@ from windrow.ingest.model.label import instant, number_of
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.stop import bounded_source
 from windrow.ingest.source.enumerator.topics import discover
 
 NEAR = 4
@@ -123,12 +124,8 @@ def _topics_and_losses(
 
 
 def _of_batches(pipeline: Pipeline) -> RetentionMargin:
-    spec = pipeline.spec
     unread = lag(
-        pipeline.broker,
-        spec.source.origin(spec.window.grid),
-        _first_open_start(pipeline),
-        pipeline.now(),
+        pipeline.broker, bounded_source(pipeline), _first_open_start(pipeline), pipeline.now()
     )
     names = sorted({p.topic for p in unread.partitions})
     topics = pipeline.broker.topics(names)

@@ -86,6 +86,7 @@ from windrow.ingest.runner.ownership import (
     refuse_unready,
     refuse_wrong_place,
 )
+from windrow.ingest.runner.stop import stop_of
 from windrow.ingest.runner.writer_schemas import keep_schemas, with_writer_schemas
 from windrow.ingest.source.enumerator.splits import make_plan
 
@@ -580,6 +581,7 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         + _left_behind(pipeline, plan),
         passed_over=sum(topic.passed_over for topic in joining_topics(pipeline, plan)),
         pins=attempt.pins,
+        stop=stop_of(pipeline, plan),
     )
 
 
