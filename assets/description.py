@@ -44,7 +44,7 @@ def table_description(spec: PipelineSpec) -> str:
     model = None if reference is None else load_model(ModelReference(reference, spec.folder))
     docstring = inspect.cleandoc((model and model.__doc__) or "")
     how = (
-        "in micro-batches"
+        f"in micro-batches{'' if spec.stop is None else ' up to window.stop'}"
         if spec.window.is_batch
         else f"one window at a time ({code(spec.window.grid)})"
     )

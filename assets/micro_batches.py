@@ -27,14 +27,15 @@ from windrow.assets.reporting import (
     show,
     warn_of_processes,
 )
-from windrow.assets.schedule import refused_tag
+from windrow.assets.schedule import done_tag, refused_tag
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.grid import parse_windows
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request, Result
-from windrow.ingest.runner.micro_batches import run_batches
+from windrow.ingest.runner.micro_batches import is_done, run_batches
 from windrow.ingest.runner.run_windows import pass_over_refused, refused_last, run_windows
+from windrow.ingest.runner.stop import DONE
 from windrow.ingest.schema.columns import Columns
 
 
@@ -168,12 +169,15 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
             for result in config.results(context, pipeline):
                 show(context, pipeline, result, topics, version)
                 batches += 1
+            if spec.stop is not None and is_done(pipeline):
+                context.instance.add_run_tags(context.run.run_id, done_tag(spec.stop))
+                context.log.info(DONE)
+            elif not batches:
+                context.log.info(
+                    "Nothing is waiting, or fewer messages than window.min_records: no micro-batch"
+                    " was cut."
+                )
         if batches:
             yield events_logged()
-        else:
-            context.log.info(
-                "Nothing is waiting, or fewer messages than window.min_records: no micro-batch was"
-                " cut."
-            )
 
     return table

@@ -38,6 +38,7 @@ from windrow.ingest.errors import RefusedError, WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.runner.context import Pipeline, Progress, Result
 from windrow.ingest.runner.next_start import next_start_after
+from windrow.ingest.runner.stop import bounded_source
 from windrow.ingest.source.enumerator.completeness import Completeness, assess
 
 NEWEST = 48
@@ -184,11 +185,13 @@ def _metadata(
         )
     try:
         if last and pipeline.ledger.recorded(spec.id, 1)[-1].window == receipt.window:
-            start, origin = (
-                next_start_after(pipeline.ledger, receipt),
-                spec.source.origin(spec.window.grid),
+            start = next_start_after(pipeline.ledger, receipt)
+            behind = lag(
+                pipeline.broker,
+                bounded_source(pipeline.spec, pipeline.ledger),
+                start,
+                pipeline.now(),
             )
-            behind = lag(pipeline.broker, origin, start, pipeline.now())
         if not spec.window.is_batch:
             state = completeness_of(pipeline, NEWEST, [receipt]).windows[receipt.window.key]
         if last:

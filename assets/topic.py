@@ -24,6 +24,7 @@ from windrow.ingest.model.source import Pattern, Topics, selection_text, selects
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.runner.next_start import next_start_after
+from windrow.ingest.runner.stop import bounded_source
 from windrow.ingest.source.enumerator.topics import OffsetSnapshot
 
 
@@ -99,7 +100,7 @@ def _behind(
     newest = ledger.recorded(spec.id, 1)
     start = next_start_after(ledger, newest[-1]) if newest else None
     read = msgspec.structs.replace(seen, logs=logs)
-    unread = lag(broker, spec.source.origin(spec.window.grid), start, clock.now(), read)
+    unread = lag(broker, bounded_source(spec, ledger), start, clock.now(), read)
     return {"lag_records": unread.records, "lag_seconds": round(unread.seconds, 1)}
 
 

@@ -20,7 +20,7 @@ from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.grid import labels_between
 from windrow.ingest.model.label import Label, instant
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.source import AtLabel, AtTime, Latest, Source
+from windrow.ingest.model.source import AtLabel, AtTime, FrozenStop, Latest, Source
 from windrow.ingest.model.tiling import between, same_source
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker, Stamps
@@ -43,7 +43,7 @@ class PartitionLag(msgspec.Struct, frozen=True):
 
     `seconds`: the age of the first visible unread message; 0 if there is none, or if it
     has no timestamp or one in the future. `lost`: unread offsets that are gone from the
-    log; they are not among the records.
+    log; they are not among the records. Nothing behind `window.stop` counts.
     """
 
     topic: str
@@ -59,7 +59,8 @@ class Lag(msgspec.Struct, frozen=True):
     """The lag of all topic-partitions that are read, in order.
 
     `records` and `lost` are sums, `seconds` is the maximum, `behind` is the number of
-    topic-partitions with records.
+    topic-partitions with records. `newer`: those that are not read, because they came after
+    `window.stop` was frozen.
     """
 
     records: int
@@ -67,6 +68,7 @@ class Lag(msgspec.Struct, frozen=True):
     lost: int
     behind: int
     partitions: tuple[PartitionLag, ...]
+    newer: tuple[TopicPartition, ...] = ()
 
 
 class Uncommitted(msgspec.Struct, frozen=True):
@@ -179,7 +181,7 @@ def lag(
 
     Args:
         broker: its isolation level decides what the stable end is.
-        source: the topics that are read, and their start.
+        source: the topics that are read, their start, and their end, if it is frozen.
         committed: the end of the newest committed window; None if there is none.
         now: the time from which ages are counted.
         snapshot: the logs that are counted; None: all that the source selects, now.
@@ -192,18 +194,33 @@ def lag(
         committed = None
     if snapshot is None:
         snapshot = snapshot_offsets(broker, source.selection, committed, "drop")
+    logs = _until(source.stop, snapshot.logs)
     cuts = _cuts(snapshot, committed)
-    cuts |= _origins(
-        broker, source, committed, {tp: log for tp, log in snapshot.logs.items() if tp not in cuts}
-    )
-    parts = [_partition(broker, tp, cuts[tp], log, now) for tp, log in snapshot.logs.items()]
+    unread = {tp: snapshot.logs[tp] for tp in logs if tp not in cuts}
+    cuts |= _origins(broker, source, committed, unread)
+    parts = [_partition(broker, tp, cuts[tp], log, now) for tp, log in logs.items()]
     return Lag(
         sum(p.records for p in parts),
         max((p.seconds for p in parts), default=0.0),
         sum(p.lost for p in parts),
         sum(p.records > 0 for p in parts),
         tuple(parts),
+        tuple(tp for tp in snapshot.logs if tp not in logs),
     )
+
+
+def _until(
+    stop: FrozenStop | None, logs: Mapping[TopicPartition, LogOffsets]
+) -> dict[TopicPartition, LogOffsets]:
+    """The logs up to a frozen end, without those that came after it was frozen."""
+    if stop is None:
+        return dict(logs)
+    last = {mark.tp: mark.offset for mark in stop.boundary.marks}
+    return {
+        tp: LogOffsets(min(log.earliest, last[tp]), min(log.stable, last[tp]), log.latest)
+        for tp, log in logs.items()
+        if tp in last
+    }
 
 
 def _cuts(snapshot: OffsetSnapshot, committed: Boundary | None) -> dict[TopicPartition, int]:

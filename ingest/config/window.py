@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from windrow.ingest.config.position import Stop
 from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.model.grid import BATCH, NAMED, cron
 from windrow.ingest.settings.document import SettingPath, suggest
@@ -153,7 +154,16 @@ class MicroBatches(_Windows):
         default=None, description="The most offsets in one micro-batch."
     )
     min_records: Count = Field(
-        default=1, description="With fewer new offsets no micro-batch is cut."
+        default=1, description="With fewer new offsets no micro-batch is cut, but for the last one."
+    )
+    stop: Stop | None = Field(
+        default=None,
+        description=(
+            "Where micro-batches end: a position, exclusive, which is resolved and frozen with the"
+            " first one; in the forms of `source.start`, but that `latest` is the only word, and"
+            " `earliest` in the place of a missing answer reads nothing. Another position takes the"
+            " place of one that was frozen, unless it lies behind what was read."
+        ),
     )
 
     @field_validator("min_records")

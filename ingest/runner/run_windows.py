@@ -91,6 +91,7 @@ from windrow.ingest.runner.ownership import (
     refuse_unready,
     refuse_wrong_place,
 )
+from windrow.ingest.runner.stop import stop_of
 from windrow.ingest.runner.writer_schemas import keep_schemas, with_writer_schemas
 from windrow.ingest.source.enumerator.splits import make_plan
 
@@ -551,6 +552,7 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         + _left_behind(pipeline, plan),
         passed_over=sum(topic.passed_over for topic in joining_topics(pipeline, plan)),
         pins=attempt.pins,
+        stop=stop_of(pipeline, plan),
     )
 
 
@@ -583,11 +585,7 @@ def _refuse_uncommittable(read: ReadAttempt, receipt: Receipt, request: Request)
     pipeline, staged, found = read.pipeline, read.staged, read.attempt.found
     refuse_unequal(receipt.plan, staged)
     keep_schemas(pipeline, staged)
-    refuse_changed_topics(
-        pipeline,
-        receipt.plan,
-        (s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start),
-    )
+    refuse_changed_topics(pipeline, receipt.plan, read.attempt.readable)
     if found is not None and not request.accept_fewer:
         refuse_fewer(receipt, found.receipt)
 

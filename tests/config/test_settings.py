@@ -147,7 +147,7 @@ def test_editors_get_the_settings() -> None:
         ("source", "SourceSpec"),
         ("window", "TimeWindows", "MicroBatches"),
         ("source.tuning", "TuningSpec"),
-        ("source.start", "StartSpec"),
+        ("source.start", "PositionSpec"),
     ):
         known = {
             name.removeprefix(f"{section}.")

@@ -20,6 +20,7 @@ from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.limits import StageLimits
 from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec
+from windrow.ingest.config.position import PositionSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.kind import KEY_FORMATS
 from windrow.ingest.formats.kinds import FORMATS
@@ -424,7 +425,7 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
         if kinds is not None and kinds.kinds is TABLES:
             continue  # what `sink` takes, looked at there
         for below in _models(info.annotation) if kinds is None else kinds.sections().values():
-            found += _fields(below, "limits" if below is StageLimits else name)
+            found += _fields(below, {StageLimits: "limits", PositionSpec: "start"}.get(below, name))
     return found
 
 
@@ -441,7 +442,7 @@ SECTIONS = {
     "PipelineSpec": "spec",
     "SourceSpec": "source",
     "TuningSpec": "tuning",
-    "StartSpec": "start",
+    "PositionSpec": "start",
     "KeySection": "key",
     "DeadLettersSpec": "dead_letters",
     "TransformSpec": "transform",

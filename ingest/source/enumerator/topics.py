@@ -12,6 +12,7 @@ from windrow.ingest.errors import DataLossError, IdentityError, SpecError, Windr
 from windrow.ingest.model.boundary import Boundary, TopicPartition, TopicSeen
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.source import (
+    FrozenStop,
     OnLoss,
     OnRemoved,
     Partitions,
@@ -48,6 +49,18 @@ class Discovered:
         """Makes the plan for readers of these topics."""
         ids = {name: info.topic_id for name, info in self.topics.items()}
         return ReadPlan(self.cluster_id, ids, on_loss)
+
+    def within(self, stop: FrozenStop | None) -> Discovered:
+        """Leaves out what came only after the end was frozen."""
+        if stop is None:
+            return self
+        seen, ends = stop.boundary.by_topic(), stop.boundary.by_tp()
+        kept = {
+            name: msgspec.structs.replace(info, partitions=seen[name].partitions)
+            for name, info in self.topics.items()
+            if name in seen
+        }
+        return Discovered(self.cluster_id, kept, [tp for tp in self.tps if tp in ends])
 
     def without(self, names: Collection[str]) -> Discovered:
         kept = {name: info for name, info in self.topics.items() if name not in names}
