@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from windrow.ingest.settings.kinds import OfItsKind, kind_at
+from windrow.ingest.settings.plugins import Plugins
 from windrow.ingest.sinks.kind import SinkKind, SinkSection
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ KINDS = ChainMap(
     TABLES,
 )
 
-TableOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", TABLES)]
+PLUGINS = Plugins("windrow.sinks", KINDS, SinkSection, ("make", "dead_letters"))
+
+TableOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", TABLES, PLUGINS)]
 """The section of one of several tables."""
 
-SinkOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", KINDS)]
+SinkOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", KINDS, PLUGINS)]
 """A spec's `sink` section."""
 
 
@@ -41,8 +44,8 @@ KafkaOfItsKind = Annotated[SinkSection, OfItsKind("kind", "kafka", {"kafka": KIN
 
 
 def sink_kind(name: str) -> SinkKind[Any]:
-    """Loads one kind by its name in `KINDS`."""
-    kind: SinkKind[Any] = kind_at(KINDS[name])
+    """Loads one kind by the name that a section of it has."""
+    kind: SinkKind[Any] = kind_at(KINDS[name]) if name in KINDS else PLUGINS.kind(name)
     return kind
 
 
