@@ -35,5 +35,4 @@ def sources(transform: Transform, names: Sequence[str]) -> Mapping[str, frozense
     if isinstance(transform, Python):
         names = [column.name for column in Columns.of(load_model(transform.model)).columns]
     itself = {name: frozenset({name}) for name in names}
-    reads: Mapping[str, frozenset[str]] = getattr(transform, "reads", {})
-    return itself | reads
+    return {**itself, **getattr(transform, "reads", {})}
