@@ -92,7 +92,7 @@ def test_a_format_fits_on_a_screen() -> None:
 
 def suites(site: Path, folder: Path, *which: str) -> None:
     """Runs the page's tests, as somebody who has installed windrow would."""
-    (folder / "test_contracts.py").write_text(FILES["tests/test_contracts.py"])
+    (folder / "test_contracts.py").write_text(FILES["test_contracts.py"])
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *which]
     done = subprocess.run(
         [*command, f"--rootdir={folder}", str(folder)],
