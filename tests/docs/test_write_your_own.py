@@ -153,7 +153,7 @@ def test_the_pipeline_by_the_command(stage: Stage) -> None:
     assert committed(stage.folder) == ROWS
     receipt = stage.json("show", str(spec))["windows"][0]["receipt"]
     assert [receipt["counts"][name] for name in ("read", "rows", "dead")] == [5, 3, 2]
-    assert receipt["lookups"][0]["source"].endswith("zones.csv")
+    assert receipt["pins"][0]["source"].endswith("zones.csv")
     letters = stage.json("dead", "show", str(spec), *window)["dead"]
     assert sorted(letter["reason"] for letter in letters) == ["no_logfmt", "sql:ms"]
     assert stage.json("verify", str(spec), "--deep")["findings"] == []
