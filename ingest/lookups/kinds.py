@@ -6,11 +6,14 @@ from typing import Annotated
 
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.kinds import OfItsOption
+from windrow.ingest.settings.plugins import Plugins
 
 SOURCES = {
     "table": "windrow.ingest.lookups.table.kind:TableSection",
     "sql": "windrow.ingest.lookups.sql.kind:SqlSection",
 }
 
-SourceOfItsKind = Annotated[SourceSection, OfItsOption(SOURCES)]
+SourceOfItsKind = Annotated[
+    SourceSection, OfItsOption(SOURCES, Plugins("windrow.lookups", SOURCES, SourceSection))
+]
 """The `from` of a lookup."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from windrow.ingest.settings.kinds import OfItsKind, kind_at
+from windrow.ingest.settings.plugins import Plugins
 from windrow.ingest.sinks.kind import SinkSection
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ KINDS = ChainMap(
     TABLES,
 )
 
-TableOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", TABLES)]
+PLUGINS = Plugins("windrow.sinks", KINDS, SinkSection, ("make", "dead_letters"))
+
+TableOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", TABLES, PLUGINS)]
 """The section of one of several tables."""
 
-SinkOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", KINDS)]
+SinkOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", KINDS, PLUGINS)]
 """A spec's `sink` section."""
 
 

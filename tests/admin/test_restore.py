@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from tests.admin.things import Scene
-from tests.sinks.things import plan_of, window
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.window_table import TableAudit
+from windrow.ingest.testing.contracts.windows import plan_of, window
 
 
 @pytest.fixture

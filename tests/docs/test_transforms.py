@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from tests.contracts.transform_contract import apply
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.config.transform import TransformSpec
 from windrow.ingest.schema.messages import HEADERS, MESSAGES
+from windrow.ingest.testing.contracts.transform import apply
 from windrow.ingest.transform.kind import StepPlace
 from windrow.ingest.transform.lookup.kind import LookupStepSection
 from windrow.ingest.transform.python.kind import PythonSection

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from tests.contracts.transform_contract import apply, messages_for
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.lookups.sql.kind import SqlSection
 from windrow.ingest.ports.lookup import LookupSource
+from windrow.ingest.testing.contracts.transform import apply, messages_for
 from windrow.ingest.transform.lookup.step import Lookup
 
 ORDERS = pa.RecordBatch.from_pydict(

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.contracts.transform_contract import Before, TransformContract, apply
-from tests.contracts.values import dead
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.lookups.table.kind import TableSection
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.transform import Transform
+from windrow.ingest.testing.contracts.transform import Before, TransformContract, apply
+from windrow.ingest.testing.contracts.values import dead
 from windrow.ingest.transform.kind import StepPlace
 from windrow.ingest.transform.lookup import nearest as search
 from windrow.ingest.transform.lookup.kind import LookupStepSection

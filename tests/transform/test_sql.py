@@ -12,14 +12,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from tests.contracts.transform_contract import Before, TransformContract, apply
-from tests.contracts.values import dead
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import Deletes
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.testing.contracts.transform import Before, TransformContract, apply
+from windrow.ingest.testing.contracts.values import dead
 from windrow.ingest.transform.kind import StepPlace
 from windrow.ingest.transform.sql import step
 from windrow.ingest.transform.sql.kind import SqlSection

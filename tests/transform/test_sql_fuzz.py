@@ -12,11 +12,11 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from tests.contracts.transform_contract import messages_for
 from tests.profiles import examples
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import SpecError
 from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.testing.contracts.transform import messages_for
 from windrow.ingest.transform.sql.step import Sql
 
 SCHEMA = pa.schema(
