@@ -21,11 +21,11 @@ os.environ["OMP_NUM_THREADS"] = "1"  # as Spark has its workers
 import numpy as np
 import pyarrow as pa
 from deltalake import write_deltalake
-from tests.contracts.transform_contract import messages_for
 
 from tests.transform.small_verdicts import decoded
 from windrow.ingest import client_cache
 from windrow.ingest.lookups.table.kind import TableSection
+from windrow.ingest.testing.contracts.transform import messages_for
 from windrow.ingest.transform.lookup.nearest import Nearest
 
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
-from tests.contracts.transform_contract import messages_for
 
 from tests.bench.harness.figures import Spread
 from tests.bench.harness.shapes import SMALL, WIDE, Shape
 from tests.transform.small_verdicts import decoded
+from windrow.ingest.testing.contracts.transform import messages_for
 from windrow.ingest.transform.sql.step import Sql
 
 BATCH, WIDE_BATCH = 32_768, 8_192
