@@ -148,9 +148,13 @@ def completeness(pipeline: Pipeline) -> Verdict:
     found = completeness_of(pipeline, NEWEST)
     states, window = dict(sorted(found.windows.items())), in_time(pipeline.spec.window)
     late = {key: state.late_elsewhere for key, state in states.items() if state.state == "late"}
+    recorded = pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+    read = {r.window.key: r.counts.read for r in recorded}
+    tolerance = window.completeness.tolerance
+    too_late = {key: n for key, n in late.items() if n > tolerance * (n + read.get(key, 0))}
     overdue = [
         r.window.key
-        for r in pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+        for r in recorded
         if r.window.span is not None
         and pipeline.now() > r.window.span[1] + window.delay + window.max_wait
         # it isn't there if it was committed after the states were read
@@ -169,13 +173,15 @@ def completeness(pipeline: Pipeline) -> Verdict:
     if overdue:
         newest = pipeline.ledger.newest(pipeline.spec.id)[-1]
         words.append(_overdue_words(found, overdue, newest))
-    if late:
-        words.append(_late_words(late))
+    if too_late:
+        words.append(_late_words(too_late, tolerance))
     waiting = sum(state.state == "open" for state in states.values())
     well = f"{len(states) - waiting} windows are complete" + (
-        f", {waiting} open and not overdue." if waiting else "."
+        f", {waiting} open and not overdue" if waiting else ""
     )
-    return not late and not overdue, " ".join(words) or well, shown
+    if late:
+        well += f"; {sum(late.values()):,} late messages are within window.completeness.tolerance"
+    return not too_late and not overdue, " ".join(words) or f"{well}.", shown
 
 
 def shortened(lines: Sequence[str]) -> str:
@@ -239,7 +245,7 @@ def _overdue_words(found: Completeness, overdue: Sequence[str], newest: Boundary
     )
 
 
-def _late_words(late: Mapping[str, int]) -> str:
+def _late_words(late: Mapping[str, int], tolerance: float) -> str:
     """Says how many messages of complete windows came in later ones. `late`: by window."""
     count, whose = sum(late.values()), "its" if len(late) == 1 else "their"
     which = (
@@ -249,7 +255,9 @@ def _late_words(late: Mapping[str, int]) -> str:
     )
     return (
         f"{first_few(list(late))}: {which} in later windows. Nothing is lost: sum by hour over the"
-        " message's timestamp. A longer `window.delay` waits for such messages."
+        " message's timestamp. That is more than `window.completeness.tolerance`,"
+        f" {tolerance:.3g} of a window's messages: raise it to be warned later. A longer"
+        " `window.delay` waits for such messages."
     )
 
 

@@ -16,11 +16,13 @@ from typing import Any
 import msgspec
 
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
-from windrow.ingest.assemble import Connection, Dependencies, assemble, dead_topic
+from windrow.ingest.assemble import Dependencies, assemble, dead_topic
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.dead_topic import DeadTopic
+from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.runner.context import Pipeline
+from windrow.resources.kafka import KafkaSource
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -39,16 +41,25 @@ def keys_of(spec: PipelineSpec) -> set[str]:
     return {kafka_key(spec), ledger_key(spec), sink_key(spec), SPARK_KEY}
 
 
-def connection_of(spec: PipelineSpec, resources: Any) -> Connection:
-    """The broker for planning, and the readers of splits.
+def source_of(spec: PipelineSpec, resources: Any, pipeline: Pipeline | None = None) -> KafkaSource:
+    """The pipeline's source.
 
     Raises:
-        SpecError: the resource under the source's key has no `connect`.
+        SpecError: the resource under the source's key is none.
     """
-    connection: Connection = _under(kafka_key(spec), resources, "connect").connect(
-        spec.source.isolation
-    )
-    return connection
+    source: KafkaSource = _under(kafka_key(spec), resources, "reading").reading(spec, pipeline)
+    return source
+
+
+def ledger_of(spec: PipelineSpec, resources: Any) -> Ledger:
+    """The pipeline's ledger.
+
+    Raises:
+        SpecError: the resource under the ledger's key is none.
+        UnreachableError: its database doesn't answer.
+    """
+    ledger: Ledger = _under(ledger_key(spec), resources, "ledger").ledger()
+    return ledger
 
 
 def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pipeline:
@@ -58,15 +69,20 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
         SpecError: the schema can't be loaded, or a resource can't be used.
         UnreachableError: the ledger's database doesn't answer.
     """
-    table = _under(sink_key(spec), resources, "open")
+    table, source = _under(sink_key(spec), resources, "open"), source_of(spec, resources)
     on = Dependencies(
-        connection_of(spec, resources),
-        _under(ledger_key(spec), resources, "ledger").ledger(),
+        source.connect(spec.source.isolation),
+        ledger_of(spec, resources),
         lambda rows: table.open(rows, spec.metadata),
         _under(SPARK_KEY, resources, "engine").engine(),
         _dead_topic(spec, resources),
     )
-    return replace(assemble(spec, on=on), now=clock.now, sleep=clock.sleep)
+    return replace(
+        assemble(spec, on=on),
+        now=clock.now,
+        sleep=clock.sleep,
+        enumerate_splits=lambda now, window: source.reading(spec, now).enumerate_splits(window),
+    )
 
 
 def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:

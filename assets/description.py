@@ -6,13 +6,14 @@ their `*` and `_` aren't lost.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
+from typing import Any
 
 import dagster as dg
 
 from windrow.assets.columns import declared_schema, lineage
-from windrow.assets.metadata import MEANINGS, Value
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.source import Pattern, Selection, selection_text
 from windrow.ingest.schema.columns import Columns
@@ -34,7 +35,7 @@ def selected(selection: Selection) -> str:
 
 
 def table_description(spec: PipelineSpec) -> str:
-    """The model's docstring, the topics and the grid, and the meaning of events' metadata.
+    """The model's docstring, the topics and the grid, and where its events are explained.
 
     Raises:
         SpecError: the model can't be loaded.
@@ -43,19 +44,27 @@ def table_description(spec: PipelineSpec) -> str:
     model = None if reference is None else load_model(ModelReference(reference, spec.folder))
     docstring = inspect.cleandoc((model and model.__doc__) or "")
     how = (
-        "in micro-batches"
+        f"in micro-batches{'' if spec.stop is None else ' up to window.stop'}"
         if spec.window.is_batch
         else f"one window at a time ({code(spec.window.grid)})"
     )
     what = f"{selected(spec.source.selection())}: {how}, exactly once"
-    lines = [f"| {code(name)} | {meaning} |" for name, meaning in MEANINGS.items()]
-    entries = "\n".join(["| entry | meaning |", "| --- | --- |", *lines])
-    return "\n\n".join(
-        filter(None, [docstring, what, "What an event of this table says:", entries])
-    )
+    events = "What an event of this table says is explained in windrow's `docs/dagster.md`."
+    return "\n\n".join(filter(None, [docstring, what, events]))
 
 
-def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Value]:
+def code_version(spec: PipelineSpec, columns: Columns) -> str:
+    """A digest of what decides a message's rows: how it is decoded, its columns, transforms.
+
+    Where it is read from, how fast, and limits have no part in it. `columns`: those of the
+    pipeline's schema.
+    """
+    shown = [(c.name, c.nullable, c.constraints) for c in columns.columns]
+    parts = spec.model_dump_json(include={"decode", "transform", "metadata"})
+    return hashlib.sha256(f"{parts}{columns.described()}{shown}".encode()).hexdigest()[:12]
+
+
+def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Any]:
     """The metadata of a table's definition: its place, files and columns."""
     files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = [
         dg.LocalFileCodeReference(file_path=str(path), line_number=1, label=path.name)

@@ -11,6 +11,7 @@ import dagster as dg
 
 from windrow.assets.checks import table_checks
 from windrow.assets.dependencies import SYSTEM, Clock
+from windrow.assets.looked_up import looked_up
 from windrow.assets.micro_batches import batch_asset
 from windrow.assets.names import (
     SPARK_KEY,
@@ -78,7 +79,7 @@ def _definitions(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
         dead_replay_job_name(spec), [table], description=f"Replays dead letters of {spec.id}"
     )
     return dg.Definitions(
-        assets=[*topic_assets(spec), table],
+        assets=[*topic_assets(spec, clock), *looked_up(spec), table],
         asset_checks=table_checks(spec, clock),
         jobs=[job, topics, *([] if spec.window.is_batch else [dead_replay])],
         schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
@@ -136,11 +137,13 @@ def _of_cluster(cluster: str) -> Any:
 
 
 def _hidden(resource: Any) -> Any:
-    """Hides the configuration of windrow's resources.
+    """Hides the configuration of windrow's resources if it may have a password.
 
-    The UI would show it, and it may have a password.
+    The UI shows it otherwise.
     """
-    if not isinstance(resource, KafkaSource | LedgerState | Table):
+    cluster = type(resource) is KafkaSource  # fields of a user's own class may be secrets
+    ours = isinstance(resource, KafkaSource | LedgerState | Table)
+    if not ours or (cluster and not resource.has_secrets()):
         return resource
 
     def made(_: dg.InitResourceContext) -> Iterator[Any]:
@@ -148,4 +151,11 @@ def _hidden(resource: Any) -> Any:
         with resource.process_config_and_initialize_cm() as initialized:
             yield initialized
 
-    return dg.ResourceDefinition(made, description=type(resource).__doc__)
+    what = (
+        f"{type(resource).__doc__}\n\nIts fields are hidden, for `client` has a password, or a"
+        " property that windrow doesn't know. As a reference, `{env: NAME}` or `{file: PATH}`, a"
+        " password stays secret, and the fields are shown."
+        if cluster
+        else type(resource).__doc__
+    )
+    return dg.ResourceDefinition(made, description=what)

@@ -1,4 +1,4 @@
-"""Failures of runs: windrow's errors as Dagster's, without a stack.
+"""Failures of runs: windrow's errors as Dagster's, without a stack; and which are retried.
 
 An error is one sentence, with its parts as metadata.
 
@@ -15,12 +15,10 @@ from contextlib import contextmanager
 from traceback import TracebackException
 
 import dagster as dg
-
-# not among the public names; dagster is pinned to 1.13
 from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 
-from windrow.ingest.errors import BugError, WindrowError
+from windrow.ingest.errors import BugError, UnreachableError, WindrowError
 
 
 class ShownAloneError(DagsterUserCodeProcessError):
@@ -45,15 +43,15 @@ def failure_of(what: str, error: Exception) -> WindowFailedError:
         what: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
         error: one of windrow's errors, or any other, which is a bug.
     """
-    known = _known(error)
-    shown = shown_of(what, known)
+    error = known(error)
+    shown = shown_of(what, error)
     parts: dict[str, str | int] = {
         "window": what.removeprefix("Window "),
-        "what": known.what,
-        "where": known.place or f"the {known.stage} step",
-        "do": known.do,
-        "kind": type(known).__name__,
-        "exit_code": known.exit_code,
+        "what": error.what,
+        "where": error.place or f"the {error.stage} step",
+        "do": error.do,
+        "kind": type(error).__name__,
+        "exit_code": error.exit_code,
     }
     failure = WindowFailedError(shown.message.rstrip("\n"), metadata=parts, allow_retries=False)
     failure.show_alone(shown)
@@ -79,7 +77,7 @@ def shown_of(what: str, error: WindrowError) -> SerializableErrorInfo:
     return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__, cause=stack)
 
 
-def _known(error: Exception) -> WindrowError:
+def known(error: Exception) -> WindrowError:
     """Makes a bug of an error that is none of windrow's."""
     if isinstance(error, WindrowError):
         return error
@@ -89,3 +87,42 @@ def _known(error: Exception) -> WindrowError:
         " without one, nothing of the window is visible."
     )
     return bug
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
+"""Retries after an unreachable system; refused data is not tried again.
+
+It is no policy of the assets: Dagster would apply that to a cancelled run, too, whose
+interrupted step would begin again and commit.
+"""
+
+
+class WindowRetryError(dg.RetryRequested, ShownAloneError):
+    """The step has failed, and is retried."""
+
+
+def again_or_failure(
+    what: str, error: Exception, tries: int
+) -> WindowRetryError | WindowFailedError:
+    """Makes a retry of an error if something was unreachable, else a failure.
+
+    After the last retry it is a failure, too.
+
+    Args:
+        what: as of `failure_of`.
+        error: as of `failure_of`.
+        tries: the number of retries until now.
+    """
+    if not isinstance(error, UnreachableError) or tries >= RETRY.max_retries:
+        return failure_of(what, error)
+    wait = RETRY.calculate_delay(tries + 1)
+    retry = WindowRetryError(RETRY.max_retries, wait)
+    retry.show_alone(
+        SerializableErrorInfo(
+            f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=shown_of(what, error)
+        )
+    )
+    return retry

@@ -1,7 +1,8 @@
 """The metadata of a window's event: its receipt, lag and completeness.
 
-`MEANINGS` explains each entry in the order of the UI: first what everybody looks for,
-then problems, then the rest. A count that is usually zero is left out if it is.
+`ENTRIES` has them in the order of the UI: the summary, what everybody looks for, problems,
+the rest. Counts are there if they are zero, too: Dagster plots them, and a missing one is a
+hole. What only another kind of pipeline can have isn't there.
 
 Dagster keeps an event for ever, in one row of its database, and its UI loads it whole.
 So lists are bounded to the `SHOWN` topic-partitions that matter most, and a long receipt
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import dagster as dg
 import msgspec
 
 from windrow.assets.columns import column_schema, lineage
+from windrow.assets.summary import summary
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import with_spec
@@ -48,83 +50,52 @@ _LONG = 16 * 1024
 """Most bytes of a receipt that is copied."""
 
 
-MEANINGS: Mapping[str, str] = {
-    "rows_written": (
-        "rows that the window added to the table; with a primary key, those that its messages"
-        " became"
-    ),
-    "deletes": (
-        "with a primary key: deletions in its messages, also of rows that were not in the table"
-    ),
-    "rows_added": "with a primary key: rows that the window brought into the table",
-    "rows_removed": "with a primary key: rows that it took out or replaced",
-    "dead_letters": "refused messages, which are in the dead-letter table, each with its reason",
-    "window": "its hours, as `START/END`; for a micro-batch, its name",
-    "batch": "the micro-batch's number",
-    "offsets": (
-        "per topic-partition the first offset (`start`), the offset after the last one (`stop`),"
-        " and counts of the messages between them"
-    ),
-    "topic_partitions": (
-        f"their number, if there are more than {SHOWN}: lists have those with losses and dead"
-        " letters, then the longest"
-    ),
-    "lag_records": (
-        "offsets after the window's stop when the event was made; only for the newest window, the"
-        " last of its run"
-    ),
-    "lag_seconds": "the age of the first of these messages",
-    "partial": "messages that are lost, or may be",
-    "warnings": "things to look at",
-    "dead_reasons": "dead letters by reason",
-    "completeness": (
-        "`complete` if the window's hours were over in all topic-partitions when the event was"
-        " made, `late` if later windows have some of its messages, else `open`"
-    ),
-    "watermark": "the time up to which all topic-partitions had been read by then",
-    "messages_read": "messages between the window's offsets, accepted or not",
-    "messages_written": (
-        "those of them that became rows, where a message may become several or none"
-    ),
-    "dropped": "messages without a value that were only counted",
-    "filtered": "messages that were accepted and became no row",
-    "truncated": (
-        "messages with a timestamp finer than a microsecond, whose finer digits were cut off"
-    ),
-    "invisible": (
-        "offsets without a visible message: transaction markers, aborted or compacted messages"
-    ),
-    "aborted": "those of them that are known to be aborted messages",
-    "lookup_hits": "rows that lookups had an answer for, over all lookups",
-    "lookup_misses": "rows that they had none for",
-    "lookups": "per lookup what was asked, in which version, and how often",
-    "skipped": "offsets that were not in the log any more",
-    "passed_over": (
-        "offsets of topics that joined in this window that lie before where they begin; they are"
-        " in no window"
-    ),
-    "late": "messages in the window with a timestamp before its hours",
-    "early": "messages in the window with a timestamp after its hours",
-    "bytes_read": "bytes of the messages' keys and values",
-    "run_seconds": (
-        "the time from the start of the window's first task to the end of its last one, without"
-        " Spark's start and the commit"
-    ),
-    "rows_per_second": "rows written per second of that time",
-    "dead_replayed": (
-        "dead letters that were accepted by a dead-letter replay since the window was read"
-    ),
-    "edited": "those of them that were edited before",
-    "generation": "how often the window was replaced, or its dead letters replayed",
-    "recovered": "the window was committed before: the run wrote nothing",
-    "group_offsets": "the offsets that were committed to the consumer group, and errors",
-    "rows_by_table": "the number of rows in each other table",
-    "table_version": "the version of the table that the window made",
-    "lag": "lag by topic-partition",
-    "receipt": "the table's own receipt of the window",
-    "receipt_command": "the command that prints it, if it is too long for an event",
-}
-"""The meaning of each entry, in order; the table's description shows them."""
+ENTRIES = (
+    "summary",
+    "rows_written",
+    "deletes",
+    "rows_added",
+    "rows_removed",
+    "dead_letters",
+    "dead_reasons",
+    "skipped",
+    "late",
+    "early",
+    "completeness",
+    "watermark",
+    "lag_records",
+    "lag_seconds",
+    "partial",
+    "warnings",
+    "window",
+    "batch",
+    "topic_partitions",
+    "offsets",
+    "messages_read",
+    "filtered",
+    "dropped",
+    "truncated",
+    "invisible",
+    "aborted",
+    "passed_over",
+    "lookup_hits",
+    "lookup_misses",
+    "lookups",
+    "bytes_read",
+    "run_seconds",
+    "rows_per_second",
+    "generation",
+    "dead_replayed",
+    "edited",
+    "recovered",
+    "group_offsets",
+    "rows_by_table",
+    "table_version",
+    "lag",
+    "receipt",
+    "receipt_command",
+)
+"""The entries in the order of the UI; `docs/dagster.md` says what each means."""
 
 
 def window_metadata(
@@ -146,8 +117,16 @@ def window_metadata(
     """
     receipt, counts = result.committed.receipt, result.committed.receipt.counts
     found: dict[str, Value] = {
+        "summary": dg.MetadataValue.md(summary(result, lag, state)),
         "rows_written": counts.rows,
         "dead_letters": counts.dead,
+        "skipped": counts.skipped,
+        "filtered": counts.filtered,
+        "dropped": counts.dropped,
+        "truncated": counts.truncated,
+        "invisible": counts.invisible,
+        "aborted": counts.aborted,
+        "generation": receipt.generation,
         "window": (
             receipt.window.key
             if receipt.window.span is None
@@ -173,7 +152,7 @@ def window_metadata(
     }
     in_partition = receipt.window.span is not None and receipt.merged is None
     rows: dict[str, Value] = {"dagster/partition_row_count": counts.rows} if in_partition else {}
-    return {name: found[name] for name in MEANINGS if name in found} | rows | schema
+    return {name: found[name] for name in ENTRIES if name in found} | rows | schema
 
 
 def _receipt_or_command(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
@@ -204,9 +183,7 @@ def _by_kind(receipt: Receipt) -> dict[str, Value]:
     """The entries of windows in time alone, or of micro-batches alone."""
     if isinstance(receipt.window.start, int):
         return {"batch": receipt.window.start}
-    return {
-        name: n for name, n in (("late", receipt.counts.late), ("early", receipt.counts.early)) if n
-    }
+    return {"late": receipt.counts.late, "early": receipt.counts.early}
 
 
 def _of_keyed_table(receipt: Receipt) -> dict[str, Value]:
@@ -228,25 +205,15 @@ def _optional(result: Result) -> dict[str, Value]:
         result.committed.version,
         result.group_offsets,
     )
-    counts, reasons = receipt.counts, Counter[str]()
+    reasons = Counter[str]()
     for split in receipt.splits:
         reasons.update(dict(split.reasons))
-    usually_zero = {
-        "messages_written": (
-            counts.valid if (counts.rows, counts.filtered) != (counts.valid, 0) else 0
-        ),
-        "dropped": counts.dropped,
-        "filtered": counts.filtered,
-        "truncated": counts.truncated,
-        "invisible": counts.invisible,
-        "aborted": counts.aborted,
-        "skipped": counts.skipped,
-        "passed_over": receipt.passed_over,
-        "generation": receipt.generation,
-        "dead_replayed": 0 if receipt.dead_replay is None else receipt.dead_replay.messages,
-        "edited": 0 if receipt.dead_replay is None else receipt.dead_replay.edited,
-    }
-    found: dict[str, Value] = {name: n for name, n in usually_zero.items() if n}
+    found: dict[str, Value] = {}
+    if receipt.passed_over:
+        found["passed_over"] = receipt.passed_over
+    if receipt.dead_replay is not None:
+        found["dead_replayed"] = receipt.dead_replay.messages
+        found["edited"] = receipt.dead_replay.edited
     if result.recovered:
         found["recovered"] = True
     if receipt.pins:

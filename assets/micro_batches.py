@@ -15,8 +15,9 @@ from pydantic import Field
 from windrow.assets.checks import log_checks
 from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
-from windrow.assets.description import definition_metadata, table_description
-from windrow.assets.names import table_key, upstream_keys
+from windrow.assets.description import code_version, definition_metadata, table_description
+from windrow.assets.looked_up import dependencies
+from windrow.assets.names import table_key
 from windrow.assets.reporting import (
     errors_reported,
     events_logged,
@@ -26,14 +27,15 @@ from windrow.assets.reporting import (
     show,
     warn_of_processes,
 )
-from windrow.assets.schedule import refused_tag
+from windrow.assets.schedule import done_tag, refused_tag
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.grid import parse_windows
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request, Result
-from windrow.ingest.runner.micro_batches import run_batches
+from windrow.ingest.runner.micro_batches import is_done, run_batches
 from windrow.ingest.runner.run_windows import pass_over_refused, refused_last, run_windows
+from windrow.ingest.runner.stop import DONE
 from windrow.ingest.schema.columns import Columns
 
 
@@ -139,15 +141,17 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
 
     `columns`: the columns of its schema; `clock`: the clock of its runs.
     """
+    version = code_version(spec, columns)
 
     @dg.asset(
         key=table_key(spec),
-        deps=upstream_keys(spec),
+        deps=dependencies(spec),
         kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
         output_required=False,
         metadata=definition_metadata(spec, columns),
         description=table_description(spec),
+        code_version=version,
     )
     def table(context: dg.AssetExecutionContext, config: Batches) -> Iterator[Any]:
         def refused(_: RefusedError) -> None:
@@ -163,14 +167,17 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         topics = last_observed(context, spec)
         with errors_reported(context, spec, replay or "A micro-batch", refused):
             for result in config.results(context, pipeline):
-                show(context, pipeline, result, topics)
+                show(context, pipeline, result, topics, version)
                 batches += 1
+            if spec.stop is not None and is_done(pipeline):
+                context.instance.add_run_tags(context.run.run_id, done_tag(spec.stop))
+                context.log.info(DONE)
+            elif not batches:
+                context.log.info(
+                    "Nothing is waiting, or fewer messages than window.min_records: no micro-batch"
+                    " was cut."
+                )
         if batches:
             yield events_logged()
-        else:
-            context.log.info(
-                "Nothing is waiting, or fewer messages than window.min_records: no micro-batch was"
-                " cut."
-            )
 
     return table

@@ -27,9 +27,9 @@ from dagster._core.definitions.data_version import (
 )
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 
+from windrow.assets.failures import WindowFailedError, again_or_failure, known
 from windrow.assets.metadata import Value, window_metadata
 from windrow.assets.names import upstream_keys
-from windrow.assets.retries import again_or_failure
 from windrow.assets.topic import versions
 from windrow.ingest.admin.lag import lag
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -38,6 +38,7 @@ from windrow.ingest.errors import RefusedError, WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.runner.context import Pipeline, Progress, Result
 from windrow.ingest.runner.next_start import next_start_after
+from windrow.ingest.runner.stop import bounded_source
 from windrow.ingest.source.enumerator.completeness import Completeness, assess
 
 NEWEST = 48
@@ -102,6 +103,7 @@ def show(
     pipeline: Pipeline,
     result: Result,
     observed: Observed,
+    code_version: str,
     key: str | None = None,
     *,
     last: bool = True,
@@ -118,12 +120,16 @@ def show(
         pipeline: the run's pipeline.
         result: the window's result.
         observed: the result of `last_observed`; topics that are observed here are added.
+        code_version: of the asset; a window that is only reported again keeps the one that
+            Dagster knows it with.
         key: the window's partition; None for micro-batches.
         last: True if the run commits no later window, so that all messages behind this
             one are unread.
     """
     spec, receipt = pipeline.spec, result.committed.receipt
-    tags = {CODE_VERSION_TAG: context.run.run_id, **_version(receipt.attempt)}
+    if result.recovered:
+        code_version = _shown_version(context, receipt, key) or code_version
+    tags = {CODE_VERSION_TAG: code_version, **_version(receipt.attempt)}
     stop = receipt.plan.stop
     read = versions(spec, stop.cluster_id, {seen.topic: seen.topic_id for seen in stop.topics})
     for topic in upstream_keys(spec):
@@ -143,6 +149,18 @@ def show(
     context.log_event(
         dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata, tags=tags)
     )
+
+
+def _shown_version(
+    context: dg.AssetExecutionContext, receipt: Receipt, key: str | None
+) -> str | None:
+    """The code version with which Dagster shows the very same commit of a window, if it does."""
+    wanted = dg.AssetRecordsFilter(context.asset_key, asset_partitions=key and [key])
+    for record in context.instance.fetch_materializations(wanted, limit=1).records:
+        event = record.asset_materialization
+        if event is not None and (event.tags or {}).get(DATA_VERSION_TAG) == receipt.attempt:
+            return (event.tags or {}).get(CODE_VERSION_TAG)
+    return None
 
 
 def _version(version: str) -> dict[str, str]:
@@ -167,11 +185,13 @@ def _metadata(
         )
     try:
         if last and pipeline.ledger.recorded(spec.id, 1)[-1].window == receipt.window:
-            start, origin = (
-                next_start_after(pipeline.ledger, receipt),
-                spec.source.origin(spec.window.grid),
+            start = next_start_after(pipeline.ledger, receipt)
+            behind = lag(
+                pipeline.broker,
+                bounded_source(pipeline.spec, pipeline.ledger),
+                start,
+                pipeline.now(),
             )
-            behind = lag(pipeline.broker, origin, start, pipeline.now())
         if not spec.window.is_batch:
             state = completeness_of(pipeline, NEWEST, [receipt]).windows[receipt.window.key]
         if last:
@@ -216,18 +236,26 @@ def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = (
 
 
 def show_refused(
-    context: dg.AssetExecutionContext, spec: PipelineSpec, key: str, error: RefusedError
+    context: dg.AssetExecutionContext, spec: PipelineSpec, key: str, error: WindrowError
 ) -> None:
-    """Logs that a window was refused for its data.
+    """Logs on a window's page why it is red, and what to do.
 
-    In a run over a range Dagster shows such a partition as missing, not as failed.
+    Dagster has nothing of a failed window there; in a run over a range it shows a refused
+    one as missing. One that isn't refused for its data has another entry: the schedule asks
+    for it again.
     """
     error.do = with_spec(error.do, spec.spec_file)
     context.log.error("Window %s: %s", key, error)
-    metadata = {REFUSED: error.what, "do": error.do, "kind": type(error).__name__}
+    for_data = isinstance(error, RefusedError) and not error.of_setting
+    said = "Refused" if for_data else "Failed"
+    metadata: dict[str, Value] = {
+        REFUSED if for_data else "failed": error.what,
+        "do": error.do,
+        "kind": type(error).__name__,
+    }
     context.log_event(
         dg.AssetObservation(
-            context.asset_key, partition=key, description=f"Refused: {error}", metadata=metadata
+            context.asset_key, partition=key, description=f"{said}: {error}", metadata=metadata
         )
     )
 
@@ -238,6 +266,7 @@ def errors_reported(
     spec: PipelineSpec,
     what: str,
     on_refused: Callable[[RefusedError], None] | None = None,
+    on_failed: Callable[[WindrowError], None] | None = None,
 ) -> Iterator[None]:
     """Raises windrow's errors as Dagster's.
 
@@ -246,12 +275,16 @@ def errors_reported(
     `on_refused`: called if a window is refused for its data, so that the schedule leaves
     it alone. It isn't called if the window isn't closed yet, or if a wrong ledger, table
     or schema refuses it: once that is fixed, the schedule requests the window again.
+    `on_failed`: called if the step fails for another reason.
     """
     try:
         yield
-    except Exception as error:  # raised again, unknown ones as a bug  # noqa: BLE001
-        if isinstance(error, WindrowError):
-            error.do = with_spec(error.do, spec.spec_file)
+    except Exception as raised:  # raised again, unknown ones as a bug  # noqa: BLE001
+        error = known(raised)
+        error.do = with_spec(error.do, spec.spec_file)
+        failure = again_or_failure(what, error, context.retry_number)
         if on_refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             on_refused(error)
-        raise again_or_failure(what, error, context.retry_number) from None
+        elif on_failed is not None and isinstance(failure, WindowFailedError):
+            on_failed(error)
+        raise failure from None

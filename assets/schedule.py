@@ -5,8 +5,9 @@ When a window closes, its schedule requests it, with all that were missed before
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from hashlib import sha256
 from itertools import takewhile
 
 import dagster as dg
@@ -23,8 +24,11 @@ from windrow.assets.partitions import (
 from windrow.assets.reporting import REFUSED
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches, in_time
+from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import instant, label_text
+from windrow.ingest.model.source import Initializer
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.stop import DONE
 
 CATCH_UP = 48
 CATCH_UP_SPAN = timedelta(days=2)
@@ -51,6 +55,12 @@ decides about it. A refused window has an observation instead
 (`assets.reporting.show_refused`).
 """
 
+DONE_TAG = "windrow/done"
+"""The tag of a run behind which nothing is left up to `window.stop`, with a digest of that.
+
+The schedule starts no more runs until the spec has another one.
+"""
+
 _OBSERVATIONS = 10_000
 """Most observations that are searched, which is Dagster's own limit.
 
@@ -67,6 +77,7 @@ BATCH_REFUSED = (
     "The newest run refused a micro-batch, which blocks all later ones. See why, fix it and start a"
     " run of this job by hand; then the schedule goes on."
 )
+BATCHES_DONE = f"{DONE} The schedule goes on when the spec has another window.stop, or none."
 STILL_GOING = "The previous run is still going; the next tick requests what it leaves."
 
 
@@ -126,8 +137,11 @@ def _batch_schedule(
     def waiting_messages(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         if _running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
-        if _batch_refused(context.instance, job.name):
+        tags = _newest_tags(context.instance, job.name)
+        if REFUSED_TAG in tags:
             return dg.SkipReason(BATCH_REFUSED)
+        if spec.stop is not None and done_tag(spec.stop).items() <= tags.items():
+            return dg.SkipReason(BATCHES_DONE)
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
     return waiting_messages
@@ -212,6 +226,11 @@ def refused_tag(spec: PipelineSpec) -> dict[str, str]:
     return {REFUSED_TAG: f"{spec.id}/batch"}
 
 
+def done_tag(stop: Initializer) -> dict[str, str]:
+    """The tag for a run that has found all up to `window.stop` committed."""
+    return {DONE_TAG: sha256(to_json(stop).encode()).hexdigest()}
+
+
 def _refused(
     instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str]
 ) -> set[str | None]:
@@ -226,7 +245,7 @@ def _refused(
     }
 
 
-def _batch_refused(instance: dg.DagsterInstance, job: str) -> bool:
-    """Returns whether the newest run of the job was refused."""
+def _newest_tags(instance: dg.DagsterInstance, job: str) -> Mapping[str, str]:
+    """Returns the tags of the job's newest run."""
     newest = instance.get_run_records(dg.RunsFilter(job_name=job), limit=1)
-    return bool(newest) and REFUSED_TAG in newest[0].dagster_run.tags
+    return newest[0].dagster_run.tags if newest else {}

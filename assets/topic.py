@@ -10,50 +10,68 @@ tables depend on it.
 from collections.abc import Mapping
 
 import dagster as dg
+import msgspec
 
-from windrow.assets.dependencies import connection_of
+from windrow.assets.dependencies import SYSTEM, Clock, ledger_of, source_of
 from windrow.assets.description import selected
 from windrow.assets.failures import failing
 from windrow.assets.metadata import Value
-from windrow.assets.names import kafka_key, topic_key, upstream_keys
+from windrow.assets.names import kafka_key, ledger_key, topic_key, upstream_keys
+from windrow.ingest.admin.lag import lag
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.source import Pattern, Selection, Topics, selection_text
-from windrow.ingest.ports.broker import OffsetAndEpoch
-from windrow.ingest.source.enumerator.topics import Discovered, discover
+from windrow.ingest.errors import WindrowError
+from windrow.ingest.model.source import Pattern, Topics, selection_text, selects
+from windrow.ingest.ports.broker import Broker
+from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.runner.next_start import next_start_after
+from windrow.ingest.runner.stop import bounded_source
+from windrow.ingest.source.enumerator.topics import OffsetSnapshot
 
 
-def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:
+def topic_assets(spec: PipelineSpec, clock: Clock = SYSTEM) -> list[dg.SourceAsset]:
     """The assets of the topics that a pipeline reads.
 
     A topic is observed as a whole, even if the pipeline reads only some partitions.
+
+    `clock`: ages are counted by it.
     """
     selection = spec.source.selection()
     if isinstance(selection, Pattern):
         [key] = upstream_keys(spec)
-        return [_observable(spec, key, selection)]
-    return [_observable(spec, topic_key(t), Topics((t,))) for t in spec.source.topic_names()]
+        return [_observable(spec, key, None, clock)]
+    return [
+        _observable(spec, topic_key(topic), topic, clock) for topic in spec.source.topic_names()
+    ]
 
 
-def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> dg.SourceAsset:
-    what = "Kafka" if isinstance(selection, Pattern) else "Kafka topic"
+def _observable(
+    spec: PipelineSpec, key: dg.AssetKey, topic: str | None, clock: Clock
+) -> dg.SourceAsset:
+    """The asset of a topic; of the topics that match the pattern, without one."""
+    selection = spec.source.selection() if topic is None else Topics((topic,))
+    what = "Kafka" if topic is None else "Kafka topic"
 
     @dg.observable_source_asset(
         key=key,
-        required_resource_keys={kafka_key(spec)},
+        required_resource_keys={kafka_key(spec), ledger_key(spec)},
         description=f"{what} {selected(selection)}",
         tags={"dagster/kind/kafka": ""},
     )
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
         with failing(f"{what} {selection_text(selection)}"):
-            broker, _ = connection_of(spec, context.resources)
-            topics = discover(broker, selection, None, "fail")
-            starts, ends = broker.log_starts(topics.tps), broker.stable_ends(topics.tps)
+            source = source_of(spec, context.resources)
+            seen = source.snapshot_offsets(topic)
+        behind = dict[str, Value]()
+        try:
+            broker, _ = source.connect(spec.source.isolation)
+            behind = _behind(spec, ledger_of(spec, context.resources), broker, seen, clock)
+        except WindrowError as error:
+            context.log.warning("The lag is not shown: %s", error)
         context.log.info("Observed %s", selection_text(selection))
-        ids = {name: info.topic_id for name, info in topics.topics.items()}
+        ids = {name: info.topic_id for name, info in seen.topics.items()}
         return dg.ObserveResult(
-            data_version=dg.DataVersion(versions(spec, topics.cluster_id, ids)[key]),
-            metadata=_metadata(topics, starts, ends),
+            data_version=dg.DataVersion(versions(spec, seen.cluster_id, ids)[key]),
+            metadata=behind | _metadata(seen),
         )
 
     return observed
@@ -73,36 +91,39 @@ def versions(
     return {topic_key(name): f"{cluster_id}.{topic_id}" for name, topic_id in topic_ids.items()}
 
 
-def _metadata(
-    topics: Discovered,
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, OffsetAndEpoch],
+def _behind(
+    spec: PipelineSpec, ledger: Ledger, broker: Broker, seen: OffsetSnapshot, clock: Clock
 ) -> dict[str, Value]:
-    """The entries of an observation: the offsets that can be read, and the topics."""
-    ranges = [
-        (tp, starts[tp], ends[tp].offset) for tp in topics.tps if starts[tp] <= ends[tp].offset
-    ]
+    """How far the table is behind the topic, of what the pipeline reads of it."""
+    selection = spec.source.selection()
+    logs = {tp: log for tp, log in seen.logs.items() if selects(selection, tp)}
+    newest = ledger.recorded(spec.id, 1)
+    start = next_start_after(ledger, newest[-1]) if newest else None
+    read = msgspec.structs.replace(seen, logs=logs)
+    unread = lag(broker, bounded_source(spec, ledger), start, clock.now(), read)
+    return {"lag_records": unread.records, "lag_seconds": round(unread.seconds, 1)}
+
+
+def _metadata(seen: OffsetSnapshot) -> dict[str, Value]:
+    """The entries of an observation: where the logs begin and end, and the topics."""
+    logs = [(tp, log) for tp, log in seen.logs.items() if log.earliest <= log.stable]
     offsets = [
         dg.TableRecord(
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "start": start,
-                "end": end,
-                "messages": end - start,
-            }
+            {"topic": tp.topic, "partition": tp.partition, **msgspec.to_builtins(log)}
+            | {"messages": log.stable - log.earliest}
         )
-        for tp, start, end in ranges
+        for tp, log in logs
     ]
     known = [
         dg.TableRecord({"topic": name, "topic_id": info.topic_id, "partitions": info.partitions})
-        for name, info in topics.topics.items()
+        for name, info in seen.topics.items()
     ]
     return {
-        "cluster_id": topics.cluster_id,
-        "partitions": len(ranges),
-        "messages": sum(end - start for _, start, end in ranges),
-        "end_offsets": dg.MetadataValue.table(offsets, schema=_OFFSETS),
+        "cluster_id": seen.cluster_id,
+        "partitions": len(logs),
+        "messages": sum(log.stable - log.earliest for _, log in logs),
+        "head": sum(log.latest for _, log in logs),
+        "offsets": dg.MetadataValue.table(offsets, schema=_OFFSETS),
         "topics": dg.MetadataValue.table(known, schema=_TOPICS),
     }
 
@@ -110,7 +131,10 @@ def _metadata(
 _OFFSETS = dg.TableSchema(
     [
         dg.TableColumn("topic", "string"),
-        *(dg.TableColumn(name, "int") for name in ("partition", "start", "end")),
+        dg.TableColumn("partition", "int"),
+        dg.TableColumn("earliest", "int", description="the first offset that the log still holds"),
+        dg.TableColumn("stable", "int", description="its end for readers of this pipeline"),
+        dg.TableColumn("latest", "int", description="its end, open transactions included"),
         dg.TableColumn("messages", "int", description="offsets that can be read: an upper bound"),
     ]
 )

@@ -12,8 +12,9 @@ from pydantic import Field
 from windrow.assets.checks import log_checks
 from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
-from windrow.assets.description import definition_metadata, table_description
-from windrow.assets.names import dead_replay_job_name, table_key, upstream_keys
+from windrow.assets.description import code_version, definition_metadata, table_description
+from windrow.assets.looked_up import dependencies
+from windrow.assets.names import dead_replay_job_name, table_key
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.assets.reporting import (
     errors_reported,
@@ -105,22 +106,26 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
 
     `columns`: the columns of its schema; `clock`: the clock of its runs.
     """
+    version = code_version(spec, columns)
 
     @dg.asset(
         key=table_key(spec),
         partitions_def=partitions_of(spec.window),
-        deps=upstream_keys(spec),
+        deps=dependencies(spec),
         kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
         backfill_policy=dg.BackfillPolicy.single_run(),
         metadata=definition_metadata(spec, columns),
         description=table_description(spec),
+        code_version=version,
     )
     def table(context: dg.AssetExecutionContext, config: OnCommitted) -> dg.MaterializeResult[None]:
         warn_of_processes(context)
         windows = windows_of(spec, context.partition_keys)
         context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
-        with errors_reported(context, spec, f"Window {windows[0][0]}"):
+        first = windows[0][0]
+        failed = partial(show_refused, context, spec)
+        with errors_reported(context, spec, f"Window {first}", on_failed=partial(failed, first)):
             pipeline = pipeline_of(spec, context.resources, clock)
         topics = last_observed(context, spec)
         results = config.results(context, pipeline, [window for _, window in windows])
@@ -132,14 +137,15 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
             log_checks(context, pipeline)
 
         for key, _ in windows:
-            with errors_reported(context, spec, f"Window {key}", partial(refused, key)):
+            what, why = f"Window {key}", partial(failed, key)
+            with errors_reported(context, spec, what, partial(refused, key), why):
                 result = next(results)
             if isinstance(result, PassedOver):
                 show_refused(context, spec, key, result.error)
                 passed[key] = result
                 continue
             last = key == windows[-1][0]
-            show(context, pipeline if last else snapshot, result, topics, key, last=last)
+            show(context, pipeline if last else snapshot, result, topics, version, key, last=last)
         if passed:
             log_checks(context, pipeline)
             with errors_reported(context, spec, f"Window {', '.join(passed)}"):

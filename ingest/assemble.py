@@ -6,7 +6,7 @@ takes longer than a look at a pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import DataFrameTransform, Pipeline
 from windrow.ingest.schema.user_code import FunctionReference, ModelReference, load_model
+from windrow.ingest.transform.spark import SparkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from windrow.ingest.ports.sink import Sink
     from windrow.ingest.ports.transform import Transform
     from windrow.ingest.schema.columns import Columns
-    from windrow.ingest.sinks.kind import Rows, SinkSection
+    from windrow.ingest.sinks.kind import Rows
 
 
 Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
@@ -139,55 +140,37 @@ def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
     Raises:
         SpecError: the table's place is invalid.
     """
-    return make_table(
-        spec.reached_sink, lambda: table_columns(spec).arrow_schema, spec.metadata, spec.folder
-    )
+    return _table(spec, lambda: table_columns(spec).arrow_schema)
 
 
-def make_table(
-    section: SinkSection, rows: Rows, metadata: Mapping[str, str], folder: Path
-) -> tuple[Sink, DeadLetters]:
-    """Makes the table of a spec's section, and its dead letters.
-
-    Args:
-        section: the spec's section of the table.
-        rows: the columns of the rows, without the metadata columns.
-        metadata: the metadata columns, name -> column.
-        folder: the folder that relative paths are resolved against.
-
-    Raises:
-        SpecError: the table's place is invalid, or the table can't hold such columns.
-    """
-    from windrow.ingest.sinks.kinds import sink_kind
-
-    kind = sink_kind(section.kind)
-    return kind.make(section, rows, metadata, folder), kind.dead_letters(section, folder)
+def _table(spec: PipelineSpec, rows: Rows) -> tuple[Sink, DeadLetters]:
+    sink = spec.reached_sink
+    return sink.make(rows, spec.metadata, spec.folder), sink.dead_letters(spec.folder)
 
 
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
     """Returns the columns of the pipeline's table, without the metadata columns.
 
-    They are the decoded columns, changed by the transforms of each message's rows; behind
-    a `spark` step, those of `transform.schema` if there is one.
+    They are the decoded columns, changed by the transforms of each message's rows, by a
+    `spark` step, whose own schema says what it gives, and by what is behind it.
 
     Raises:
         SpecError: a schema can't be loaded, or a step can't be used with its columns.
     """
     columns = _of_each_message(spec, transform).columns(_decoder(spec, transform).columns)
-    if spec.transform is None or spec.transform.spark is None or spec.transform.schema_ is None:
-        return columns
-    return declared_columns(spec)
+    function = _dataframe_transform(spec, transform)
+    return columns if function is None else function.behind().columns(function.columns(columns))
 
 
 def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[str]]:
     """The decoded columns, and the metadata columns, that each column depends on.
 
-    Empty behind a `spark` step, whose function nobody can look into.
+    Empty with a `spark` step, whose function nobody can look into.
 
     Raises:
         SpecError: a schema can't be loaded, or a step can't be used.
     """
-    if spec.transform is not None and spec.transform.spark is not None:
+    if _dataframe_transform(spec, None) is not None:
         return {}
     from windrow.ingest.transform.lineage import sources
 
@@ -221,7 +204,7 @@ def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependenc
     return Dependencies(
         reach(spec.cluster, spec.source.isolation),
         open_ledger(spec.state_url()),
-        lambda rows: make_table(spec.reached_sink, rows, spec.metadata, spec.folder),
+        lambda rows: _table(spec, rows),
         engine or SparkEngine(local_session),
         (
             None
@@ -240,6 +223,8 @@ def _pipeline(
 ) -> Pipeline:
     broker, reader = on.connection
     sink, dead_letters = on.table(rows)
+    function = _dataframe_transform(spec, transform)
+    _refuse_unsuited(spec, sink, on.engine, function)
     return Pipeline(
         spec=spec,
         columns=columns,
@@ -252,23 +237,50 @@ def _pipeline(
         dead_letters=dead_letters,
         engine=on.engine,
         dead_topic=on.dead_topic,
-        dataframe_transform=_dataframe_transform(spec, transform, sink, on.engine),
+        dataframe_transform=function,
     )
 
 
 def _dataframe_transform(
-    spec: PipelineSpec, transform: Transform | None, sink: Sink, engine: Engine
+    spec: PipelineSpec, transform: Transform | None
 ) -> DataFrameTransform | None:
-    """Returns the function of DataFrames, and the rules that check its rows.
+    """Returns the function of DataFrames, and what becomes of its rows.
 
-    They are the rules of its own schema, else of the schema that the rows were decoded
-    by.
+    First come the rules of its own schema, else of the schema that the rows were decoded
+    by; then the steps behind it, and the rules of their schema.
+    """
+    if spec.transform is None or spec.transform.spark_at == len(spec.transform.steps):
+        return None
+    at, steps, schema = spec.transform.spark_at, spec.transform.steps, spec.transform.schema_
+    section, is_last = steps[at], at + 1 == len(steps)
+    assert isinstance(section, SparkSection)
+    own = section.schema_ or (schema if is_last else None)
+    decoded = spec.decode.schema_ if at == 0 and transform is None else None
+
+    def behind() -> Transform:
+        from windrow.ingest.transform.chain import Chain
+
+        made = _made(spec, range(at + 1, len(steps)), behind_spark=True)
+        last = None if is_last and own == schema else schema
+        return Chain((_rules(own or decoded, spec.folder), *made, _rules(last, spec.folder)))
+
+    return DataFrameTransform(
+        FunctionReference(section.spark, spec.folder),
+        None if own is None else ModelReference(own, spec.folder),
+        behind,
+    )
+
+
+def _refuse_unsuited(
+    spec: PipelineSpec, sink: Sink, engine: Engine, function: DataFrameTransform | None
+) -> None:
+    """Checks that table and engine can be used with the steps.
 
     Raises:
-        SpecError: the table or the engine can't be used with such a function.
+        SpecError: they can't.
     """
     if spec.transform is None:
-        return None
+        return
     part, steps = sink.capabilities.atomic, enumerate(spec.transform.steps)
     changing = [f"transform.steps.{number}" for number, step in steps if not step.repeats]
     if changing and part != "window":
@@ -279,17 +291,10 @@ def _dataframe_transform(
         )
         do = "Use another kind of table, or for a Kafka topic sink.atomic_window: true."
         raise SpecError(what, "spec", do)
-    if spec.transform.spark is None:
-        return None
-    if not isinstance(engine, DataFrameEngine):
+    if function is not None and not isinstance(engine, DataFrameEngine):
         what = f"A spark step needs Spark, and {type(engine).__name__} has no DataFrames"
         do = "Run the pipeline on Spark, or remove the step from the spec."
         raise SpecError(what, "spec", do)
-    alone = transform is None and len(spec.transform.steps) == 1
-    schema = spec.transform.schema_ or (spec.decode.schema_ if alone else None)
-    return DataFrameTransform(
-        FunctionReference(spec.transform.spark, spec.folder), _rules(schema, spec.folder)
-    )
 
 
 def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
@@ -314,30 +319,41 @@ def _of_each_message(spec: PipelineSpec, transform: Transform | None) -> Transfo
     """Returns what becomes of each message's rows.
 
     First the rules of the spec's schema, or `transform` in their place; then the steps, and
-    the rules of their schema. What a `spark` step gives has its own rules.
+    the rules of their schema. Of a `spark` step and those behind it see
+    `_dataframe_transform`.
     """
-    from windrow.ingest.schema.metadata_arrays import of_message
     from windrow.ingest.transform.chain import Chain
-    from windrow.ingest.transform.kind import StepPlace
 
     found = [_rules(spec.decode.schema_, spec.folder) if transform is None else transform]
     steps = spec.transform
     if steps is not None:
-        key = spec.sink.key
-        found += [
-            step.transform(
-                StepPlace(
-                    f"transform.steps.{number}",
-                    spec.folder,
-                    of_message(spec.metadata),
-                    () if key is None else key.columns,
-                    versioned=key is not None and key.version is not None,
-                )
-            )
-            for number, step in enumerate(steps.steps[: -1 if steps.spark else None])
-        ]
-        found += [] if steps.spark else [_rules(steps.schema_, spec.folder)]
+        found += _made(spec, range(steps.spark_at))
+        found += [_rules(steps.schema_, spec.folder)] if steps.spark_at == len(steps.steps) else []
     return Chain(tuple(found))
+
+
+def _made(
+    spec: PipelineSpec, numbers: Iterable[int], *, behind_spark: bool = False
+) -> list[Transform]:
+    """Makes some steps of the spec."""
+    from windrow.ingest.schema.metadata_arrays import of_message
+    from windrow.ingest.transform.kind import StepPlace
+
+    assert spec.transform is not None
+    key, steps = spec.sink.key, spec.transform.steps
+    return [
+        steps[number].transform(
+            StepPlace(
+                f"transform.steps.{number}",
+                spec.folder,
+                of_message(spec.metadata),
+                () if key is None else key.columns,
+                versioned=key is not None and key.version is not None,
+                behind_spark=behind_spark,
+            )
+        )
+        for number in numbers
+    ]
 
 
 def _rules(schema: str | None, folder: Path) -> Transform:

@@ -331,3 +331,20 @@ class AccountingError(BugError):
 
     The data is not refused: no setting and no decision fixes a wrong counter.
     """
+
+
+@contextmanager
+def needing(extra: str, what: str) -> Iterator[None]:
+    """Names the extra to install, where a package of it is missing.
+
+    `what`: what can't be done without it, as the beginning of a sentence.
+
+    Raises:
+        SpecError: a package is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise SpecError(
+            f"{what}: {missing.name} isn't installed", "spec", how_to_install(extra)
+        ) from missing

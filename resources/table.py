@@ -9,7 +9,6 @@ from typing import Any, Self
 import dagster as dg
 from pydantic import Field
 
-from windrow.ingest.assemble import make_table
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.settings_file import refusal, validated
 from windrow.ingest.ports.dead_letters import DeadLetters
@@ -47,7 +46,8 @@ class Table(dg.ConfigurableResource[None]):
         settings, wrong = validated(_Settings, {"sink": self.settings})
         if settings is None:
             raise refusal("the resource Table", wrong, Document())
-        return make_table(settings.sink, rows, metadata, Path(self.folder))
+        sink, folder = settings.sink, Path(self.folder)
+        return sink.make(rows, metadata, folder), sink.dead_letters(folder)
 
 
 class _Settings(Section):

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+import os
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import dagster as dg
+import msgspec
+import polars as pl
+import pyarrow as pa
 from rich.console import Console
 
-from windrow.assets.demo.backfill import aside, day_keys, materialize, say_failure
-from windrow.assets.demo.check import CUSTOMER, Verdict, check, check_customers
+from windrow.assets.demo.orders import HOURS
 from windrow.assets.demo.place import (
     CUSTOMERS_SPEC,
     ORDERS_SPEC,
     DemoHome,
     last_full_day,
 )
-from windrow.assets.demo.produce import produce_customers, produce_day
+from windrow.assets.demo.produce import ORDERS, produce_customers, produce_day
 from windrow.assets.demo.sinks import orders_into, rows_of
 from windrow.assets.factory import kafka_table
+from windrow.assets.names import job_name, upstream_keys
+from windrow.assets.partitions import key_of
+from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import open_table
 from windrow.ingest.cli.render import committed_line
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from windrow.ingest.model.receipt import Committed
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.runner.context import Result
+from windrow.ingest.testing.checker import check as compare
 
 WHERE = {"files": "files", "kafka": "topic", "routes": "three tables"}
 """What the rows are in, if not one table."""
@@ -184,3 +197,150 @@ def _short(path: str) -> str:
     """The path relative to the working directory, if it is below that."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+def materialize(
+    defs: dg.Definitions, spec: PipelineSpec, keys: Sequence[str] = ()
+) -> dg.ExecuteInProcessResult:
+    """Observes the topic, then runs the windows of `keys` in one run, or waiting micro-batches.
+
+    Both are in the history of DAGSTER_HOME afterwards.
+    """
+    instance = dg.DagsterInstance.get()
+    defs.resolve_implicit_global_asset_job_def().execute_in_process(
+        run_config=_QUIET, instance=instance, asset_selection=upstream_keys(spec)
+    )
+    tags = range_tags(dg.PartitionKeyRange(keys[0], keys[-1])) if keys else {}
+    return defs.resolve_job_def(job_name(spec)).execute_in_process(
+        run_config=_QUIET, instance=instance, raise_on_error=False, tags=tags
+    )
+
+
+def day_keys(spec: PipelineSpec, start: datetime) -> list[str]:
+    """The partition keys of the day's windows, from `start` on."""
+    window = in_time(spec.window)
+    return [key_of(window, start + timedelta(hours=n)) for n in range(HOURS)]
+
+
+def say_failure(console: Console, result: dg.ExecuteInProcessResult, log: Path) -> None:
+    """Prints why a run failed, by the error of its first failed step."""
+    errors = [e.step_failure_data.error_display_string for e in result.get_step_failure_events()]
+    why = errors[0] if errors else "the run failed before its first step"
+    console.print(f"[red]The run failed.[/red] {why}\nMore in {log}", soft_wrap=True)
+
+
+@contextmanager
+def aside(log: Path) -> Iterator[None]:
+    """Sends stderr to a file until the end of the block.
+
+    Spark's JVM and Dagster write to the file descriptor itself, not through Python.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+CUSTOMER = ("customer", "name", "city", "born", "credit", "changed_at")
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The numbers of produced messages, and what the checker found wrong."""
+
+    orders: int
+    dead: int
+    aborted: int
+    wrong: tuple[str, ...]
+
+
+def check(
+    manifest: Path, rows: pa.Table, dead: Iterable[pa.Table], receipts: Iterable[Receipt]
+) -> Verdict:
+    """Compares the tables with the manifest.
+
+    Args:
+        manifest: a line per produced message: partition, offset, kind, order_id.
+        rows: the table's columns of `sinks.ROW`.
+        dead: the same metadata columns of the committed dead letters.
+        receipts: the receipts of all windows.
+    """
+    sent = pl.read_parquet(manifest).with_columns(pl.col("kind").cast(pl.String))
+    produced = defaultdict[TopicPartition, dict[int, object]](dict)
+    lines = sent.select("partition", "offset", "kind", "order_id").iter_rows()
+    for partition, offset, kind, order_id in lines:
+        if kind != "aborted":
+            produced[TopicPartition(ORDERS, partition)][offset] = order_id
+    kinds = Counter(sent["kind"])
+    # a reader gives the table's files in any order
+    in_order = rows.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    found = compare(produced, [in_order], dead, receipts, "order_id")
+    return Verdict(
+        kinds["order"],
+        kinds["poison"] + kinds["tombstone"],
+        kinds["aborted"],
+        () if found.ok else (str(found),),
+    )
+
+
+class Folded(msgspec.Struct, frozen=True):
+    """The numbers of changes and of customers after them, and a sentence per problem."""
+
+    changes: int
+    customers: int
+    wrong: tuple[str, ...]
+
+
+def folded(changes: pl.DataFrame) -> pl.DataFrame:
+    """Each customer's last row; customers whose last change is a deletion have none."""
+    last = changes.sort("partition", "offset").group_by("customer", maintain_order=True).last()
+    return last.filter(~pl.col("gone")).select(CUSTOMER)
+
+
+def _problem(what: str, rows: pl.DataFrame) -> list[str]:
+    """A sentence about customers that are wrong, if there are any."""
+    first = ", ".join(rows["customer"].head(5))
+    return [f"{rows.height} {what}, the first: {first}"] if rows.height else []
+
+
+def check_customers(manifest: Path, rows: pa.Table) -> Folded:
+    """Compares the table's rows with the manifest of the changes.
+
+    Args:
+        manifest: a line per change: partition, offset, the columns of the row after it,
+            and `gone` if it is a deletion.
+        rows: the table's rows.
+    """
+    changes = pl.read_parquet(manifest)
+    wanted, found = (
+        folded(changes),
+        cast("pl.DataFrame", pl.from_arrow(rows.select(list(CUSTOMER)))),
+    )
+    wrong = [
+        *_problem(
+            "customers are lost, or don't have their last row",
+            wanted.join(found, on=CUSTOMER, how="anti", nulls_equal=True),
+        ),
+        *_problem(
+            "customers should not be there",
+            found.join(wanted, on=CUSTOMER, how="anti", nulls_equal=True),
+        ),
+        *_problem(
+            "customers are there more than once",
+            found.group_by("customer").len().filter(pl.col("len") > 1),
+        ),
+    ]
+    return Folded(changes.height, wanted.height, tuple(wrong))

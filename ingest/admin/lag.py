@@ -7,7 +7,7 @@ Windows before that one which aren't committed are counted apart (`uncommitted`)
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -20,13 +20,17 @@ from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.grid import labels_between
 from windrow.ingest.model.label import Label, instant
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.source import AtLabel, AtTime, Latest, Source
+from windrow.ingest.model.source import AtLabel, AtTime, FrozenStop, Latest, Source
 from windrow.ingest.model.tiling import between, same_source
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker, Stamps
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.positions import joining_start, positions
-from windrow.ingest.source.enumerator.topics import Discovered, discover
+from windrow.ingest.source.enumerator.topics import (
+    LogOffsets,
+    OffsetSnapshot,
+    snapshot_offsets,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -39,7 +43,7 @@ class PartitionLag(msgspec.Struct, frozen=True):
 
     `seconds`: the age of the first visible unread message; 0 if there is none, or if it
     has no timestamp or one in the future. `lost`: unread offsets that are gone from the
-    log; they are not among the records.
+    log; they are not among the records. Nothing behind `window.stop` counts.
     """
 
     topic: str
@@ -55,7 +59,8 @@ class Lag(msgspec.Struct, frozen=True):
     """The lag of all topic-partitions that are read, in order.
 
     `records` and `lost` are sums, `seconds` is the maximum, `behind` is the number of
-    topic-partitions with records.
+    topic-partitions with records. `newer`: those that are not read, because they came after
+    `window.stop` was frozen.
     """
 
     records: int
@@ -63,6 +68,7 @@ class Lag(msgspec.Struct, frozen=True):
     lost: int
     behind: int
     partitions: tuple[PartitionLag, ...]
+    newer: tuple[TopicPartition, ...] = ()
 
 
 class Uncommitted(msgspec.Struct, frozen=True):
@@ -160,7 +166,13 @@ def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
     )
 
 
-def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetime) -> Lag:
+def lag(
+    broker: Broker,
+    source: Source,
+    committed: Boundary | None,
+    now: datetime,
+    snapshot: OffsetSnapshot | None = None,
+) -> Lag:
     """Counts the unread messages of each topic-partition that the source selects.
 
     A topic-partition that the boundary doesn't have, or whose topic was made anew, counts
@@ -169,9 +181,10 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
 
     Args:
         broker: its isolation level decides what the stable end is.
-        source: the topics that are read, and their start.
+        source: the topics that are read, their start, and their end, if it is frozen.
         committed: the end of the newest committed window; None if there is none.
         now: the time from which ages are counted.
+        snapshot: the logs that are counted; None: all that the source selects, now.
 
     Raises:
         SpecError: a named topic doesn't exist and never did.
@@ -179,35 +192,46 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
     """
     if committed is not None and committed.cluster_id != broker.cluster_id():
         committed = None
-    discovered = discover(broker, source.selection, committed, "drop")
-    cuts = _cuts(discovered, committed)
-    log_starts = broker.log_starts(discovered.tps)
-    cuts |= _origins(
-        broker, source, committed, log_starts, [tp for tp in discovered.tps if tp not in cuts]
-    )
-    ends = broker.stable_ends(discovered.tps)
-    parts = [
-        _partition(broker, tp, cuts[tp], log_starts[tp], ends[tp].offset, now)
-        for tp in discovered.tps
-    ]
+    if snapshot is None:
+        snapshot = snapshot_offsets(broker, source.selection, committed, "drop")
+    logs = _until(source.stop, snapshot.logs)
+    cuts = _cuts(snapshot, committed)
+    unread = {tp: snapshot.logs[tp] for tp in logs if tp not in cuts}
+    cuts |= _origins(broker, source, committed, unread)
+    parts = [_partition(broker, tp, cuts[tp], log, now) for tp, log in logs.items()]
     return Lag(
         sum(p.records for p in parts),
         max((p.seconds for p in parts), default=0.0),
         sum(p.lost for p in parts),
         sum(p.records > 0 for p in parts),
         tuple(parts),
+        tuple(tp for tp in snapshot.logs if tp not in logs),
     )
 
 
-def _cuts(discovered: Discovered, committed: Boundary | None) -> dict[TopicPartition, int]:
+def _until(
+    stop: FrozenStop | None, logs: Mapping[TopicPartition, LogOffsets]
+) -> dict[TopicPartition, LogOffsets]:
+    """The logs up to a frozen end, without those that came after it was frozen."""
+    if stop is None:
+        return dict(logs)
+    last = {mark.tp: mark.offset for mark in stop.boundary.marks}
+    return {
+        tp: LogOffsets(min(log.earliest, last[tp]), min(log.stable, last[tp]), log.latest)
+        for tp, log in logs.items()
+        if tp in last
+    }
+
+
+def _cuts(snapshot: OffsetSnapshot, committed: Boundary | None) -> dict[TopicPartition, int]:
     """The boundary's offsets, without topics that were made anew since."""
     if committed is None:
         return {}
     seen = committed.by_topic()
     same = [
         tp
-        for tp in discovered.tps
-        if tp.topic in seen and seen[tp.topic].topic_id == discovered.topics[tp.topic].topic_id
+        for tp in snapshot.logs
+        if tp.topic in seen and seen[tp.topic].topic_id == snapshot.topics[tp.topic].topic_id
     ]
     return {tp: mark.offset for tp, mark in committed.cuts(same).items()}
 
@@ -216,8 +240,7 @@ def _origins(
     broker: Broker,
     source: Source,
     committed: Boundary | None,
-    log_starts: dict[TopicPartition, int],
-    tps: Sequence[TopicPartition],
+    logs: Mapping[TopicPartition, LogOffsets],
 ) -> dict[TopicPartition, int]:
     """The first offsets of topic-partitions that nothing was read from.
 
@@ -233,18 +256,19 @@ def _origins(
     )
     if not isinstance(start, AtLabel):
         try:
-            return {tp: position.offset for tp, position in positions(broker, start, tps).items()}
+            found = positions(broker, start, list(logs))
+            return {tp: position.offset for tp, position in found.items()}
         except UnreachableError:
             raise
         except WindrowError:
             pass  # the first window's run will say why
-    return {tp: log_starts[tp] for tp in tps}
+    return {tp: log.earliest for tp, log in logs.items()}
 
 
 def _partition(
-    broker: Broker, tp: TopicPartition, cut: int, log_start: int, end: int, now: datetime
+    broker: Broker, tp: TopicPartition, cut: int, log: LogOffsets, now: datetime
 ) -> PartitionLag:
-    start = max(cut, log_start)
+    start, end = max(cut, log.earliest), log.stable
     records = max(0, end - start)
     seconds = _age(broker, tp, start, end, now) if records else 0.0
     return PartitionLag(tp.topic, tp.partition, start, end, records, seconds, start - cut)

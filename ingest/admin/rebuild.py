@@ -89,6 +89,9 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
         # A retry of the same request must not make another generation.
         ledger.target_generation(receipt.window, receipt.request, receipt.generation)
         ledger.freeze_pins(receipt.window, receipt.generation, receipt.pins)
+        stop = receipt.stop
+        if stop is not None and ledger.freeze_stop(pipeline_id, stop) != stop:
+            raise _contradiction(f"its window.stop differs from window {receipt.window.key}'s")
         if isinstance(receipt.window.start, int) and receipt.generation == 0:
             ledger.assign(pipeline_id, receipt.request, receipt.window.start)
     return Rebuilt(bound.ledger, bound.grid, len(frozen.boundaries), len(receipts), frozen.notes)

@@ -27,6 +27,7 @@ from windrow.ingest.model.label import instant, number_of
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.stop import bounded_source
 from windrow.ingest.source.enumerator.topics import discover
 
 NEAR = 4
@@ -123,10 +124,9 @@ def _topics_and_losses(
 
 
 def _of_batches(pipeline: Pipeline) -> RetentionMargin:
-    spec = pipeline.spec
     unread = lag(
         pipeline.broker,
-        spec.source.origin(spec.window.grid),
+        bounded_source(pipeline.spec, pipeline.ledger),
         _first_open_start(pipeline),
         pipeline.now(),
     )

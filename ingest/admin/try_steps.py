@@ -1,7 +1,7 @@
 """What becomes of a few messages on the way to the table, step by step.
 
-As a run would decode and transform them; nothing is written. A `spark` step isn't run: it
-sees a window as a whole.
+As a run would decode and transform them; nothing is written. A `spark` step isn't run, nor
+what is behind it: it sees a window as a whole.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.transform.chain import Chain
-from windrow.ingest.transform.lookup.step import Lookup
-from windrow.ingest.transform.python.step import Python
-from windrow.ingest.transform.sql.step import Sql
 from windrow.ingest.transform.validate import Validate
 
 
@@ -89,12 +86,10 @@ def _named(transform: Transform) -> Iterator[tuple[str, Transform]]:
     if isinstance(transform, Chain):
         for each in transform.transforms:
             yield from _named(each)
-    elif isinstance(transform, Sql | Python | Lookup):
-        yield transform.setting, transform
     elif isinstance(transform, Validate):
         yield f"rules of {transform.model}", transform
     else:
-        yield type(transform).__name__, transform
+        yield getattr(transform, "setting", type(transform).__name__), transform
 
 
 def _step(name: str, had: Any, decoded: Decoded, places: list[str]) -> Step:

@@ -210,6 +210,8 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     if planned != counted:
         problems.append("its splits are not those of its plan")
     problems += uncovered(receipt.plan)
+    if receipt.stop is not None and not receipt.stop.covers(receipt.plan.splits):
+        problems.append("it has messages from behind window.stop")
     return [Finding("wrong", "receipts", p, REPORT, receipt.window.key) for p in problems]
 
 

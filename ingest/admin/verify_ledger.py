@@ -10,6 +10,7 @@ from windrow.ingest.admin.findings import Finding, Level
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.source import FrozenStop
 from windrow.ingest.model.tiling import difference
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
@@ -19,12 +20,16 @@ REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
 
 
 class LedgerEntries(msgspec.Struct, frozen=True):
-    """The ledger's entries about one committed window; None for a missing one."""
+    """The ledger's entries about one committed window; None for a missing one.
+
+    `end`: of micro-batches, if the window's receipt has one.
+    """
 
     start: Boundary | None
     stop: Boundary | None
     plan: Plan | None
     receipt: Receipt | None
+    end: FrozenStop | None = None
 
 
 def against_ledger(
@@ -42,15 +47,15 @@ def against_ledger(
     if copies and sink.owner() is None:
         error = missing_table_error(sink, len(copies), absent=True)
         return [Finding("wrong", "table", error.what, error.do)]
-    windows = [r.window for r in receipts]
     entries = [
         LedgerEntries(
-            ledger.start(pipeline_id, w.start),
-            ledger.boundary(pipeline_id, w.end),
-            ledger.plan(w),
-            copies.pop(w, None),
+            ledger.start(pipeline_id, r.window.start),
+            ledger.boundary(pipeline_id, r.window.end),
+            ledger.plan(r.window),
+            copies.pop(r.window, None),
+            None if r.stop is None else ledger.frozen_stop(pipeline_id, r.stop.position),
         )
-        for w in windows
+        for r in receipts
     ]
     # asking for the identity would create a missing ledger; an empty one is reported anyway
     empty = LedgerEntries(None, None, None, None)
@@ -112,6 +117,9 @@ def compare_ledger(receipt: Receipt, entries: LedgerEntries, identity: str | Non
     if entries.plan is None or entries.plan.digest != receipt.digest:
         how = "is missing" if entries.plan is None else "differs"
         problems.append(("wrong", f"its plan {how} in the ledger"))
+    if entries.end != receipt.stop:
+        how = "is missing" if entries.end is None else "differs"
+        problems.append(("wrong", f"the end in window.stop {how} in the ledger"))
     if entries.receipt is None or entries.receipt.generation < receipt.generation:
         # A run that died after its commit leaves this behind; it does no harm.
         problems.append(("info", "the ledger's copy of the receipt is missing or older"))

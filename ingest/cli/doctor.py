@@ -37,7 +37,7 @@ from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.runner.availability import joining_topics
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.micro_batches import preview_next
+from windrow.ingest.runner.micro_batches import is_done, preview_next
 from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import (
     lost_in_words,
@@ -48,6 +48,7 @@ from windrow.ingest.runner.ownership import (
     refuse_unwritable,
 )
 from windrow.ingest.runner.run_windows import preview, refuse_open
+from windrow.ingest.runner.stop import still_to_come
 from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
@@ -272,7 +273,12 @@ def _next_window(pipeline: Pipeline) -> Check:
     if isinstance(grid, MicroBatches):
         plan = preview_next(pipeline)
         if plan is None:
-            return Check("next", "ok", "no micro-batch is waiting")
+            done = "all up to window.stop is committed" if is_done(pipeline) else None
+            return Check(
+                "next",
+                "ok",
+                done or f"no micro-batch is waiting.{still_to_come(pipeline)}".rstrip("."),
+            )
     else:
         window = next_window(pipeline, grid)
         try:

@@ -19,11 +19,13 @@ from windrow.ingest.admin.lag import (
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError, first_few
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
+from windrow.ingest.runner.micro_batches import is_done
 from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.runner.ownership import lost_in_words, lost_windows, refuse_other_table
+from windrow.ingest.runner.stop import DONE, bounded_source, still_to_come
 from windrow.ingest.source.enumerator.timestamp_search import (
     UNSTAMPED,
     UNSTAMPED_WAY_OUT,
@@ -41,7 +43,7 @@ class Behind(msgspec.Struct):
     between committed ones that were refused, or never run; empty if some are missing.
     `group_offsets`: the result of `--alter-offsets`; null without it, or if nothing is committed.
     `unstamped`: the topic-partitions that windows in time can't read, as they hold no
-    timestamps.
+    timestamps. `done`: whether all up to `window.stop` is committed; null without one.
     """
 
     pipeline: str
@@ -52,6 +54,7 @@ class Behind(msgspec.Struct):
     uncommitted: tuple[Uncommitted, ...] = ()
     group_offsets: AlteredOffsets | None = None
     unstamped: tuple[TopicPartition, ...] = ()
+    done: bool | None = None
 
 
 def show_lag(output: Output, path: Path, *, altering: bool) -> None:
@@ -70,7 +73,9 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
     if newest is None:
         refuse_other_table(pipeline)
     reached = None if newest is None else next_start_after(pipeline.ledger, newest)
-    unread = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
+    unread = lag(
+        pipeline.broker, bounded_source(pipeline.spec, pipeline.ledger), reached, pipeline.now()
+    )
     lost = lost_windows(pipeline)
     plans = [plan for window in lost if (plan := pipeline.ledger.plan(window)) is not None]
     offsets = sum(split.stop - split.start for plan in plans for split in plan.splits)
@@ -88,7 +93,9 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
                 pipeline.broker, [TopicPartition(p.topic, p.partition) for p in unread.partitions]
             )
         ),
+        done=is_done(pipeline),
     )
+    end = DONE if behind.done else still_to_come(pipeline).strip()
     if altering and group is not None and reached is not None:
         behind.group_offsets = alter_offsets(pipeline.broker, group, reached)
         output.exit_code = UnreachableError.exit_code if behind.group_offsets.failed else 0
@@ -104,6 +111,12 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
         behind,
         render.lag_table(unread),
         Text(f"{upto}."),
+        *([Text(end)] if end else []),
+        *(
+            [Text(f"Not read, as they are newer than window.stop: {first_few(unread.newer)}.")]
+            if unread.newer
+            else []
+        ),
         *(Text(f"{tp}: {UNSTAMPED}. {UNSTAMPED_WAY_OUT}") for tp in behind.unstamped),
         *(
             [Text(f"{missing} They have {offsets:,} offsets, which are not counted above.")]

@@ -317,10 +317,9 @@ def peek(
     says what to do if it has no answer, as in committed:GROUP?earliest
     """
     with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.cli.peek import PeekRequest, peek_messages
+        from windrow.ingest.cli.peek import peek_messages
 
-        look = PeekRequest(start, stop, limit, topic, isolation, out, rows)
-        peek_messages(output, spec, look)
+        peek_messages(output, spec, start, stop, limit, topic, isolation, out, rows=rows)
 
 
 @app.command("try")

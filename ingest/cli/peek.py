@@ -63,18 +63,6 @@ class Shaped(msgspec.Struct):
     steps: list[Step]
 
 
-class PeekRequest(msgspec.Struct, frozen=True):
-    """The arguments of `peek`."""
-
-    start: str
-    stop: str
-    limit: int | None
-    topic: str | None
-    isolation: Isolation | None
-    out: Path | None
-    rows: bool = False
-
-
 def try_lines(output: Output, path: Path, file: Path, limit: int | None) -> None:
     """Shows what becomes of the lines of a file, as values of messages; asks no broker."""
     spec = load_spec(path)
@@ -93,34 +81,42 @@ def _shape(output: Output, spec: PipelineSpec, messages: pa.RecordBatch) -> None
     output.show(Shaped(spec.id, steps), *(part for step in steps for part in render.step(step)))
 
 
-def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
+def peek_messages(
+    output: Output,
+    path: Path,
+    start: str,
+    stop: str,
+    limit: int | None,
+    topic: str | None,
+    isolation: Isolation | None,
+    out: Path | None,
+    *,
+    rows: bool,
+) -> None:
     """Shows messages between two positions, or writes them to a file.
 
     Uses neither table nor ledger.
     """
-    if look.rows and look.out is not None:
+    if rows and out is not None:
         do = "Leave one of them out: with --json the rows are a document."
         raise SpecError("--rows shows rows, and --out writes messages", "spec", do)
-    spec = _at_isolation(load_spec(path), look.isolation)
-    source = Source(narrowed(spec.source.selection(), look.topic))
-    names = spec.source.topic_names() if look.topic is None else (look.topic,)
-    start, stop = parse_initializer(look.start, names), parse_initializer(look.stop, names)
+    spec = _at_isolation(load_spec(path), isolation)
+    source = Source(narrowed(spec.source.selection(), topic))
+    names = spec.source.topic_names() if topic is None else (topic,)
+    begin, end = parse_initializer(start, names), parse_initializer(stop, names)
     broker, reader = assemble.connect(spec)
-    if look.out is not None:
-        count = write_messages(peek(broker, reader, source, start, stop, look.limit), look.out)
-        output.show(
-            PeekedFile(spec.id, str(look.out), count), Text(f"{look.out} holds {count:,} messages.")
-        )
+    if out is not None:
+        count = write_messages(peek(broker, reader, source, begin, end, limit), out)
+        output.show(PeekedFile(spec.id, str(out), count), Text(f"{out} holds {count:,} messages."))
         return
-    if look.rows:
-        limit = look.limit or ROWS
+    if rows:
         batches: list[pa.RecordBatch] = []
-        peek(broker, reader, source, start, stop, limit)(batches.append)
+        peek(broker, reader, source, begin, end, limit or ROWS)(batches.append)
         none = pa.RecordBatch.from_pylist([], schema=MESSAGES)
         _shape(output, spec, pa.concat_batches([none, *batches]))
         return
-    limit = look.limit or LIMIT
-    _print(output, spec.id, peek(broker, reader, source, start, stop, limit + 1), limit)
+    limit = limit or LIMIT
+    _print(output, spec.id, peek(broker, reader, source, begin, end, limit + 1), limit)
 
 
 def _print(output: Output, pipeline_id: str, read: Messages, limit: int) -> None:

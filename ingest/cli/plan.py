@@ -18,7 +18,7 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.availability import joining_topics
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.micro_batches import preview_next
+from windrow.ingest.runner.micro_batches import is_done, preview_next
 from windrow.ingest.runner.ownership import refuse_unready, refuse_unwritable
 from windrow.ingest.runner.run_windows import preview, refuse_open
 from windrow.ingest.runner.writer_schemas import decoder_for
@@ -27,11 +27,13 @@ from windrow.ingest.runner.writer_schemas import decoder_for
 class PlanDocument(msgspec.Struct):
     """The document of `plan`.
 
-    `plans` is empty if the next micro-batch was asked for and nothing is waiting.
+    `plans` is empty if the next micro-batch was asked for and nothing is waiting. `done`:
+    whether all up to `window.stop` is committed; null without one.
     """
 
     pipeline: str
     plans: list[render.PlannedWindow]
+    done: bool | None = None
 
 
 def show_plan(output: Output, path: Path, text: str | None) -> None:
@@ -44,7 +46,7 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     pipeline = assemble.assemble(spec)
     refuse_unwritable(pipeline)
     refuse_unready(pipeline)
-    plans = PlanDocument(spec.id, [])
+    plans = PlanDocument(spec.id, [], is_done(pipeline))
     output.show(plans)
     for plan in filter(
         None, [preview_next(pipeline)] if windows is None else _plans(pipeline, windows)
@@ -57,7 +59,7 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
             *(Text(f"{topic}.", style="yellow") for topic in joining),
         )
     if not plans.plans:
-        output.show(plans, nothing_waiting(spec))
+        output.show(plans, nothing_waiting(pipeline, done=plans.done))
     # refused as by a run, if the registry can't be asked or says nothing of the messages
     decoder_for(pipeline, sorted({p.topic for w in plans.plans for p in w.partitions if p.splits}))
 

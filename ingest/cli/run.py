@@ -20,24 +20,27 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.runner.context import Pipeline, Progress, Request, Result
-from windrow.ingest.runner.micro_batches import run_batch, run_batches
+from windrow.ingest.runner.micro_batches import is_done, run_batch, run_batches
 from windrow.ingest.runner.run_windows import (
     pass_over_refused,
     refused_last,
     run_windows,
     stop_at_refused,
 )
+from windrow.ingest.runner.stop import DONE, still_to_come
 
 
 class Runs(msgspec.Struct):
     """The document of `run` and `replay`: the results of the windows, in order.
 
     An error that stopped the rest is in the same document. `windows` is empty if there is
-    no next micro-batch.
+    no next micro-batch. `done`: whether all up to `window.stop` is committed; null without
+    one, or after an error.
     """
 
     pipeline: str
     windows: list[Result]
+    done: bool | None = None
 
 
 def run_named(
@@ -73,9 +76,9 @@ def run_named(
     )
     pipeline = assemble.assemble(spec, engine)
     if windows is None:
-        _commit(output, spec, _batches(output, pipeline, asked, drain=drain))
+        _commit(output, pipeline, _batches(output, pipeline, asked, drain=drain))
     else:
-        _commit(output, spec, _each(output, pipeline, windows, asked, keep_going=keep_going))
+        _commit(output, pipeline, _each(output, pipeline, windows, asked, keep_going=keep_going))
 
 
 def replay_windows(
@@ -99,7 +102,7 @@ def replay_windows(
         fresh_lookups=fresh_lookups,
     )
     pipeline = assemble.assemble(spec, engine)
-    _commit(output, spec, _each(output, pipeline, windows, asked, keep_going=keep_going))
+    _commit(output, pipeline, _each(output, pipeline, windows, asked, keep_going=keep_going))
 
 
 def _each(
@@ -128,27 +131,33 @@ def _batches(
             yield result
 
 
-def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> None:
+def _commit(output: Output, pipeline: Pipeline, results: Iterator[Result]) -> None:
     """Shows each result, also those before a failure."""
-    runs = Runs(spec.id, [])
+    runs = Runs(pipeline.spec.id, [])
     output.show(runs)
     try:
         for result in results:
             runs.windows.append(result)
             output.say(render.committed_line(runs.windows[-1]))
+        runs.done = is_done(pipeline)
         if not runs.windows:
-            output.show(runs, nothing_waiting(spec))
+            output.show(runs, nothing_waiting(pipeline, done=runs.done))
     finally:
         if runs.windows:
-            output.show(runs, render.run_table(runs.windows), *render.run_notes(runs.windows))
+            notes = [*render.run_notes(runs.windows), *([Text(DONE)] if runs.done else [])]
+            output.show(runs, render.run_table(runs.windows), *notes)
 
 
-def nothing_waiting(spec: PipelineSpec) -> Text:
+def nothing_waiting(pipeline: Pipeline, *, done: bool | None) -> Text:
     """The sentence if there is no next micro-batch."""
-    least = spec.window.min_records if isinstance(spec.window, MicroBatches) else 1
+    if done:
+        return Text(DONE)
+    window = pipeline.spec.window
+    least = window.min_records if isinstance(window, MicroBatches) else 1
     return Text(
         "Nothing is waiting"
         + (f": there are fewer than {least:,} new offsets." if least > 1 else ".")
+        + still_to_come(pipeline)
     )
 
 

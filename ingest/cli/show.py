@@ -15,18 +15,21 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import windows_named
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.runner.ownership import refuse_other_table
+from windrow.ingest.runner.stop import DONE
 
 
 class ShownWindows(msgspec.Struct):
     """The document of `show`. `left_out`: whether there are older ones than those shown.
 
-    `uncommitted`: windows between those shown that were refused, or never run.
+    `uncommitted`: windows between those shown that were refused, or never run. `done`: whether
+    the newest one reaches the end that `window.stop` was when it was run.
     """
 
     pipeline: str
     windows: list[Committed]
     left_out: bool
     uncommitted: list[Uncommitted]
+    done: bool = False
 
 
 def show_windows(output: Output, path: Path, text: str | None, limit: int) -> None:
@@ -41,13 +44,15 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
     shown = committed[-limit:]
     older = len(committed) - len(shown)
     between = uncommitted(spec.window.grid, unbroken(c.receipt for c in shown))
+    done = bool(committed) and committed[-1].receipt.done
     left = [
         *([f"{older} older ones are not shown (--limit)"] if older else []),
         *([uncommitted_in_words(between)] if between else []),
+        *([DONE] if done else []),
     ]
     table = (
         render.window_table(shown)
         if shown
         else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
     )
-    output.show(ShownWindows(spec.id, shown, older > 0, between), table, *map(Text, left))
+    output.show(ShownWindows(spec.id, shown, older > 0, between, done), table, *map(Text, left))

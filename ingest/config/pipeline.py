@@ -12,7 +12,9 @@ from pydantic import (
     AfterValidator,
     Field,
     PlainValidator,
+    ValidationInfo,
     WithJsonSchema,
+    field_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
 
@@ -20,14 +22,16 @@ from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
 from windrow.ingest.config.dead_topic import DeadLettersSpec
 from windrow.ingest.config.limits import LimitsSpec
 from windrow.ingest.config.metadata import METADATA_SCHEMA, checked_metadata
-from windrow.ingest.config.source import SourceSpec
+from windrow.ingest.config.position import position_of
+from windrow.ingest.config.source import SourceSpec, unread
 from windrow.ingest.config.transform import TransformSpec, transform_mistakes
-from windrow.ingest.config.window import TimeWindows, WindowSpec, is_cron
+from windrow.ingest.config.window import MicroBatches, TimeWindows, WindowSpec, is_cron
 from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.formats.kinds import ASKING, DecodeSection, asks_registry
 from windrow.ingest.model.grid import BATCH, parse_windows, window_at
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.source import Initializer
 from windrow.ingest.model.window import Window
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
@@ -42,6 +46,7 @@ from windrow.ingest.settings.values import (
     names_in,
     off_grid,
     place,
+    refuse,
     section_of,
 )
 from windrow.ingest.sinks.kind import OnClusterSection, SinkSection
@@ -185,6 +190,22 @@ class PipelineSpec(Section):
         yield from _start_mistakes(str(written.get("id")), window)
         yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
         yield from transform_mistakes(written)
+
+    @field_validator("window")
+    @classmethod
+    def _stop_fits(cls, window: WindowSpec, info: ValidationInfo) -> WindowSpec:
+        """Refuses an end in topics that are not read."""
+        source = info.data.get("source")
+        stop = window.stop if isinstance(window, MicroBatches) else None
+        if source is not None and (wrong := list(unread(source.selection(), stop))):
+            refuse((("stop", *path), what) for path, what in wrong)
+        return window
+
+    @property
+    def stop(self) -> Initializer | None:
+        """Where micro-batches end, as planning sees it; None: nowhere."""
+        stop = self.window.stop if isinstance(self.window, MicroBatches) else None
+        return None if stop is None else position_of(stop, self.source.topic_names())
 
     @property
     def keeps(self) -> bool:

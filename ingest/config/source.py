@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from windrow.ingest.config.cluster import TuningSpec
-from windrow.ingest.config.start import WORDS, ByTopic, Start, StartSpec
+from windrow.ingest.config.position import ByTopic, PositionSpec, Start, position_of
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.grid import BATCH
 from windrow.ingest.model.source import (
@@ -253,17 +253,15 @@ class SourceSpec(Section):
     @field_validator("start")
     @classmethod
     def _start_fits(
-        cls, start: str | StartSpec | None, info: ValidationInfo
-    ) -> str | StartSpec | None:
+        cls, start: str | PositionSpec | None, info: ValidationInfo
+    ) -> str | PositionSpec | None:
         """Refuses offsets of topics that are not read.
 
         `info.data` has the earlier fields that are right.
         """
         chosen = {name: info.data[name] for name in _SELECTING if info.data.get(name) is not None}
-        if isinstance(start, StartSpec) and start.offsets is not None and len(chosen) == 1:
-            wrong = list(_unread(_selection(**chosen), start.offsets))
-            if wrong:
-                refuse((("offsets", *path), what) for path, what in wrong)
+        if len(chosen) == 1 and (wrong := list(unread(_selection(**chosen), start))):
+            refuse(wrong)
         return start
 
     def selection(self) -> Selection:
@@ -281,9 +279,7 @@ class SourceSpec(Section):
         micro-batches at the log's start.
         """
         start = self.start or ("earliest" if grid == BATCH else "label")
-        initializer = (
-            WORDS[start] if isinstance(start, str) else start.initializer(self.topic_names())
-        )
+        initializer = position_of(start, self.topic_names())
         return Source(self.selection(), initializer, self.on_removed, self.on_loss, self.joining)
 
 
@@ -337,8 +333,16 @@ def _names(selection: Selection) -> tuple[str, ...]:
     )
 
 
+def unread(
+    selection: Selection, position: str | PositionSpec | None
+) -> Iterator[tuple[SettingPath, str]]:
+    """Finds offsets in a position of topic-partitions that are not read, as mistakes."""
+    if isinstance(position, PositionSpec) and position.offsets is not None:
+        for path, what in _unread(selection, position.offsets):
+            yield ("offsets", *path), what
+
+
 def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[SettingPath, str]]:
-    """Finds offsets of topic-partitions that are not read, as mistakes."""
     names = _names(selection)
     if None in offsets and len(names) != 1:
         yield (

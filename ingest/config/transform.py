@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, SchemaReference, Section, Values, section_of
+from windrow.ingest.settings.values import (
+    LeftOut,
+    SchemaReference,
+    Section,
+    Values,
+    refuse,
+    section_of,
+)
 from windrow.ingest.transform.kinds import StepOfItsKind
 from windrow.ingest.transform.spark import SparkSection
 
@@ -28,7 +35,7 @@ class TransformSpec(Section):
     )
     schema_: Annotated[
         SchemaReference | None,
-        LeftOut("the columns that the steps give; behind `spark` those of `decode`"),
+        LeftOut("the columns that the last step gives"),
     ] = Field(
         default=None,
         alias="schema",
@@ -39,22 +46,33 @@ class TransformSpec(Section):
     )
 
     @property
-    def spark(self) -> str | None:
-        """The function of the `spark` step; None without one."""
-        last = self.steps[-1]
-        return last.spark if isinstance(last, SparkSection) else None
+    def spark_at(self) -> int:
+        """The number of the `spark` step; without one, of all steps."""
+        return [*map(_is_spark, self.steps), True].index(True)
+
+    @model_validator(mode="after")
+    def _no_dead_letters_of_a_window(self) -> Self:
+        """Refuses dead letters of rows that a `spark` step gave."""
+        behind = range(self.spark_at + 1, len(self.steps))
+        why = (
+            "can't be dead behind a spark step: a row may be made of several messages, and nobody"
+            " can say which one would be the dead letter"
+        )
+        wrong = [("steps", n, name) for n in behind if (name := self.steps[n].makes_dead)]
+        if wrong:
+            refuse((path, why) for path in wrong)
+        return self
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds the form of before, and a `spark` step that isn't the last."""
+        """Finds the form of before, a second `spark` step, and lookups of one name."""
         if "spark" in written:
             yield (
                 ("spark",),
                 f"is a step: write\n  transform:\n    steps:\n      - spark: {written['spark']}",
             )
-        for number, step in enumerate(_steps(written)[:-1]):
-            if _is_spark(step):
-                yield ("steps", number), "spark must be the last step"
+        for number in [n for n, step in enumerate(_steps(written)) if _is_spark(step)][1:]:
+            yield ("steps", number), "there is a spark step before it, and there is at most one"
         names = [step.get("lookup") for step in _steps(written) if isinstance(step, Mapping)]
         for number, name in enumerate(names):
             if name is not None and name in names[:number]:

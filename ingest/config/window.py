@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from windrow.ingest.config.position import Stop
 from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.model.grid import BATCH, NAMED, cron
 from windrow.ingest.settings.document import SettingPath, suggest
@@ -28,6 +29,7 @@ from windrow.ingest.settings.values import (
     Duration,
     Instant,
     Section,
+    Share,
     TextOrEmpty,
     Values,
     sentence,
@@ -87,6 +89,18 @@ class _Windows(Section):
                 yield (name,), cls.of_other_kind
 
 
+class CompletenessSpec(Section):
+    """When a window counts as late."""
+
+    tolerance: Annotated[Share, Values("0 to 1")] = Field(
+        default=0.01,
+        description=(
+            "The share of a window's messages that may come in later windows, before the check"
+            " `completeness` in Dagster warns. `0`: it warns of each."
+        ),
+    )
+
+
 class TimeWindows(_Windows):
     """Windows in time, on a grid in UTC.
 
@@ -119,6 +133,9 @@ class TimeWindows(_Windows):
             "Whether a topic-partition without newer messages keeps a window from being complete."
         ),
     )
+    completeness: CompletenessSpec = Field(
+        default=CompletenessSpec(), description="How many messages may come late."
+    )
 
 
 class MicroBatches(_Windows):
@@ -137,7 +154,16 @@ class MicroBatches(_Windows):
         default=None, description="The most offsets in one micro-batch."
     )
     min_records: Count = Field(
-        default=1, description="With fewer new offsets no micro-batch is cut."
+        default=1, description="With fewer new offsets no micro-batch is cut, but for the last one."
+    )
+    stop: Stop | None = Field(
+        default=None,
+        description=(
+            "Where micro-batches end: a position, exclusive, which is resolved and frozen with the"
+            " first one; in the forms of `source.start`, but that `latest` is the only word, and"
+            " `earliest` in the place of a missing answer reads nothing. Another position takes the"
+            " place of one that was frozen, unless it lies behind what was read."
+        ),
     )
 
     @field_validator("min_records")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.kinds import OfItsKind
+from windrow.ingest.settings.plugins import Plugins
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoder
@@ -35,7 +36,10 @@ FORMATS = {
 ASKING = frozenset({"avro-confluent", "protobuf-confluent"})
 """Formats that ask a schema registry."""
 
-DecodeSection = Annotated[FormatSection, OfItsKind("format", "json", FORMATS)]
+DecodeSection = Annotated[
+    FormatSection,
+    OfItsKind("format", "json", FORMATS, Plugins("windrow.formats", FORMATS, FormatSection)),
+]
 """A spec's `decode` section."""
 
 

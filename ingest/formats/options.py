@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from windrow.ingest.formats.shared.json_dialects import (
     EXACT,
@@ -17,18 +17,14 @@ from windrow.ingest.formats.shared.json_dialects import (
 )
 from windrow.ingest.model.instants import is_zone
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Section, Text, Values
-
-
-def _zone(name: str | None) -> str | None:
-    if name is not None and not is_zone(name):
-        raise ValueError("must be the name of a time zone, like Europe/Berlin")
-    return name
-
+from windrow.ingest.settings.values import LeftOut, Section, Text, Values, must
 
 Zone = Annotated[
     Text | None,
-    AfterValidator(_zone),
+    must(
+        lambda name: name is None or is_zone(name),
+        "be the name of a time zone, like Europe/Berlin",
+    ),
     Values("the name of a time zone, as in `Europe/Berlin`"),
     LeftOut("none"),
 ]

@@ -21,7 +21,7 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
-from windrow.ingest.errors import DamagedError, SpecError, UnreachableError, how_to_install
+from windrow.ingest.errors import DamagedError, SpecError, UnreachableError, needing
 from windrow.ingest.ledger.entries import ITSELF, REBUILD, TABLE
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.paths import home
@@ -240,7 +240,7 @@ was put here; the others have opened no connection yet.
 
 def _postgresql(url: URL) -> Database:
     _refuse_misread(url)
-    try:
+    with needing("postgres", "The ledger can't be in PostgreSQL"):
         # A stricter isolation level, which may be the server's default, takes its snapshot
         # before the advisory lock is granted. It would not see the boundaries of the
         # transactions that it has waited for.
@@ -253,12 +253,6 @@ def _postgresql(url: URL) -> Database:
             isolation_level="READ COMMITTED",
             connect_args={name: value for name, value in TCP.items() if name not in url.query},
         )
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"The ledger's driver {error.name} is not installed",
-            "spec",
-            how_to_install("postgres"),
-        ) from error
     name = f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
     return Database(engine, name, None, secrets=_secrets(url))
 

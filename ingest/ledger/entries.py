@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from hashlib import sha256
 from sys import maxsize
 from typing import Any, Generic, TypeVar
 
@@ -38,11 +39,12 @@ from sqlalchemy import (
 
 from windrow.ingest.errors import DamagedError
 from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.label import Label
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
 
@@ -112,6 +114,11 @@ REBASE = Kind[Label, Boundary]("rebase", sortable, Boundary)
 
 MICRO_BATCH = Kind[str, int]("micro-batch", str, int)
 """The number of the micro-batch that a request runs."""
+
+STOP = Kind[Initializer, FrozenStop](
+    "stop", lambda position: sha256(to_json(position).encode()).hexdigest(), FrozenStop
+)
+"""Where micro-batches end, by the position in the spec, which may be too long for a key."""
 
 PLAN = Kind[Window, Plan]("plan", _window, Plan)
 GENERATION = Kind[tuple[Window, str], int](

@@ -26,6 +26,7 @@ from windrow.ingest.ledger.entries import (
     RECEIPT_TEXT,
     SCHEMA,
     SINK,
+    STOP,
     Entries,
     sortable,
 )
@@ -35,6 +36,7 @@ from windrow.ingest.model.label import Label, is_later, label_text
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.tiling import clamped
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -183,6 +185,14 @@ class SqlLedger:
     def assigned(self, pipeline_id: str, request: str) -> int | None:
         with self._reading(pipeline_id) as entries:
             return entries.get(MICRO_BATCH, request)
+
+    def frozen_stop(self, pipeline_id: str, position: Initializer) -> FrozenStop | None:
+        with self._reading(pipeline_id) as entries:
+            return entries.get(STOP, position)
+
+    def freeze_stop(self, pipeline_id: str, stop: FrozenStop) -> FrozenStop:
+        with self.writing(pipeline_id) as entries:
+            return entries.put_if_absent(STOP, stop.position, stop)
 
     def plan(self, window: Window) -> Plan | None:
         with self._reading(window.pipeline) as entries:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from windrow.ingest.settings.values import Section
+from pydantic import Field
+
+from windrow.ingest.settings.values import LeftOut, Section, Text, Values
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.lookup import LookupSource
@@ -19,6 +21,15 @@ class SourceSection(Section):
 
     repeats: ClassVar[bool]
     """As its source says (`ports.lookup.LookupSource.repeats`), which nobody has made yet."""
+
+    asset: Annotated[
+        Annotated[Text, Field(pattern="^[^/]+(/[^/]+)*$")] | None,
+        Values("a key, its parts with `/` between them"),
+        LeftOut("none"),
+    ] = Field(
+        default=None,
+        description="The Dagster asset of what is looked up in: it is upstream in the lineage.",
+    )
 
     @property
     def asked_by(self) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.kinds import OfItsOption
+from windrow.ingest.settings.plugins import Plugins
 
 SOURCES = {
     "table": "windrow.ingest.lookups.table.kind:TableSection",
@@ -13,5 +14,7 @@ SOURCES = {
     "http": "windrow.ingest.lookups.http.kind:HttpSection",
 }
 
-SourceOfItsKind = Annotated[SourceSection, OfItsOption(SOURCES)]
+SourceOfItsKind = Annotated[
+    SourceSection, OfItsOption(SOURCES, Plugins("windrow.lookups", SOURCES, SourceSection))
+]
 """The `from` of a lookup."""

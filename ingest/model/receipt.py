@@ -13,6 +13,7 @@ import msgspec
 
 from windrow.ingest.model.lookup import LookedUp, Pin, merged
 from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.source import FrozenStop
 from windrow.ingest.model.window import Window
 
 RECEIPT_VERSION = 5
@@ -217,6 +218,7 @@ class Receipt(msgspec.Struct, frozen=True):
     by a sink of several tables, with one entry for each of the other tables.
     `passed_over`: how many offsets the log held below those where topics begin that
     joined in this window; they are in no window. `pins`: the version that each lookup asked.
+    `stop`: where the pipeline's micro-batches end, if they do.
     """
 
     plan: Plan
@@ -240,6 +242,7 @@ class Receipt(msgspec.Struct, frozen=True):
     routed: tuple[Routed, ...] = ()
     passed_over: int = 0
     pins: tuple[Pin, ...] = ()
+    stop: FrozenStop | None = None
 
     def __post_init__(self) -> None:
         """Checks that the digest is the plan's."""
@@ -250,6 +253,11 @@ class Receipt(msgspec.Struct, frozen=True):
     @property
     def window(self) -> Window:
         return self.plan.window
+
+    @property
+    def done(self) -> bool:
+        """Returns whether the window reaches the end of the pipeline's micro-batches."""
+        return self.stop is not None and not self.stop.left(self.plan.stop)
 
     @property
     def lookups(self) -> tuple[LookedUp, ...]:

@@ -16,8 +16,9 @@ from typing import Literal
 import msgspec
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.instants import parse_instant
+from windrow.ingest.model.plan import Split
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 OnLoss = Literal["fail", "skip"]
@@ -127,7 +128,7 @@ class Given(msgspec.Struct, frozen=True, tag="offsets"):
     """Start at these offsets; `others` says what to do for all other topic-partitions."""
 
     offsets: tuple[tuple[TopicPartition, int], ...]
-    others: Reset = "fail"
+    others: Reset | GroupOffsets = "fail"
 
 
 Initializer = AtLabel | Earliest | Latest | AtTime | GroupOffsets | Given
@@ -237,11 +238,41 @@ def _wrong(text: str, why: str) -> SpecError:
 # --------------------------------------------------------------------------------------------------
 
 
+class FrozenStop(msgspec.Struct, frozen=True):
+    """The end of a pipeline's micro-batches: `window.stop`, and the offsets that it came to.
+
+    They are exclusive, and have the label of the micro-batch with which they were frozen. A
+    topic-partition that has no mark there came later, and is not read.
+    """
+
+    position: Initializer
+    boundary: Boundary
+
+    def left(self, reached: Boundary) -> dict[TopicPartition, int]:
+        """Counts the offsets from a boundary to the end, of topic-partitions that have any.
+
+        Those that were removed by then have none left.
+        """
+        marks = reached.cuts(mark.tp for mark in self.boundary.marks)
+        return {
+            end.tp: left
+            for end in self.boundary.marks
+            if (mark := marks.get(end.tp)) is None or mark.how != "removed"
+            if (left := end.offset - (0 if mark is None else mark.offset)) > 0
+        }
+
+    def covers(self, splits: Iterable[Split]) -> bool:
+        """Returns whether all splits lie before the end."""
+        ends = self.boundary.by_tp()
+        return all(split.tp in ends and split.stop <= ends[split.tp].offset for split in splits)
+
+
 class Source(msgspec.Struct, frozen=True):
-    """The settings of the source that planning needs."""
+    """The settings of the source that planning needs, and where it ends, if it does."""
 
     selection: Selection
     start: Initializer = AtLabel()
     on_removed: OnRemoved = "fail"
     on_loss: OnLoss = "fail"
     joining: Joining = "start"
+    stop: FrozenStop | None = None

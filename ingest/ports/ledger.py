@@ -14,6 +14,7 @@ from windrow.ingest.model.label import Label
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
 
@@ -97,6 +98,12 @@ class Ledger(Protocol):
 
     def rebased(self, pipeline_id: str) -> list[Boundary]:
         """The boundaries of the rebases, in label order."""
+
+    def frozen_stop(self, pipeline_id: str, position: Initializer) -> FrozenStop | None:
+        """The frozen end of a pipeline's micro-batches, of the position in its spec."""
+
+    def freeze_stop(self, pipeline_id: str, stop: FrozenStop) -> FrozenStop:
+        """Records an end unless its position has one; returns the recorded one."""
 
     def plan(self, window: Window) -> Plan | None:
         """The frozen plan of a window."""

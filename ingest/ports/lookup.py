@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -88,6 +88,22 @@ class LookupSource(Protocol):
         """
 
 
+class SearchedSource(LookupSource, Protocol):
+    """A source that a worker can hold, and search by other things than keys."""
+
+    def loaded(
+        self, version: str, columns: pa.Schema, make: Callable[..., Any], of: Hashable
+    ) -> Any:
+        """What `make` makes of all rows of a version, with some columns.
+
+        It is called with the batches, their schema and `of`; what it makes is kept for the next
+        splits of the same worker.
+
+        Raises:
+            RefusedError, SpecError, UnreachableError: as the function that `open` returns.
+        """
+
+
 @runtime_checkable
 class LooksUp(Protocol):
     """A transform with lookups."""
@@ -102,9 +118,14 @@ class LooksUp(Protocol):
         """
 
 
-def sources_of(transform: Transform) -> Mapping[str, LookupSource]:
-    """Returns the source of each lookup of a transform."""
-    return transform.sources() if isinstance(transform, LooksUp) else {}
+def sources_of(transforms: Iterable[Transform]) -> Mapping[str, LookupSource]:
+    """Returns the source of each lookup of some transforms, by the lookup's name."""
+    return {
+        name: source
+        for transform in transforms
+        if isinstance(transform, LooksUp)
+        for name, source in transform.sources().items()
+    }
 
 
 def pinned(transform: Transform, versions: Mapping[str, str]) -> Transform:

@@ -161,37 +161,39 @@ def results_of(
     See `ports.engine.Engine.run`.
     """
     with ExitStack() as held:
-        tasks, engine = _tasks(pipeline, job, held, len(splits)), pipeline.engine
-        if pipeline.dataframe_transform is None:
+        engine, function = pipeline.engine, pipeline.dataframe_transform
+        versions = _held(pipeline, job, held, len(splits))
+        transform = pipeline.transform()
+        tasks = [
+            _task(pipeline, one, pinned(transform, of_one))
+            for one, of_one in zip(job, versions, strict=True)
+        ]
+        if function is None:
             # yielded here, so that the tasks' own objects live as long as they run
             yield from engine.run(one_task(tasks, job), splits)
             return
         assert isinstance(engine, DataFrameEngine), "assemble refuses any other engine"
-        (task,) = tasks  # `jobs` puts each of its windows into a job of its own
-        yield from engine.transform(
-            dataframe_work(pipeline, pipeline.dataframe_transform, task), splits
-        )
+        # `jobs` puts each of its windows into a job of its own
+        (task,), (of_task,) = tasks, versions
+        behind = pinned(function.behind(), of_task)
+        yield from engine.transform(dataframe_work(pipeline, function, behind, task), splits)
 
 
-def _tasks(
+def _held(
     pipeline: Pipeline, job: Sequence[Attempt], held: ExitStack, splits: int
-) -> list[SplitTask]:
-    """Makes the task of each attempt.
+) -> list[dict[str, str]]:
+    """Returns what the tasks of each attempt open, by the lookup's name.
 
     Each version of a lookup's source is held once for the tasks of all `splits`, until `held`
     is closed.
     """
-    transform = pipeline.transform()
-    sources = sources_of(transform)
+    sources = sources_of(pipeline.transforms())
 
     @cache
     def hold(pin: Pin) -> str:
         return held.enter_context(sources[pin.lookup].held(pin.version, splits))
 
-    return [
-        _task(pipeline, one, pinned(transform, {pin.lookup: hold(pin) for pin in one.pins}))
-        for one in job
-    ]
+    return [{pin.lookup: hold(pin) for pin in one.pins} for one in job]
 
 
 def _task(pipeline: Pipeline, attempt: Attempt, transform: Transform) -> SplitTask:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -82,16 +82,15 @@ def readable_splits(
     return readable
 
 
-def refuse_changed_topics(pipeline: Pipeline, plan: Plan, read: Iterable[Split]) -> None:
+def refuse_changed_topics(pipeline: Pipeline, plan: Plan, splits: tuple[Split, ...]) -> None:
     """Holds the topics against the plan once more, right before the commit.
 
-    They are those that were read, and those that the run gave up.
+    They are those of `splits`, which were readable, and those that the run gave up.
 
     Raises:
         IdentityError: a topic that was read is another one now.
         UnreachableError: a topic that the run gave up exists again.
     """
-    splits = tuple(read)
     cluster, ids = _current_topics(pipeline, sorted({s.topic for s in plan.splits}))
     refuse_other_identity(msgspec.structs.replace(plan, splits=splits), cluster, ids)
     planned = plan.stop.by_topic()

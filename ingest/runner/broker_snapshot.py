@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from windrow.ingest.model.boundary import Mark, TopicPartition
-from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps, TopicInfo
+from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.runner.context import Pipeline
 
 K = TypeVar("K")
@@ -27,18 +26,21 @@ def with_broker_snapshot(pipeline: Pipeline) -> Pipeline:
         pipeline.sleep(seconds)
         moment.forget()
 
-    return replace(pipeline, broker=moment, sleep=sleep)
+    return replace(pipeline, broker=cast("Broker", moment), sleep=sleep)
 
 
 class BrokerSnapshot:
     """`ports.broker.Broker` that keeps its first answers about ids and ends of logs.
 
-    All other questions are passed on.
+    It passes all other questions on.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.forget()
+
+    def __getattr__(self, question: str) -> Any:
+        return getattr(self._broker, question)
 
     def forget(self) -> None:
         """Ask everything anew from now on."""
@@ -53,12 +55,6 @@ class BrokerSnapshot:
             self._cluster = self._broker.cluster_id()
         return self._cluster
 
-    def topic(self, name: str) -> TopicInfo:
-        return self._broker.topic(name)
-
-    def names(self) -> list[str]:
-        return self._broker.names()
-
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         answers = _known(
             self._topics, names, lambda new: dict.fromkeys(new) | self._broker.topics(new)
@@ -67,9 +63,6 @@ class BrokerSnapshot:
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return _known(self._starts, tps, self._broker.log_starts)
-
-    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
-        return self._broker.stable_ends(tps)
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return _known(self._ends, tps, self._broker.ends)
@@ -88,24 +81,6 @@ class BrokerSnapshot:
         for mark in sorted(set(asked) - set(diverged), key=lambda mark: mark.offset):
             self._reached[mark.tp, mark.leader_epoch] = mark.offset
         return diverged
-
-    def committed(
-        self, group: str, tps: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, int | None]:
-        return self._broker.committed(group, tps)
-
-    def first_at_or_after(
-        self, tps: Sequence[TopicPartition], moment: datetime
-    ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        return self._broker.first_at_or_after(tps, moment)
-
-    def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        return self._broker.stamps(tp, start, stop)
-
-    def alter_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, str | None]:
-        return self._broker.alter_offsets(group, offsets)
 
 
 def _known(

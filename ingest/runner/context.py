@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -15,6 +15,7 @@ import msgspec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker
@@ -26,7 +27,7 @@ from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
 from windrow.ingest.runner.group_offsets import AlteredOffsets
-from windrow.ingest.schema.user_code import FunctionReference
+from windrow.ingest.schema.user_code import FunctionReference, ModelReference, load_model
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoder
@@ -104,12 +105,20 @@ class Progress(msgspec.Struct, frozen=True):
 class DataFrameTransform:
     """A user's function from a DataFrame to a DataFrame, between decoding and the table.
 
-    `rules`: the rules that its rows must keep; a row that breaks one refuses the
-    window.
+    `model`: the schema of its rows; None: they have the columns of those that it is given.
+    `behind`: what becomes of its rows, and the rules that they must keep; a row that is
+    refused refuses the window.
     """
 
     function: FunctionReference
-    rules: Transform
+    model: ModelReference | None
+    behind: Callable[[], Transform]
+
+    def columns(self, before: Columns) -> Columns:
+        """The columns of its rows, for a function that is given rows with some columns."""
+        from windrow.ingest.schema.columns import Columns  # loads Arrow and pandera
+
+        return before if self.model is None else Columns.of(load_model(self.model))
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,8 @@ class Pipeline:
     called, which takes seconds: code that looks at a pipeline and writes nothing calls
     none of them. `dead_topic`: the topic for committed dead letters, if the spec names
     one. `dataframe_transform`: the function of DataFrames behind `transform`, if
-    the spec names one; then `columns` are those that it gives.
+    the spec names one; then `columns` are those of what becomes of its rows. `enumerate_splits`:
+    cuts a window whose boundaries are frozen into splits; None: `freezing.enumerate_splits`.
     """
 
     spec: PipelineSpec
@@ -136,8 +146,14 @@ class Pipeline:
     engine: Engine
     dead_topic: DeadTopic | None = None
     dataframe_transform: DataFrameTransform | None = None
+    enumerate_splits: Callable[[Pipeline, Window], Sequence[Split]] | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
+
+    def transforms(self) -> tuple[Transform, ...]:
+        """Returns `transform`, and what is behind the function of DataFrames."""
+        function = self.dataframe_transform
+        return (self.transform(),) if function is None else (self.transform(), function.behind())
 
     def owner(self) -> TableOwner:
         """Returns the owner that the table is bound to, or will be.

@@ -6,9 +6,10 @@ and by them its split. So everything behind the function is as without it: the s
 the counts of each split, the checksums, the commit. A message without a row behind the
 function was filtered.
 
-The function's rows are held to the rules of its schema. A row that breaks one, or that
-doesn't fit the table, refuses the window: if a row is made of several messages, nobody
-can say which one would be the dead letter.
+The function's rows are held to the rules of its schema, and go through the steps behind
+it, each row as if it were a message of its own. A row that is refused, or that doesn't fit
+the table, refuses the window: if a row is made of several messages, nobody can say which
+one would be the dead letter.
 
 In a table with a primary key the function sees rows alone. Deletes go around it and
 count at their messages' offsets, and so does a row of the function's, by the message
@@ -19,53 +20,53 @@ key that name one message nobody can say which is the last, and they refuse the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import BugError, RefusedError, SpecError, UnstorableRowsError
+from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums
 from windrow.ingest.model.staged_split import Staged, Staging
-from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.ports.engine import DataFrameWork
 from windrow.ingest.ports.reader import Take
 from windrow.ingest.ports.sink import Stager, StagerFactory
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import DataFrameTransform, Pipeline
-from windrow.ingest.runner.task import SplitTask
+from windrow.ingest.runner.task import SplitTask, rows_with_messages
 from windrow.ingest.schema.metadata_arrays import columns, messages_of, of_message
 from windrow.ingest.schema.metadata_types import fields
-from windrow.ingest.schema.row_changes import DELETED, change_schema
+from windrow.ingest.schema.row_changes import DELETED
 
 
 def dataframe_work(
-    pipeline: Pipeline, transform: DataFrameTransform, task: SplitTask
+    pipeline: Pipeline, function: DataFrameTransform, behind: Transform, task: SplitTask
 ) -> DataFrameWork:
     """Describes for an engine what to do with a window's rows.
 
-    `task`: that of the window's splits, as it would be without the function.
+    `behind`: what becomes of the function's rows; `task`: that of the window's splits, as it
+    would be without the function.
 
     Raises:
         SpecError: the key by which messages delete rows has another type than in the
             rows that the function gives.
     """
-    metadata, result = of_message(pipeline.spec.metadata), pipeline.columns().arrow_schema
-    before, key = (
-        pipeline.transform().columns(pipeline.decoder().columns).arrow_schema,
-        pipeline.spec.sink.key,
-    )
+    metadata, key = of_message(pipeline.spec.metadata), pipeline.spec.sink.key
+    given_columns = pipeline.transform().columns(pipeline.decoder().columns)
+    before, result = (c.arrow_schema for c in (given_columns, function.columns(given_columns)))
     if key is not None:
         refuse_other_key(key.deletes, before, result)
     deleted = [pa.field(DELETED, pa.bool_())] if task.keyed else []
     stage = StageTask(
         task.rows,
-        transform.rules,
+        behind,
         result,
         metadata,
         key.columns if task.keyed and key is not None else (),
@@ -76,7 +77,7 @@ def dataframe_work(
         pa.schema([*result, *fields(metadata)]),
     )
     return DataFrameWork(
-        ReadTask(task, metadata), given, transform.function, wanted, position, stage, task.keyed
+        ReadTask(task, metadata), given, function.function, wanted, position, stage, task.keyed
     )
 
 
@@ -139,13 +140,13 @@ class _RowForwarder:
 class StageTask:
     """Stages the rows of a split that the function gave; see `ports.engine.Stages`.
 
-    `rows`: makes the stager; `rules`: the rules that the rows must keep; `row_schema`: their
-    columns without the metadata columns; `primary_key`: of a table that has one, then
-    changes come instead of rows.
+    `rows`: makes the stager; `behind`: what becomes of the rows; `row_schema`: their columns
+    without the metadata columns; `primary_key`: of a table that has one, then changes come
+    instead of rows.
     """
 
     rows: StagerFactory
-    rules: Transform
+    behind: Transform
     row_schema: pa.Schema
     metadata: Mapping[str, str]
     primary_key: tuple[str, ...] = ()
@@ -154,27 +155,26 @@ class StageTask:
         """Stages a split's rows, in the order of its log.
 
         Raises:
-            RefusedError: a row breaks a rule, more messages have rows than had before,
-                or two rows of one key name one message.
+            RefusedError: a row is refused, more messages have rows than had before, or two
+                rows of one key name one message.
         """
         stager: Stager | None = None
-        counter = _RowCounter(read)
-        check = self._check_of(read.split)
+        counter, split = _RowCounter(read), read.split
+        keys, behind = _MessageKeys(self.primary_key, split), self.behind.open()
         try:
             for batch in rows:
-                stager = stager or self.rows(read.split)
+                stager = stager or self.rows(split)
                 messages = messages_of(
                     {name: batch[column] for name, column in self.metadata.items()}
                 )
-                deleted = (
-                    batch[DELETED].to_numpy(zero_copy_only=False)
-                    if self.primary_key
-                    else np.zeros(batch.num_rows, np.bool_)
-                )
-                kept = pa.array(~deleted)
-                check(self._columns(batch, self.row_schema).filter(kept), messages.filter(kept))
-                counter.add(messages, deleted)
-                self._stage(stager, batch, messages)
+                given = self._given(batch)
+                counter.came(given, messages)
+                _refuse_nulls(given, messages, split)
+                if self.primary_key:
+                    keys.refuse_doubled(given, messages)
+                made = behind(given, messages)
+                _refuse_refused(made, messages, split)
+                self._stage(stager, made, messages, counter)
                 crash_point("transform.middle")
             staging = Staging() if stager is None else stager.finish()
             return counter.counted(staging)
@@ -183,44 +183,39 @@ class StageTask:
                 stager.discard()
             raise
 
-    def _stage(self, stager: Stager, batch: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+    def _stage(
+        self, stager: Stager, made: Decoded, messages: pa.RecordBatch, counter: _RowCounter
+    ) -> None:
+        staged, of_rows = rows_with_messages(messages, made, keyed=bool(self.primary_key))
+        counter.staged(made, of_rows)
+        if not staged.num_rows:
+            return
         try:
-            stager.add(
-                self._columns(
-                    batch,
-                    change_schema(self.row_schema, self.primary_key)
-                    if self.primary_key
-                    else self.row_schema,
-                ),
-                messages,
-            )
+            stager.add(staged, of_rows)
         except UnstorableRowsError as refused:
             what = (
                 "A row that the function of the spark step gave doesn't fit the table:"
                 f" {refused.what}"
             )
             do = (
-                "No row was committed. Have the function change such values, or leave out their"
-                " rows; then run the window again."
+                "No row was committed. Have the function change such values, or a step behind it,"
+                " or leave out their rows; then run the window again."
             )
             raise RefusedError(
                 what, "stage", do, refused.topic, refused.partition, refused.offset
             ) from None
 
-    def _columns(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([batch[f.name] for f in schema], schema=schema)
-
-    def _check_of(self, split: Split) -> Callable[[pa.RecordBatch, pa.RecordBatch], None]:
-        """Returns the check of a split's rows, with their messages."""
-        checked, keys = self.rules.open(), _MessageKeys(self.primary_key, split)
-
-        def check(rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-            _refuse_nulls(rows, messages, split)
-            _refuse_broken_rules(checked(_decoded(rows), messages), messages, split)
-            if self.primary_key and rows.num_rows:
-                keys.refuse_doubled(rows, messages["offset"].to_numpy())
-
-        return check
+    def _given(self, batch: pa.RecordBatch) -> Decoded:
+        """Returns rows and deletes as a decoder would, each of a message of its own."""
+        schema, none = self.row_schema, pa.array([], pa.string())
+        rows = pa.RecordBatch.from_arrays([batch[f.name] for f in schema], schema=schema)
+        index, deletes = pa.array(np.arange(batch.num_rows)), None
+        if self.primary_key:
+            deleted = batch[DELETED]
+            keys = rows.select(list(self.primary_key)).filter(deleted)
+            deletes = Deletes(keys, index.filter(deleted))
+            rows, index = (each.filter(pc.invert(deleted)) for each in (rows, index))
+        return Decoded(rows, index, pa.array([], pa.int64()), none, none, none, deletes=deletes)
 
 
 class _MessageKeys:
@@ -233,11 +228,14 @@ class _MessageKeys:
         self._primary_key, self._split = primary_key, split
         self._offset, self._seen = split.start - 1, set[tuple[object, ...]]()
 
-    def refuse_doubled(self, rows: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> None:
+    def refuse_doubled(self, given: Decoded, messages: pa.RecordBatch) -> None:
         """Checks the keys of the next rows of the split.
 
         It looks only at the rows of messages that have several, and at the last row.
         """
+        rows, offsets = given.rows, messages["offset"].take(given.row_index).to_numpy()
+        if not len(offsets):
+            return
         again = np.flatnonzero(np.diff(offsets, prepend=self._offset) == 0)
         shared = np.unique(np.concatenate([again, again - 1, [len(offsets) - 1]]))
         held = shared[shared >= 0]
@@ -260,22 +258,14 @@ class _MessageKeys:
             self._seen.add(key)
 
 
-def _decoded(rows: pa.RecordBatch) -> Decoded:
-    """Returns rows as a decoder would, each of a message of its own."""
-    none = pa.array([], pa.string())
-    return Decoded(
-        rows, pa.array(np.arange(rows.num_rows)), pa.array([], pa.int64()), none, none, none
-    )
-
-
-def _refuse_nulls(rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> None:
+def _refuse_nulls(given: Decoded, messages: pa.RecordBatch, split: Split) -> None:
     """Checks the columns that are never null by the schema.
 
     A DataFrame's own word on that means nothing behind an outer join.
     """
-    for column, field in zip(rows.columns, rows.schema, strict=True):
+    for column, field in zip(given.rows.columns, given.rows.schema, strict=True):
         if column.null_count and not field.nullable:
-            row = int(np.flatnonzero(column.is_null())[0])
+            row = given.row_index[int(np.flatnonzero(column.is_null())[0])].as_py()
             what = (
                 f"A row that the function of the spark step gave has null in {field.name}, which"
                 " is never null by its schema"
@@ -289,74 +279,90 @@ def _refuse_nulls(rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) 
             )
 
 
-def _refuse_broken_rules(checked: Decoded, messages: pa.RecordBatch, split: Split) -> None:
-    if not len(checked.dead_index):
+def _refuse_refused(made: Decoded, messages: pa.RecordBatch, split: Split) -> None:
+    if not len(made.dead_index):
         return
-    what = f"{checked.dead_reason[0].as_py()}: {checked.dead_detail[0].as_py()}"
-    others = (
-        f", and {len(checked.dead_index) - 1} rows near it" if len(checked.dead_index) > 1 else ""
-    )
+    what = f"{made.dead_reason[0].as_py()}: {made.dead_detail[0].as_py()}"
+    others = f", and {len(made.dead_index) - 1} rows near it" if len(made.dead_index) > 1 else ""
     raise RefusedError(
-        "A row that the function of the spark step gave breaks a rule of its schema:"
-        f" {what}{others}",
+        f"A row that the function of the spark step gave is refused: {what}{others}",
         "validate",
-        "No row was committed. Fix the function or the schema, then run the window again.",
+        "No row was committed, since nobody can say which message would be the dead letter. Fix"
+        " the function, the step or the schema; then run the window again.",
         split.topic,
         split.partition,
-        messages["offset"][checked.dead_index[0].as_py()].as_py(),
+        messages["offset"][made.dead_index[0].as_py()].as_py(),
     )
+
+
+class _Messages:
+    """Counts the messages of rows, whose offsets ascend; `last`: the offset of the last row."""
+
+    def __init__(self, before: int) -> None:
+        self.last, self.count = before, 0
+
+    def add(self, messages: pa.RecordBatch) -> bool:
+        """Counts those of the next rows; returns whether they are in order."""
+        offsets = messages["offset"].to_numpy()
+        ahead = np.diff(offsets, prepend=self.last)
+        self.count += int(np.count_nonzero(ahead))
+        self.last = int(offsets[-1]) if len(offsets) else self.last
+        return bool((ahead >= 0).all())
 
 
 class _RowCounter:
     """The task's own count of a split's rows, and of their messages."""
 
     def __init__(self, read: Staged) -> None:
-        self._read, self._last, self._rows, self._deletes, self._messages = (
-            read,
-            read.split.start - 1,
-            0,
-            0,
-            0,
-        )
+        self._read = read
+        self._came, self._staged = _Messages(read.split.start - 1), _Messages(read.split.start - 1)
+        self._rows, self._deletes, self._went_around = 0, 0, 0
+        self._lookups: tuple[LookedUp, ...] = ()
 
-    def add(self, messages: pa.RecordBatch, deleted: npt.NDArray[np.bool_]) -> None:
-        offsets = messages["offset"].to_numpy()
-        ahead = np.diff(offsets, prepend=self._last)
+    def came(self, given: Decoded, messages: pa.RecordBatch) -> None:
+        """Counts what the function gave, and the deletes that went around it."""
+        in_order = self._came.add(messages)
         if (
-            (ahead < 0).any()
-            or offsets[0] < self._read.split.start
-            or offsets[-1] >= self._read.split.stop
+            not in_order
+            or messages["offset"][0].as_py() < self._read.split.start
+            or self._came.last >= self._read.split.stop
         ):
             raise self._miscounted(
                 "rows came that are not in the order of the split's log, or not of the split"
             )
-        self._deletes += int(np.count_nonzero(deleted))
-        self._rows += int(np.count_nonzero(~deleted))
-        self._messages += int(np.count_nonzero(ahead))
-        self._last = int(offsets[-1])
+        self._went_around += _count(given.deletes)
+
+    def staged(self, made: Decoded, messages: pa.RecordBatch) -> None:
+        """Counts what goes to the table; `messages`: of each row and each delete."""
+        self._staged.add(messages)
+        self._rows += made.rows.num_rows
+        self._deletes += _count(made.deletes)
+        self._lookups = merged([*self._lookups, *made.lookups])
 
     def counted(self, staging: Staging) -> Staged:
         """Returns the read split's result with the counts of its staged rows."""
         read, counts = self._read, self._read.counts
-        if self._deletes != counts.deletes:
-            what = f"{self._deletes} deletes came to be staged, and {counts.deletes} were read"
+        if self._went_around != counts.deletes:
+            what = f"{self._went_around} deletes came to be staged, and {counts.deletes} were read"
             raise BugError(
                 what,
                 "check",
                 "Nothing was committed. Report it, with Spark's version.",
                 *self._position,
             )
-        if self._messages > counts.valid:
+        if self._came.count > counts.valid:
             raise self._miscounted(
-                f"{self._messages} messages have rows after it, and {counts.valid} had any before"
+                f"{self._came.count} messages have rows after it, and {counts.valid} had any before"
             )
         changed = msgspec.structs.replace(
             counts,
-            valid=self._messages,
-            filtered=counts.filtered + counts.valid - self._messages,
+            valid=self._staged.count,
+            filtered=counts.filtered + counts.valid - self._staged.count,
             rows=self._rows,
+            deletes=self._deletes,
             rows_staged=staging.rows,
             checksums=Checksums(staging.checksum, counts.checksums.dead),
+            lookups=merged([*counts.lookups, *self._lookups]),
         )
         ran = None if read.ran is None else (read.ran[0], time.time())
         return msgspec.structs.replace(read, counts=changed, rows=staging.committables, ran=ran)
@@ -375,3 +381,7 @@ class _RowCounter:
     @property
     def _position(self) -> tuple[str, int, int]:
         return self._read.split.topic, self._read.split.partition, self._read.split.start
+
+
+def _count(deletes: Deletes | None) -> int:
+    return 0 if deletes is None else deletes.keys.num_rows

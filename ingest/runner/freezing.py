@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from windrow.ingest.config.window import in_time
+from windrow.ingest.config.window import TimeWindows, in_time
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import GridError, OpenTransactionError, SpecError, refusing_all
 from windrow.ingest.model import grid as grids
 from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.model.label import Label, is_later, label_text
+from windrow.ingest.model.label import Label, instant, is_later, label_text
+from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.source import AtLabel
 from windrow.ingest.model.tiling import clamped
 from windrow.ingest.model.window import Window
@@ -23,6 +24,7 @@ from windrow.ingest.runner.context import Pipeline, Progress, ignore
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary
 from windrow.ingest.source.enumerator.resolve import resolve
+from windrow.ingest.source.enumerator.splits import make_plan
 
 _PATIENCE_SECONDS = 1.0
 """Seconds between two looks at an open transaction."""
@@ -205,6 +207,56 @@ def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Bounda
         b for b in _candidates(pipeline, [label], ignore, wait_for_open=False) if b.label == label
     )
     return clamped(candidate, lower or below, above)
+
+
+def refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
+    """Checks that the window is one of the pipeline's grid, at its start or later.
+
+    Boundaries are frozen on that grid.
+    """
+    spec = pipeline.spec
+    grid = spec.window
+    if window.span is not None and isinstance(grid, TimeWindows) and window.span[0] < grid.start:
+        what = f"Window {window.key} lies before the start of {spec.id}, {instant(grid.start)}"
+        raise GridError(
+            what, "plan", "Run a later one: messages before the start are in no window."
+        )
+    if spec.window.is_batch:
+        fits = window.span is None
+    else:
+        fits = window.span is not None and window == grids.window_at(
+            spec.id, spec.window.grid, window.span[0]
+        )
+    if not fits:
+        raise GridError(
+            f"{label_text(window.start)} to {label_text(window.end)} is not one {spec.window.grid}"
+            f" window of {spec.id}",
+            "plan",
+            "Run the windows of the grid one by one.",
+        )
+
+
+def enumerate_splits(pipeline: Pipeline, window: Window) -> tuple[Split, ...]:
+    """Returns the splits of a window's plan: the frozen one, else as it would be made now.
+
+    Freezes nothing. In a run both boundaries are frozen by then.
+
+    Raises:
+        GridError: the window is none of the pipeline's grid.
+        SpecError: a micro-batch that was not begun.
+        RefusedError, UnreachableError: a boundary can't be resolved.
+    """
+    refuse_off_grid(pipeline, window)
+    return (pipeline.ledger.plan(window) or foreseen_plan(pipeline, window)).splits
+
+
+def foreseen_plan(pipeline: Pipeline, window: Window) -> Plan:
+    """Returns the plan of a window that has none yet, as it would be made now."""
+    ledger, pipeline_id = pipeline.ledger, pipeline.spec.id
+    start = ledger.start(pipeline_id, window.start) or foreseen(pipeline, window.start, None)
+    stop = ledger.boundary(pipeline_id, window.end) or foreseen(pipeline, window.end, start)
+    split_records = pipeline.spec.source.split_records
+    return make_plan(window, start, stop, pipeline.sink.identity, split_records)
 
 
 def _not_begun(pipeline: Pipeline, number: int) -> SpecError:

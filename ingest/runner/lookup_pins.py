@@ -32,7 +32,7 @@ def with_pins(
             the window already.
         UnreachableError: a source doesn't answer.
     """
-    sources = sources_of(pipeline.transform()) if attempts else {}
+    sources = sources_of(pipeline.transforms()) if attempts else {}
     if not sources:
         return list(attempts)
 
@@ -64,7 +64,7 @@ def pins_now(transform: Transform) -> tuple[Pin, ...]:
     """
     return tuple(
         Pin(name, source.identity, source.version())
-        for name, source in sources_of(transform).items()
+        for name, source in sources_of([transform]).items()
     )
 
 

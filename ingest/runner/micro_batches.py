@@ -1,8 +1,9 @@
 """Cuts and runs micro-batches.
 
-Each goes from the end of the last one to the offsets that are stable now; the next is
-cut only when the last one is committed. Before a batch is cut, ledger and table must
-know the same batches (`ownership.refuse_restored`): one of them may be an older copy.
+Each goes from the end of the last one to the offsets that are stable now, or to the end
+in `window.stop`; the next is cut only when the last one is committed. Before a batch is
+cut, ledger and table must know the same batches (`ownership.refuse_restored`): one of them
+may be an older copy.
 
     died                              the next run sees                   and does
     before the boundary froze         the newest boundary, its batch      cuts the same batch,
@@ -40,6 +41,7 @@ from windrow.ingest.runner.freezing import refuse_changed_grid
 from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import refuse_other_table, refuse_restored, refuse_wrong_place
 from windrow.ingest.runner.run_windows import preview, refuse_unreadable, run
+from windrow.ingest.runner.stop import bounded_source, is_reached, source_at
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary, next_batch
 from windrow.ingest.source.enumerator.splits import make_plan
@@ -52,8 +54,8 @@ def run_batch(
     """Runs the micro-batch of a request.
 
     It is the one that was assigned to the request, else the newest that isn't
-    committed, else a new one. None if fewer than `min_records` offsets are waiting:
-    then nothing is frozen and nothing committed.
+    committed, else a new one. None if fewer than `min_records` offsets are waiting, or
+    `window.stop` is reached (`is_done`): then nothing is committed.
 
     Raises:
         GridError: the pipeline's windows are not micro-batches.
@@ -120,7 +122,7 @@ def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Bou
 def preview_next(pipeline: Pipeline) -> Plan | None:
     """Returns the plan of the micro-batch that a new request would run now.
 
-    None if fewer than `min_records` offsets are waiting. Freezes nothing.
+    None as in `run_batch`. Freezes nothing.
 
     Raises:
         GridError: the pipeline's windows are not micro-batches.
@@ -135,7 +137,7 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     number = number_of(lower.label)
     if _is_uncommitted(pipeline, number - 1):
         return preview(pipeline, batch_at(spec.id, number - 1))
-    cut = _next_end(pipeline, lower, number + 1)
+    cut = _next_end(pipeline, lower, number + 1, freeze=False)
     if cut is None:
         return None
     plan = make_plan(
@@ -164,13 +166,29 @@ def _settings(pipeline: Pipeline) -> MicroBatches:
     return spec.window
 
 
-def _next_end(pipeline: Pipeline, lower: Boundary, label: int) -> Boundary | None:
+def is_done(pipeline: Pipeline) -> bool | None:
+    """Returns whether all up to `window.stop` is committed; None if the spec has none."""
+    if pipeline.spec.stop is None:
+        return None
+    lower = next_start(pipeline.ledger, pipeline.spec.id)
+    return (
+        lower is not None
+        and is_reached(pipeline, bounded_source(pipeline.spec, pipeline.ledger), lower)
+        and not _is_uncommitted(pipeline, number_of(lower.label) - 1)
+    )
+
+
+def _next_end(pipeline: Pipeline, lower: Boundary, label: int, *, freeze: bool) -> Boundary | None:
     """Returns the end of the batch that begins at the newest boundary.
 
-    None if too few offsets are waiting.
+    None if too few offsets are waiting, or `window.stop` is reached. `freeze`: also freeze
+    that, if it isn't yet.
     """
-    batches, source = _settings(pipeline), pipeline.spec.source.origin(pipeline.spec.window.grid)
+    batches = _settings(pipeline)
     with refusing_all():
+        source = source_at(pipeline, lower, freeze=freeze)
+        if is_reached(pipeline, source, lower):
+            return None
         return unless_cut_off(
             lambda: next_batch(
                 pipeline.broker, source, lower, label, batches.max_records, batches.min_records
@@ -212,7 +230,7 @@ def _next_number(pipeline: Pipeline) -> int | None:
     if _is_uncommitted(pipeline, number - 1):
         return number - 1
     _record_receipt(pipeline, number - 1)
-    cut = _next_end(pipeline, lower, number + 1)
+    cut = _next_end(pipeline, lower, number + 1, freeze=True)
     if cut is None:
         return None
     crash_point("boundary.before")

@@ -78,7 +78,8 @@ def refuse_unusable_table(pipeline: Pipeline) -> Sequence[str]:
     `windrow doctor` has a line of its own for that topic.
     """
     pipeline.decoder().open()
-    pipeline.transform().open()
+    for transform in pipeline.transforms():
+        transform.open()
     return pipeline.sink.columns_to_come()
 
 

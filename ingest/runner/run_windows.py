@@ -27,7 +27,6 @@ from typing import TypeAlias, TypeVar
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import (
-    GridError,
     IdentityError,
     NotClosedError,
     OutcomeUnknownError,
@@ -37,7 +36,7 @@ from windrow.ingest.errors import (
     WindrowError,
 )
 from windrow.ingest.model import grid as grids
-from windrow.ingest.model.label import instant, label_text
+from windrow.ingest.model.label import instant
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Counts, Receipt
 from windrow.ingest.model.source import selection_text, selects
@@ -74,7 +73,13 @@ from windrow.ingest.runner.context import (
     written_by,
 )
 from windrow.ingest.runner.dead_publishing import publish_dead_letters
-from windrow.ingest.runner.freezing import foreseen, freeze_boundaries, refuse_changed_grid
+from windrow.ingest.runner.freezing import (
+    enumerate_splits,
+    foreseen_plan,
+    freeze_boundaries,
+    refuse_changed_grid,
+    refuse_off_grid,
+)
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.lookup_pins import with_pins
 from windrow.ingest.runner.next_start import start_of
@@ -86,6 +91,7 @@ from windrow.ingest.runner.ownership import (
     refuse_unready,
     refuse_wrong_place,
 )
+from windrow.ingest.runner.stop import stop_of
 from windrow.ingest.runner.writer_schemas import keep_schemas, with_writer_schemas
 from windrow.ingest.source.enumerator.splits import make_plan
 
@@ -285,7 +291,7 @@ def _begin(
     The others are returned as they are committed. Commits nothing.
     """
     for window in windows:
-        _refuse_off_grid(pipeline, window)
+        refuse_off_grid(pipeline, window)
         _refuse_replacement(pipeline, window, request)
         refuse_open(pipeline, window)
     refuse_wrong_place(pipeline)
@@ -389,33 +395,6 @@ def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) ->
         )
 
 
-def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
-    """Checks that the window is one of the pipeline's grid, at its start or later.
-
-    Boundaries are frozen on that grid.
-    """
-    spec = pipeline.spec
-    grid = spec.window
-    if window.span is not None and isinstance(grid, TimeWindows) and window.span[0] < grid.start:
-        what = f"Window {window.key} lies before the start of {spec.id}, {instant(grid.start)}"
-        raise GridError(
-            what, "plan", "Run a later one: messages before the start are in no window."
-        )
-    if spec.window.is_batch:
-        fits = window.span is None
-    else:
-        fits = window.span is not None and window == grids.window_at(
-            spec.id, spec.window.grid, window.span[0]
-        )
-    if not fits:
-        raise GridError(
-            f"{label_text(window.start)} to {label_text(window.end)} is not one {spec.window.grid}"
-            f" window of {spec.id}",
-            "plan",
-            "Run the windows of the grid one by one.",
-        )
-
-
 def refuse_open(pipeline: Pipeline, window: Window) -> None:
     """Checks that the window is closed by the clock.
 
@@ -465,7 +444,7 @@ def freeze_plans(
 
     A run of one window alone waits for open transactions.
     """
-    spec, new = pipeline.spec, [window for window in windows if found[window] is None]
+    new = [window for window in windows if found[window] is None]
     if new:
         refuse_changed_grid(pipeline)
     known = {window: pipeline.ledger.plan(window) for window in new}
@@ -478,7 +457,7 @@ def freeze_plans(
             start_of(pipeline.ledger, w, frozen[w.start]),
             frozen[w.end],
             pipeline.sink.identity,
-            spec.source.split_records,
+            splits=(pipeline.enumerate_splits or enumerate_splits)(pipeline, w),
         )
         for w in unplanned
     ]
@@ -528,17 +507,10 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
         RefusedError, UnreachableError: as a run, as far as it shows before messages are
             read; but see `ownership.refuse_unready`.
     """
-    _refuse_off_grid(pipeline, window)
-    spec = pipeline.spec
+    refuse_off_grid(pipeline, window)
     refuse_other_table(pipeline)
-    known = pipeline.ledger.plan(window)
-    if known is not None:
-        return refuse_unreadable(pipeline, known)
-    start = pipeline.ledger.start(spec.id, window.start) or foreseen(pipeline, window.start, None)
-    stop = pipeline.ledger.boundary(spec.id, window.end) or foreseen(pipeline, window.end, start)
-    return refuse_unreadable(
-        pipeline, make_plan(window, start, stop, pipeline.sink.identity, spec.source.split_records)
-    )
+    plan = pipeline.ledger.plan(window) or foreseen_plan(pipeline, window)
+    return refuse_unreadable(pipeline, plan)
 
 
 def refuse_unreadable(pipeline: Pipeline, plan: Plan) -> Plan:
@@ -580,6 +552,7 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         + _left_behind(pipeline, plan),
         passed_over=sum(topic.passed_over for topic in joining_topics(pipeline, plan)),
         pins=attempt.pins,
+        stop=stop_of(pipeline, plan),
     )
 
 
@@ -612,11 +585,7 @@ def _refuse_uncommittable(read: ReadAttempt, receipt: Receipt, request: Request)
     pipeline, staged, found = read.pipeline, read.staged, read.attempt.found
     refuse_unequal(receipt.plan, staged)
     keep_schemas(pipeline, staged)
-    refuse_changed_topics(
-        pipeline,
-        receipt.plan,
-        (s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start),
-    )
+    refuse_changed_topics(pipeline, receipt.plan, read.attempt.readable)
     if found is not None and not request.accept_fewer:
         refuse_fewer(receipt, found.receipt)
 

@@ -1,21 +1,24 @@
 """Sections of several kinds.
 
 The options of `decode` depend on its `format`, those of `sink` on its `kind`. A table
-of kinds has the module of each, which is loaded when a spec names the kind.
+of kinds has the module of each, which is loaded when a spec names the kind. Kinds that the table
+lacks may be plugins; a name of the table's own is never looked for among them.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, InitErrorDetails, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from windrow.ingest.settings.document import suggest
+from windrow.ingest.settings.plugins import Plugins
 from windrow.ingest.settings.values import Section, sentence
 
 
@@ -26,37 +29,73 @@ def kind_at(reference: str) -> Any:
 
 
 def section_at(reference: str) -> type[Section]:
-    """Loads a model, or that of a kind, by a reference to either."""
-    found = kind_at(reference)
-    section: type[Section] = found if isinstance(found, type) else found.section
+    """Loads a model."""
+    section: type[Section] = kind_at(reference)
     return section
 
 
+class _Kinds:
+    """What sections of several kinds share: a table of kinds, and plugins behind it."""
+
+    kinds: Mapping[str, str]
+    plugins: Plugins | None
+
+    def sections(self) -> dict[str, type[Section]]:
+        """Loads the models of all kinds of the table, by their names."""
+        return {name: section_at(kind) for name, kind in self.kinds.items()}
+
+    def _names(self) -> list[str]:
+        """Returns the names of all kinds, loaded or not."""
+        return [*self.kinds, *(self.plugins.names() if self.plugins else ())]
+
+    def _section(self, name: str) -> type[Section] | None:
+        """Loads the model of a kind; None if there is no such kind.
+
+        Raises:
+            PydanticCustomError: it is a plugin's, which can't be used.
+        """
+        if name in self.kinds:
+            return section_at(self.kinds[name])
+        return None if self.plugins is None else self.plugins.kind(name)
+
+    def _schemas(self, handler: GetJsonSchemaHandler) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Makes the JSON schema of each kind; a plugin that has none is left out."""
+        for name, section in self.sections().items():
+            yield name, handler(section.__pydantic_core_schema__)
+        for name in self.plugins.names() if self.plugins else ():
+            schema = None
+            with suppress(Exception):  # whatever it does, specs without it have a schema
+                plugin = self._section(name)
+                schema = None if plugin is None else handler(plugin.__pydantic_core_schema__)
+            if schema is not None:
+                yield name, schema
+
+
 @dataclass(frozen=True, eq=False)
-class OfItsKind:
+class OfItsKind(_Kinds):
     """Annotation of a section of several kinds, for pydantic.
 
     `option`: the setting that names the kind; `default`: the kind of a section that
     names none; `kinds`: the reference to each kind's model, or of a kind that has it as its
-    `section`, by name (`package.module:NAME`).
+    `section`, by name (`package.module:NAME`); `plugins`: those of other distributions.
     """
 
     option: str
     default: str
     kinds: Mapping[str, str]
-
-    def sections(self) -> dict[str, type[Section]]:
-        """Loads the models of all kinds, by their names."""
-        return {name: section_at(kind) for name, kind in self.kinds.items()}
+    plugins: Plugins | None = None
 
     def model(self, written: object) -> type[Section]:
         """Returns the model of a section as it is written.
 
-        It is that of the default kind if the section names none, or an unknown one.
+        It is that of the default kind if the section names none, or one that can't be had.
         """
         name = written.get(self.option) if isinstance(written, Mapping) else None
-        known = name if isinstance(name, str) and name in self.kinds else self.default
-        return section_at(self.kinds[known])
+        with suppress(PydanticCustomError):
+            found = self._section(name) if isinstance(name, str) else None
+            if found is not None:
+                return found
+        return section_at(self.kinds[self.default])
 
     @classmethod
     def of(cls, field: FieldInfo) -> OfItsKind | None:
@@ -74,15 +113,13 @@ class OfItsKind:
     ) -> dict[str, Any]:
         """Makes the JSON schema: the names of all kinds, and the options of each."""
         cases = []
-        for name, section in self.sections().items():
+        for name, section in self._schemas(handler):
             named = {"properties": {self.option: {"const": name}}}
             only = {} if name == self.default else {"required": [self.option]}
-            cases.append(
-                {"if": {**named, **only}, "then": handler(section.__pydantic_core_schema__)}
-            )
+            cases.append({"if": {**named, **only}, "then": section})
         return {
             "type": "object",
-            "properties": {self.option: {"enum": list(self.kinds)}},
+            "properties": {self.option: {"enum": self._names()}},
             "allOf": cases,
         }
 
@@ -92,25 +129,27 @@ class OfItsKind:
         if not isinstance(value, Mapping):
             raise sentence("must be a mapping")
         name = value.get(self.option, self.default)
-        if not isinstance(name, str) or name not in self.kinds:
-            what = f"there is no such {self.option} here{suggest(str(name), list(self.kinds))}"
-            wrong = InitErrorDetails(type=sentence(what), loc=(self.option,), input=None)
-            raise ValidationError.from_exception_data("spec", [wrong], hide_input=True)
-        return self.model(value).model_validate(value)
+        try:
+            section = self._section(name) if isinstance(name, str) else None
+            if section is None:
+                near = suggest(str(name), self._names())
+                raise sentence(f"there is no such {self.option} here{near}")
+        except PydanticCustomError as error:
+            wrong = InitErrorDetails(type=error, loc=(self.option,), input=None)
+            raise ValidationError.from_exception_data("spec", [wrong], hide_input=True) from None
+        return section.model_validate(value)
 
 
 @dataclass(frozen=True, eq=False)
-class OfItsOption:
+class OfItsOption(_Kinds):
     """Annotation of a section whose kind is the name of an option that it has.
 
-    `kinds`: the reference to each kind's model, by that option.
+    `kinds`: the reference to each kind's model, by that option; `plugins`: those of other
+    distributions.
     """
 
     kinds: Mapping[str, str]
-
-    def sections(self) -> dict[str, type[Section]]:
-        """Loads the models of all kinds, by their options."""
-        return {name: section_at(kind) for name, kind in self.kinds.items()}
+    plugins: Plugins | None = None
 
     def __get_pydantic_core_schema__(
         self, _source: object, _handler: GetCoreSchemaHandler
@@ -125,13 +164,10 @@ class OfItsOption:
         return {
             "type": "object",
             "properties": {},
-            "anyOf": [{"required": [name]} for name in self.kinds],
+            "anyOf": [{"required": [name]} for name in self._names()],
             "allOf": [
-                {
-                    "if": {"required": [name]},
-                    "then": handler(section.__pydantic_core_schema__),
-                }
-                for name, section in self.sections().items()
+                {"if": {"required": [name]}, "then": section}
+                for name, section in self._schemas(handler)
             ],
         }
 
@@ -140,8 +176,14 @@ class OfItsOption:
             return value
         if not isinstance(value, Mapping):
             raise sentence("must be a mapping")
-        named = [name for name in self.kinds if name in value]
+        known = list(self.kinds)
+        named = [name for name in known if name in value]
+        if not named:
+            known = self._names()
+            named = [name for name in known if name in value]
         if len(named) != 1:
             said = f", and says {' and '.join(named)}" if named else ""
-            raise sentence(f"must say one of {', '.join(self.kinds)}{said}")
-        return section_at(self.kinds[named[0]]).model_validate(value)
+            raise sentence(f"must say one of {', '.join(known)}{said}")
+        section = self._section(named[0])
+        assert section is not None, "its name was among those that there are"
+        return section.model_validate(value)

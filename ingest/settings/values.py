@@ -140,6 +140,17 @@ def sentence(what: str, value: object = None) -> PydanticCustomError:
     return PydanticCustomError(SENTENCE, "{what}", {"what": what, "value": value})
 
 
+def must(hold: Callable[[Any], object], what: str) -> AfterValidator:
+    """Makes a validator of values for which `hold` is true; `what`: what others must be."""
+
+    def check(value: Any) -> Any:
+        if not hold(value):
+            raise ValueError(f"must {what}")
+        return value
+
+    return AfterValidator(check)
+
+
 def _details(mistakes: Iterable[tuple[SettingPath, str]]) -> list[InitErrorDetails]:
     return [InitErrorDetails(type=sentence(what), loc=path, input=None) for path, what in mistakes]
 
@@ -173,12 +184,6 @@ def _bounded(milliseconds: int) -> timedelta:
     if milliseconds > DURATION_MAX // timedelta(milliseconds=1):
         raise ValueError(f"must not be more than {DURATION_MAX.days}d")
     return timedelta(milliseconds=milliseconds)
-
-
-def _not_negative(value: timedelta) -> timedelta:
-    if value < timedelta(0):
-        raise ValueError("must not be negative")
-    return value
 
 
 def _as_written(value: timedelta) -> str:
@@ -341,7 +346,7 @@ def topic_name(value: str) -> str:
 Duration = Annotated[
     timedelta,
     BeforeValidator(_duration),
-    AfterValidator(_not_negative),
+    must(lambda value: value >= timedelta(0), "not be negative"),
     PlainSerializer(_as_written, when_used="json-unless-none"),
     Values("a duration"),
 ]
@@ -364,24 +369,16 @@ CODE_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w
 """A reference to a user's Python code: `FILE.py:Name`, or `package.module:Name`."""
 
 
-def _function(value: str) -> str:
-    if not CODE_REFERENCE.fullmatch(value):
-        raise ValueError("must be FILE.py:function or package.module:function")
-    return value
-
-
-def _schema(value: str) -> str:
-    if not CODE_REFERENCE.fullmatch(value):
-        raise ValueError("must be FILE.py:Class or package.module:Class")
-    return value
-
-
 SchemaReference = Annotated[
-    TextOrEmpty, AfterValidator(_schema), Values("`FILE.py:Class`, `package.module:Class`")
+    TextOrEmpty,
+    must(CODE_REFERENCE.fullmatch, "be FILE.py:Class or package.module:Class"),
+    Values("`FILE.py:Class`, `package.module:Class`"),
 ]
 
 FunctionName = Annotated[
-    TextOrEmpty, AfterValidator(_function), Values("`FILE.py:function`, `package.module:function`")
+    TextOrEmpty,
+    must(CODE_REFERENCE.fullmatch, "be FILE.py:function or package.module:function"),
+    Values("`FILE.py:function`, `package.module:function`"),
 ]
 
 _REFERENCES = [

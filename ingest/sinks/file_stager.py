@@ -22,6 +22,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staging
 from windrow.ingest.ports.dead_letters import REASONS
+from windrow.ingest.schema.calendar import WHAT, without_text
 from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.schema.metadata_arrays import columns, dead_columns, in_files
 from windrow.ingest.sinks.columns import DEAD_FILE, file_schema
@@ -282,6 +283,21 @@ class FileStager(Generic[File]):
         offset = messages["offset"][rows[0]].as_py()
         at = self._split.topic, self._split.partition, offset
         return UnstorableRowsError(what, "stage", do, *at, rows)
+
+
+class TextStager(FileStager[File]):
+    """Stages rows of a table whose dates and times are text, and refuses what has none."""
+
+    def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
+        found = without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
+        if found is not None:
+            do = (
+                "Nothing was committed. Refuse such values by a rule of the schema, or have a"
+                " transform change them."
+            )
+            rows, name = found
+            raise self._unstorable(f"column {name} {WHAT}", do, messages, rows.tolist())
+        return batch
 
 
 def _refuse_unlike(

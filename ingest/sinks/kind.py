@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field
 
@@ -156,7 +156,10 @@ def cluster_conflicts(written: Mapping[str, Any], what: str) -> Iterator[tuple[S
 
 
 class SinkSection(Section):
-    """The `sink` section of a spec. Each kind has a model of its own, with its options."""
+    """The `sink` section of a spec. Each kind has a model of its own, with its options.
+
+    Its module imports nothing heavy; `make` and `dead_letters` do.
+    """
 
     kind: str
 
@@ -177,6 +180,23 @@ class SinkSection(Section):
 
     def place(self, folder: Path) -> str:
         """The table's place, for messages. `folder`: the spec's."""
+        raise NotImplementedError
+
+    def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        """Makes the sink that the section describes; opens nothing yet.
+
+        Raises:
+            SpecError: no table can be at that place, or none can have such rows or metadata
+                columns.
+        """
+        raise NotImplementedError
+
+    def dead_letters(self, folder: Path) -> DeadLetters:
+        """Makes the table of its dead letters, which may be of another kind.
+
+        Raises:
+            SpecError: no table can be at that place.
+        """
         raise NotImplementedError
 
 
@@ -221,31 +241,3 @@ class OnClusterSection(SinkSection):
             "registry": self.registry or registry,
         }
         return self.model_copy(update=filled_in)
-
-
-S_contra = TypeVar("S_contra", bound=SinkSection, contravariant=True)
-
-
-class SinkKind(Protocol[S_contra]):
-    """One kind of sink: an entry of `ingest.sinks.kinds`, loaded only when a spec names it."""
-
-    @property
-    def section(self) -> type[SinkSection]:
-        """The model of its options. It imports nothing heavy; the two methods do."""
-
-    def make(
-        self, section: S_contra, rows: Rows, metadata: Mapping[str, str], folder: Path
-    ) -> Sink:
-        """Makes the sink that a section describes; opens nothing yet.
-
-        Raises:
-            SpecError: no table can be at that place, or none can have such rows or metadata
-                columns.
-        """
-
-    def dead_letters(self, section: S_contra, folder: Path) -> DeadLetters:
-        """Makes the table of its dead letters, which may be of another kind.
-
-        Raises:
-            SpecError: no table can be at that place.
-        """

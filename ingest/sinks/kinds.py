@@ -4,35 +4,38 @@ from __future__ import annotations
 
 from collections import ChainMap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from windrow.ingest.settings.kinds import OfItsKind, kind_at
-from windrow.ingest.sinks.kind import SinkKind, SinkSection
+from windrow.ingest.settings.plugins import Plugins
+from windrow.ingest.sinks.kind import SinkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
 
 TABLES = {
-    "delta": "windrow.ingest.sinks.delta.kind:DELTA",
-    "files": "windrow.ingest.sinks.files.kind:FILES",
-    "postgres": "windrow.ingest.sinks.postgres.kind:POSTGRES",
-    "iceberg": "windrow.ingest.sinks.iceberg.kind:ICEBERG",
-    "sqlite": "windrow.ingest.sinks.sqlite.kind:SQLITE",
+    "delta": "windrow.ingest.sinks.delta.kind:DeltaSection",
+    "files": "windrow.ingest.sinks.files.kind:FilesSection",
+    "postgres": "windrow.ingest.sinks.postgres.kind:PostgresSection",
+    "iceberg": "windrow.ingest.sinks.iceberg.kind:IcebergSection",
+    "sqlite": "windrow.ingest.sinks.sqlite.kind:SqliteSection",
 }
 """The kinds that are one table."""
 
 KINDS = ChainMap(
     {
-        "kafka": "windrow.ingest.sinks.kafka.kind:KAFKA",
-        "routes": "windrow.ingest.sinks.routes.kind:ROUTES",
+        "kafka": "windrow.ingest.sinks.kafka.kind:KafkaSection",
+        "routes": "windrow.ingest.sinks.routes.kind:RoutesSection",
     },
     TABLES,
 )
 
-TableOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", TABLES)]
+PLUGINS = Plugins("windrow.sinks", KINDS, SinkSection, ("make", "dead_letters"))
+
+TableOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", TABLES, PLUGINS)]
 """The section of one of several tables."""
 
-SinkOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", KINDS)]
+SinkOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", KINDS, PLUGINS)]
 """A spec's `sink` section."""
 
 
@@ -40,13 +43,7 @@ KafkaOfItsKind = Annotated[SinkSection, OfItsKind("kind", "kafka", {"kafka": KIN
 """The section of Kafka topics alone."""
 
 
-def sink_kind(name: str) -> SinkKind[Any]:
-    """Loads one kind by its name in `KINDS`."""
-    kind: SinkKind[Any] = kind_at(KINDS[name])
-    return kind
-
-
 def delta_dead_letters(table: str) -> DeadLetters:
     """The dead letters of the table at a place, in a Delta table beside it."""
-    delta = sink_kind("delta")
-    return delta.dead_letters(delta.section.model_validate({"path": table}), Path("/"))
+    section: SinkSection = kind_at(TABLES["delta"]).model_validate({"path": table})
+    return section.dead_letters(Path("/"))

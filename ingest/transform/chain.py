@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
-from windrow.ingest.ports.lookup import LooksUp, LookupSource
+from windrow.ingest.ports.lookup import LookupSource, pinned, sources_of
 from windrow.ingest.ports.transform import Apply, Transform
 from windrow.ingest.schema.columns import Columns
 
@@ -31,20 +31,10 @@ class Chain:
         )
 
     def sources(self) -> Mapping[str, LookupSource]:
-        return {
-            name: source
-            for transform in self.transforms
-            if isinstance(transform, LooksUp)
-            for name, source in transform.sources().items()
-        }
+        return sources_of(self.transforms)
 
     def pinned(self, versions: Mapping[str, str]) -> Transform:
-        return Chain(
-            tuple(
-                transform.pinned(versions) if isinstance(transform, LooksUp) else transform
-                for transform in self.transforms
-            )
-        )
+        return Chain(tuple(pinned(transform, versions) for transform in self.transforms))
 
     def open(self) -> Apply:
         steps = [transform.open() for transform in self.transforms]

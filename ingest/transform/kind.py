@@ -20,7 +20,8 @@ class StepPlace:
     `setting`: its place in the spec, for messages; `folder`: the spec's; `metadata`: the
     metadata columns that are known of a message, name -> column; `primary_key`: the
     table's, empty for one that rows are appended to; `versioned`: whether the newest
-    version of a key counts, so that nothing is deleted.
+    version of a key counts, so that nothing is deleted; `behind_spark`: whether its rows
+    come of a `spark` step, where the rows of a message have no numbers.
     """
 
     setting: str
@@ -28,6 +29,7 @@ class StepPlace:
     metadata: Mapping[str, str] = field(default_factory=dict)
     primary_key: tuple[str, ...] = ()
     versioned: bool = False
+    behind_spark: bool = False
 
 
 class StepSection(Section):
@@ -46,6 +48,11 @@ class StepSection(Section):
         A table that shows a window piece by piece needs the same rows from a second run.
         """
         return True
+
+    @property
+    def makes_dead(self) -> str | None:
+        """The setting that makes dead letters of some rows; None where none does."""
+        return None
 
     def transform(self, place: StepPlace) -> Transform:
         """Makes the transform that the section describes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from windrow.ingest.settings.kinds import OfItsOption
+from windrow.ingest.settings.plugins import Plugins
 from windrow.ingest.transform.kind import StepSection
 
 STEPS = {
@@ -14,5 +15,7 @@ STEPS = {
     "spark": "windrow.ingest.transform.spark:SparkSection",
 }
 
-StepOfItsKind = Annotated[StepSection, OfItsOption(STEPS)]
+StepOfItsKind = Annotated[
+    StepSection, OfItsOption(STEPS, Plugins("windrow.steps", STEPS, StepSection))
+]
 """One step of a spec's `transform.steps`."""

@@ -8,7 +8,6 @@ from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import load_model
 from windrow.ingest.transform.chain import Chain
-from windrow.ingest.transform.lookup.step import Lookup
 from windrow.ingest.transform.python.step import Python
 from windrow.ingest.transform.sql.step import Sql
 
@@ -17,7 +16,8 @@ def sources(transform: Transform, names: Sequence[str]) -> Mapping[str, frozense
     """The columns of the rows before it that each column of its result depends on.
 
     `names`: the columns of those rows. Metadata columns that a SELECT reads are among what is
-    returned. Of a function, a column depends on the one of its name. Asks no source of a lookup.
+    returned. Of a function, a column depends on the one of its name, and so it does of any other
+    step, but for the columns that its `reads` has. Asks no source of a lookup.
 
     Raises:
         SpecError: it can't use such columns.
@@ -35,4 +35,4 @@ def sources(transform: Transform, names: Sequence[str]) -> Mapping[str, frozense
     if isinstance(transform, Python):
         names = [column.name for column in Columns.of(load_model(transform.model)).columns]
     itself = {name: frozenset({name}) for name in names}
-    return itself | transform.reads if isinstance(transform, Lookup) else itself
+    return {**itself, **getattr(transform, "reads", {})}

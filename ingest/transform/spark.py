@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
-from windrow.ingest.settings.values import FunctionName
+from windrow.ingest.settings.values import FunctionName, LeftOut, SchemaReference
 from windrow.ingest.transform.kind import StepSection
 
 
 class SparkSection(StepSection):
-    """A function of Spark's DataFrames, as the last step.
+    """A function of Spark's DataFrames. There is at most one among the steps.
 
     It is no transform of one message's rows: `runner.dataframe_transform` calls it.
     """
@@ -18,10 +20,20 @@ class SparkSection(StepSection):
 
     spark: FunctionName = Field(
         description=(
-            "The last step, if it is there. Called with a DataFrame of all rows of a window, with"
-            " the metadata columns; gives back the DataFrame of the rows that go to the table. Each"
-            " of these keeps the metadata columns of a message that it comes from."
+            "Called with a DataFrame of all rows of a window, with the metadata columns; gives back"
+            " a DataFrame, each of whose rows keeps the metadata columns of a message that it comes"
+            " from. There is at most one such step."
         )
+    )
+    schema_: Annotated[
+        SchemaReference | None,
+        LeftOut("`transform.schema` of the last step; of others the columns that come to it"),
+    ] = Field(
+        default=None,
+        alias="schema",
+        description=(
+            "The pandera.polars DataFrameModel whose columns, types and rules its rows have."
+        ),
     )
 
     @property

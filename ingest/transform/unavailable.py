@@ -29,11 +29,9 @@ def answerable(decoded: Decoded, asked: Sequence[Asked], kind: str, setting: str
     """Refuses messages of which a step asks what they left unchanged."""
     if decoded.unavailable is None:
         return decoded
-    names, parents = decoded.unavailable.flatten(), pc.list_parent_indices(decoded.unavailable)
     refusals = []
     for name, reads, may_keep in asked:
-        left = np.asarray(pc.is_in(names, pa.array(sorted(reads), pa.string())))
-        rows, counts = np.unique(parents.to_numpy()[left], return_counts=True)
+        rows, counts = np.unique(_rows(decoded.unavailable, reads), return_counts=True)
         refused = rows[counts < len(reads)] if may_keep else rows
         detail = (
             "The message left a column unchanged, and so doesn't say its value - in"
@@ -50,13 +48,10 @@ def marked(made: Decoded, outputs: Mapping[str, Collection[str]]) -> Decoded:
     """
     if made.unavailable is None:
         return made
-    parents = pc.list_parent_indices(made.unavailable).to_numpy()
-    names = made.unavailable.flatten()
     rows, marks = [], []
     arrays = dict(zip(made.rows.schema.names, made.rows.columns, strict=True))
     for output, reads in outputs.items():
-        left = pc.is_in(names, pa.array(sorted(reads), pa.string()))
-        found = np.unique(parents[np.asarray(left)])
+        found = np.unique(_rows(made.unavailable, reads))
         if len(found):
             rows.append(found)
             marks.append(np.repeat(output, len(found)))
@@ -79,6 +74,12 @@ def unavailable_rows(decoded: Decoded, columns: Collection[str]) -> npt.NDArray[
     """Returns which rows have one of some columns left unchanged by their message."""
     found = np.zeros(decoded.rows.num_rows, np.bool_)
     if decoded.unavailable is not None:
-        left = pc.is_in(decoded.unavailable.flatten(), pa.array(sorted(columns), pa.string()))
-        found[pc.list_parent_indices(decoded.unavailable).to_numpy()[np.asarray(left)]] = True
+        found[_rows(decoded.unavailable, columns)] = True
+    return found
+
+
+def _rows(unavailable: pa.ListArray, columns: Collection[str]) -> npt.NDArray[np.int64]:
+    """Finds the rows whose lists name some columns: each row once for each of them."""
+    named = pc.is_in(unavailable.flatten(), pa.array(sorted(columns), pa.string()))
+    found: npt.NDArray[np.int64] = pc.list_parent_indices(unavailable).filter(named).to_numpy()
     return found

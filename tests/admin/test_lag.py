@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sinks.things import ROWS, plan, receipt, window
 from windrow.ingest.admin.lag import Lag, PartitionLag, lag, unbroken
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
@@ -30,6 +29,7 @@ from windrow.ingest.model.source import (
 from windrow.ingest.ports.broker import Stamps
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.contracts.windows import ROWS, plan, receipt, window
 from windrow.ingest.testing.partition_log import NO_TIMESTAMP
 from windrow.ingest.testing.sink import MemorySink
 

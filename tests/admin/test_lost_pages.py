@@ -20,7 +20,6 @@ from tests.admin.things import Scene
 from tests.sinks.delta.world import DeltaKeyedWorld, DeltaWorld
 from tests.sinks.iceberg.world import IcebergBoth, IcebergWorld
 from tests.sinks.routes.world import RoutesWorld
-from tests.sinks.things import ROWS, plan_of, stage, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.errors import DamagedError, RefusedError
@@ -30,6 +29,7 @@ from windrow.ingest.sinks.pages import PAGES
 from windrow.ingest.sinks.stored_receipts import RECEIPTS, write
 from windrow.ingest.sinks.table_store import TableStore
 from windrow.ingest.sinks.window_table import TableAudit, relist
+from windrow.ingest.testing.contracts.windows import ROWS, plan_of, stage, staged_receipt, window
 
 WORLDS = {"delta": DeltaWorld(), "keyed": DeltaKeyedWorld(), "iceberg": IcebergWorld()}
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from tests.admin.things import AGAIN, ANEW, OTHER, Scene
-from tests.sinks.things import TOPIC, plan, plan_of, window
 from windrow.ingest.admin.rebuild import boundaries, rebuild, refuse_foreign
 from windrow.ingest.errors import IdentityError, SpecError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import Boundary, Mark
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.tiling import difference
+from windrow.ingest.testing.contracts.windows import TOPIC, plan, plan_of, window
 
 
 @pytest.fixture

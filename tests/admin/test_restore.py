@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from tests.admin.things import Scene
-from tests.sinks.things import plan_of, window
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.window_table import TableAudit
+from windrow.ingest.testing.contracts.windows import plan_of, window
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_window_that_cannot_come_back_is_told_beside_one_that_does(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where windows can't be replaced, one that the table lacks has lost its receipt, too."""
-    monkeypatch.setattr(type(scene.sink.store), "capabilities", Capabilities(replaces=False))
+    monkeypatch.setattr(scene.sink.store, "capabilities", Capabilities(replaces=False))
     made = scene.ledger.recorded("orders")[2]
     other = plan_of(scene.sink, window(7), (70, 80))
     scene.ledger.record(msgspec.structs.replace(made, plan=other, digest=other.digest))

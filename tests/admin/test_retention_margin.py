@@ -232,6 +232,7 @@ def batches(
             id="p",
             sink=SimpleNamespace(key=key),
             window=SimpleNamespace(is_batch=True, grid="batch"),
+            stop=None,
             source=SimpleNamespace(origin=lambda _: Source(Topics(("t",)), Earliest())),
         ),
         broker=broker,

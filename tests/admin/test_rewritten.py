@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.things import commit_rows
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.sinks.parquet_files import batches_in
+from windrow.ingest.testing.contracts.windows import commit_rows
 
 PLACE = pa.struct(
     [

@@ -14,7 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 from tests.admin.things import ANEW, OTHER, Scene
 from tests.model.test_plan import PLAN
 from tests.model.test_receipt import receipt as receipt_of
-from tests.sinks.things import TOPIC, plan, plan_of, receipt, stage, window
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify import (
     Verified,
@@ -34,6 +33,7 @@ from windrow.ingest.model.receipt import Counts
 from windrow.ingest.model.tiling import difference, stop_start_difference
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import RowsHeld
+from windrow.ingest.testing.contracts.windows import TOPIC, plan, plan_of, receipt, stage, window
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from tests.admin.things import Scene
-from tests.contracts.sink_metadata_contract import RENAMED
-from tests.sinks.things import window
 from windrow.ingest.admin.verify import Verified
 from windrow.ingest.admin.verify_contents import Summed, differences
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import parquet_files
+from windrow.ingest.testing.contracts.sink_metadata import RENAMED
+from windrow.ingest.testing.contracts.windows import window
 
 IN_WINDOW_1 = "_window = '2026-01-02T01:00:00Z' AND _partition = 0"
 FIRST_SPLIT = "shop.orders[0] offsets 10 to 20 (exclusive)"

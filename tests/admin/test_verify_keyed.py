@@ -12,10 +12,10 @@ from deltalake import DeltaTable
 
 from tests.sinks.delta.world import DeltaKeyed
 from tests.sinks.keyed_logs import KEY, Change, Keyed, Log
-from tests.sinks.things import PARTITIONS, PER_WINDOW
 from windrow.ingest.admin.verify_keyed import ReadBack, compare_merged, differences
 from windrow.ingest.model.receipt import Merged, Receipt
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.testing.contracts.windows import PARTITIONS, PER_WINDOW
 
 MESSAGES = [
     [Change(("a", 1), 1)],

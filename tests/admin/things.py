@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from tests.sinks.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.admin.verify import Verified, verify
 from windrow.ingest.errors import IdentityError, UnreachableError
@@ -23,6 +22,16 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import OffsetAndEpoch, TopicInfo
+from windrow.ingest.testing.contracts.windows import (
+    PARTITIONS,
+    PER_WINDOW,
+    ROWS,
+    TOPIC,
+    plan_of,
+    receipt,
+    stage,
+    window,
+)
 
 ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)
 AGAIN = TopicSeen(TOPIC.topic, "topic-id-4", 2)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.sqlite.world import SqliteBoth, SqliteWorld
-from tests.sinks.with_dead_letters import DeltaBoth, MemoryBoth, read_dead
+from tests.sinks.with_dead_letters import DeltaBoth, MemoryBoth
 from windrow.ingest.admin.chosen_dead_letters import Chosen
 from windrow.ingest.admin.dead_replay import (
     DeadReplayRequest,
@@ -34,6 +34,7 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.contracts.with_dead_letters import read_dead
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
 from windrow.ingest.transform.validate import Validate

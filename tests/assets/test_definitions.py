@@ -221,6 +221,7 @@ FORMS: dict[str, list[object]] = {
     "source.client": [{"sasl.password": "{{ env.X }}", "socket.timeout.ms": 1000}],
     "window.delay": ["1h30m", 300],
     "window.max_records": [5, "none"],
+    "window.stop": ["latest", None, {"timestamp": 1}, {"offsets": {"0": 42}}],
     "limits.max_dead_ratio": [0.5, None],
     "limits.max_dead_count": [5, None],
     "metadata": [{"timestamp": "none"}],
@@ -306,7 +307,7 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
         )["attributes"]
         section = attributes
         *above, last = name.split(".")
-        if above == ["window"] and last in MicroBatches.model_fields:
+        if above[:1] == ["window"] and [*above, last][1] in MicroBatches.model_fields:
             attributes["window"] = {"grid": "batch"}
         if above[:1] == ["sink"]:
             attributes["sink"] = sink_with([*above, last][1])
@@ -396,9 +397,7 @@ def test_topic_is_observable(world: World) -> None:
     messages don't make it another one.
     """
     seen, key = [], topic_key(TOPIC)
-    observed = dg.Definitions(
-        topic_assets(world.spec), resources={"things_kafka": MemorySource(world)}
-    )
+    observed = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
     job = observed.resolve_implicit_global_asset_job_def()
     for hours in (2, 1):
         world.fill(hours, first=len(seen) * 2)

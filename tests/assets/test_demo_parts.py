@@ -14,16 +14,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tests.contracts.values import valued
-from tests.sinks.things import plan_of, receipt, window
 from windrow.assets.demo.__main__ import Kind
-from windrow.assets.demo.check import CUSTOMER, Verdict, check, check_customers
 from windrow.assets.demo.customers import CHANGES, THERE_BEFORE, CustomerMessage, changes
 from windrow.assets.demo.orders import PARTITIONS, TOMBSTONES, OrderMessage, day
 from windrow.assets.demo.place import DemoHome, last_full_day
 from windrow.assets.demo.poison import POISON
 from windrow.assets.demo.produce import ORDERS as ORDERS_TOPIC
 from windrow.assets.demo.produce import write_customers
+from windrow.assets.demo.run import CUSTOMER, Verdict, check, check_customers
 from windrow.assets.demo.sinks import READERS, SINKS
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.formats.json.decoder import JsonEncoding
@@ -35,6 +33,8 @@ from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.sinks.kinds import KINDS
+from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.windows import plan_of, receipt, window
 from windrow.ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

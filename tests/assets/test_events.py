@@ -31,7 +31,7 @@ def events(world: World) -> list[dg.AssetMaterialization]:
 
 def observe(world: World) -> str:
     """Observe the topic; which version of it was seen."""
-    defs = dg.Definitions(topic_assets(world.spec), resources={"things_kafka": MemorySource(world)})
+    defs = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
     job = defs.resolve_implicit_global_asset_job_def()
     [event] = job.execute_in_process(instance=world.instance).get_asset_observation_events()
     return str(event.asset_observation_data.asset_observation.data_version)
@@ -104,6 +104,35 @@ def test_the_version_is_what_was_committed(world: World) -> None:
     versions = [e.tags[VERSION] for e in events(world) if e.partition == world.key(0)]
     assert versions[0] == versions[1] != versions[2]
     assert len({e.tags[VERSION] for e in events(world)}) == 4
+
+
+def test_the_code_version_says_what_made_the_rows(world: World) -> None:
+    """Windows have the version of schema and decoding that they were read with: one that is
+    only reported keeps it, and is stale once the spec decodes in another way; where messages
+    are read from makes no other version.
+    """
+    world.fill(1)
+    assert world.run(0).success
+    [first] = events(world)
+    assert (
+        first.tags["dagster/code_version"] == world.defs.resolve_all_asset_specs()[0].code_version
+    )
+    assert status(world) == "FRESH"
+    kept = world.spec
+    tuned = kept.limits.model_copy(update={"max_dead_ratio": 0.1})
+    world.spec = kept.model_copy(update={"limits": tuned})
+    world.load()
+    assert status(world) == "FRESH"
+    decode = kept.decode.model_copy(update={"on_null": "drop"})
+    world.spec = kept.model_copy(update={"decode": decode})
+    world.load()
+    assert status(world) == "STALE"
+    assert world.run(0).success
+    assert status(world) == "STALE"
+    assert world.run(0, on_committed="replace").success
+    assert status(world) == "FRESH"
+    versions = [event.tags["dagster/code_version"] for event in events(world)]
+    assert versions[0] == versions[1] != versions[2]
 
 
 @pytest.mark.parametrize("by", ["topic", "topic_pattern"])

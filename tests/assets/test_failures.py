@@ -7,8 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.assets.world import TOPIC, World, hour
-from windrow.assets.names import kafka_key
+from tests.assets.world import TOPIC, MemorySource, World, hour
 from windrow.assets.topic import topic_assets
 from windrow.ingest.assemble import Connection
 from windrow.ingest.errors import UnreachableError
@@ -37,7 +36,7 @@ def away(*_: object) -> object:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """One retry, at once."""
-    monkeypatch.setattr("windrow.assets.retries.RETRY", dg.RetryPolicy(max_retries=1, delay=0))
+    monkeypatch.setattr("windrow.assets.failures.RETRY", dg.RetryPolicy(max_retries=1, delay=0))
 
 
 def test_a_refused_window_fails_with_its_sentence_alone(world: World) -> None:
@@ -168,11 +167,11 @@ def test_a_check_that_can_not_look_says_why_alone(
 def test_a_topic_that_can_not_be_observed_says_why_alone(world: World) -> None:
     """An observation of a cluster that doesn't answer fails with the sentence alone."""
 
-    class Gone:
+    class Gone(MemorySource):
         def connect(self, isolation: Isolation) -> Connection:
             raise AWAY
 
-    defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): Gone()})
+    defs = dg.Definitions(topic_assets(world.spec), resources=world.reached(Gone))
     result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
         instance=world.instance, raise_on_error=False
     )

@@ -54,7 +54,7 @@ def test_a_whole_window_says_nothing_of_loss(world: World) -> None:
     world.fill(2)
     assert world.run(0).success
     assert "partial" not in world.metadata(0)
-    assert "skipped" not in world.metadata(0)
+    assert world.metadata(0)["skipped"].value == 0
 
 
 def test_completeness_of_a_window(world: World) -> None:
@@ -80,6 +80,27 @@ def test_completeness_of_a_window(world: World) -> None:
         "2026-01-05T01:00:00Z": "complete",
     }
     assert world.metadata(0)["completeness"].value == "late"
+
+
+def test_few_late_messages_are_no_warning(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Of late messages completeness warns only beyond the share that the spec tolerates."""
+    window = {"grid": "hourly", "start": hour(0), "delay": "5m"}
+    for tolerance, passes in ((0.02, True), (0.01, False)):
+        (tmp_path / str(tolerance)).mkdir()
+        world = World(
+            tmp_path / str(tolerance),
+            instance,
+            window={**window, "completeness": {"tolerance": tolerance}},
+        )
+        world.fill(1)
+        world.send(1, 30, b'{"id": 1}')
+        world.send(0, 30, b'{"id": 1}')
+        world.fill(1, first=2)
+        found = checks(world.run(0, 1))["completeness"]
+        assert found.passed == passes
+        assert ("1 late messages are within" in str(found.description)) == passes
+        assert ("more than `window.completeness.tolerance`, 0.01" in found.description) != passes
+        assert shown(found)["states"]["2026-01-05T00:00:00Z"] == "late"
 
 
 def test_who_holds_the_watermark_back(world: World) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
 from deltalake import write_deltalake
 
 from tests.assets.world import World
@@ -19,14 +24,18 @@ def shops(folder: Path, city: str) -> None:
     write_deltalake(folder / "shops", pa.table(rows), mode="overwrite")
 
 
+def looking_up(folder: Path, **named: str) -> dict[str, Any]:
+    """Steps that look up in the table of shops; `asset`: of that table."""
+    lookup = {"lookup": "shops", "key": {"id": "id"}, "take": {"city": "city"}}
+    return {"steps": [{**lookup, "from": {"table": str(folder / "shops"), **named}}, SQL]}
+
+
 def test_a_replay_looks_up_anew_if_the_config_says_so(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     """Else in the version of the first run; each event has what was asked, and how often."""
     shops(tmp_path, "Kyiv")
-    lookup = {"lookup": "shops", "key": {"id": "id"}, "take": {"city": "city"}}
-    there = {**lookup, "from": {"table": str(tmp_path / "shops")}}
-    world = World(tmp_path, instance, transform={"steps": [there, SQL]})
+    world = World(tmp_path, instance, transform=looking_up(tmp_path))
     world.fill(2)
     assert world.run(0).success
     shown = {name: value.value for name, value in world.metadata(0).items()}
@@ -43,3 +52,115 @@ def test_a_replay_looks_up_anew_if_the_config_says_so(
     fresh = world.metadata(0)["lookups"].value["shops"]
     assert fresh["version"].startswith("1@")
     assert fresh["answers"] != first["answers"]
+
+
+THINGS, SHOPS = dg.AssetKey(["things"]), dg.AssetKey(["lake", "shops"])
+DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-03")
+
+
+def of_shops(days: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
+    """The looked-up table as somebody else's asset."""
+
+    @dg.asset(key=SHOPS, partitions_def=days)
+    def made() -> None: ...
+
+    return made
+
+
+class Watched:
+    """A window, or a table of micro-batches, whose automation condition is `eager`."""
+
+    def __init__(self, defs: dg.Definitions, instance: dg.DagsterInstance, key: str | None) -> None:
+        eager = dg.AutomationCondition.eager()
+        assets = [
+            asset.map_asset_specs(lambda s: s.replace_attributes(automation_condition=eager))
+            if isinstance(asset, dg.AssetsDefinition) and asset.key == THINGS
+            else asset
+            for asset in defs.assets or ()
+        ]
+        self.defs = dg.Definitions(assets, resources=defs.resources)
+        self.instance, self.key, self.cursor = instance, key, None
+        self.asked()
+
+    def stale(self) -> list[str]:
+        """Why the UI writes "unsynced" on it."""
+        graph, loading = self.defs.resolve_asset_graph(), LoadingContextForTest(self.instance)
+        found = CachingStaleStatusResolver(self.instance, graph, loading)
+        return [cause.reason for cause in found.get_stale_causes(THINGS, self.key)]
+
+    def asked(self) -> int:
+        """How many runs of it the condition asks for, since it was last asked."""
+        now = datetime(2026, 1, 5, 3, 30, tzinfo=UTC)
+        tick = dg.evaluate_automation_conditions(
+            self.defs,
+            self.instance,
+            dg.AssetSelection.assets(THINGS),
+            evaluation_time=now,
+            cursor=self.cursor,
+        )
+        self.cursor = tick.cursor
+        return tick.get_num_requested(THINGS)
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("days", [None, DAYS, dg.StaticPartitionsDefinition(["a", "b"])])
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_looked_up_asset_is_upstream_and_nothing_more(
+    days: dg.PartitionsDefinition | None, batch: bool, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """It is in the lineage. A window that was made before the asset was named, before it was ever
+    made, or before it was made again, stays fresh; `eager` asks for no window because of it, and
+    runs don't wait for it, also where one run makes both.
+    """
+    shops(tmp_path, "Kyiv")
+    over: dict[str, Any] = {"window": {"grid": "batch"}} if batch else {}
+    world, made = World(tmp_path, instance, transform=looking_up(tmp_path), **over), of_shops(days)
+    world.fill(2)
+    assert (world.batches() if batch else world.run(0)).success
+
+    named = looking_up(tmp_path, asset="lake/shops")
+    world.spec = World.spec_of(tmp_path, transform=named, **over)
+    world.load()
+    defs = dg.Definitions.merge(world.defs, dg.Definitions([made]))
+    watched = Watched(defs, instance, None if batch else world.key(0))
+    above = dg.AssetSelection.assets(THINGS).upstream()
+    assert SHOPS in above.resolve(defs.resolve_asset_graph())
+    assert watched.stale() == []
+    assert (world.batches() if batch else world.run(0)).success
+    for _ in range(2):
+        first = None if days is None else days.get_partition_keys()[0]
+        assert dg.materialize([made], partition_key=first, instance=instance).success
+        assert (watched.stale(), watched.asked()) == ([], 0)
+    if days is None:
+        run = defs.resolve_implicit_global_asset_job_def().execute_in_process(
+            instance=instance, asset_selection=[SHOPS, THINGS], partition_key=watched.key
+        )
+        assert run.success
+        assert watched.stale() == []
+
+
+def test_an_edge_from_it_would_do_more(instance: dg.DagsterInstance) -> None:
+    """Why something stands between: Dagster takes an asset without partitions for new input, also
+    by a mapping of all partitions. A window is stale as soon as the edge is there, and each time
+    the asset is made; and `eager` asks for the newest window.
+    """
+    made, hours = of_shops(None), dg.HourlyPartitionsDefinition("2026-01-05-00:00")
+
+    def things(*edges: dg.AssetDep) -> dg.AssetsDefinition:
+        @dg.asset(key=THINGS, partitions_def=hours, deps=edges)
+        def table() -> None: ...
+
+        return table
+
+    key = "2026-01-05-02:00"
+    edge = dg.AssetDep(SHOPS, partition_mapping=dg.AllPartitionMapping())
+    assert dg.materialize([things()], partition_key=key, instance=instance).success
+    watched = Watched(dg.Definitions([made, things(edge)]), instance, key)
+    assert watched.stale() == ["has a new dependency on lake/shops"]
+    assert dg.materialize(
+        [made, things(edge)], selection=[THINGS], partition_key=key, instance=instance
+    ).success
+    assert (watched.stale(), watched.asked()) == ([], 0)
+    assert dg.materialize([made], instance=instance).success
+    assert watched.stale() == ["has a new dependency materialization"]
+    assert watched.asked() == 1

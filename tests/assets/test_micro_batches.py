@@ -10,7 +10,13 @@ import pytest
 
 from tests.assets.ticks import ask
 from tests.assets.world import TOPIC, World, hour
-from windrow.assets.schedule import BATCH_REFUSED, REFUSED_TAG, STILL_GOING
+from windrow.assets.schedule import (
+    BATCH_REFUSED,
+    BATCHES_DONE,
+    DONE_TAG,
+    REFUSED_TAG,
+    STILL_GOING,
+)
 from windrow.ingest.errors import RefusedError
 
 SIX_AT_ONCE = {"grid": "batch", "every": "*/2 * * * *", "max_records": 6}
@@ -137,6 +143,37 @@ def test_a_refused_batch_waits_for_a_person(world: World) -> None:
     assert world.batches().success
     assert world.verdict().ok
     assert isinstance(tick(world, hour(1, 2)), dg.RunRequest)
+
+
+def test_an_end_that_is_reached(world: World, tmp_path: Path) -> None:
+    """The run says that it is done, and the schedule starts no more until the spec has another
+    end; a run by hand reads nothing and is no failure.
+    """
+
+    def until(stop: object) -> None:
+        world.spec = World.spec_of(tmp_path, window=SIX_AT_ONCE | {"stop": stop})
+        world.load()
+
+    put(world, 8)
+    until("latest")
+    assert isinstance(tick(world, hour(1)), dg.RunRequest)
+    result = world.batches()
+    assert result.success
+    assert committed(world) == [0, 1]
+    assert [s["lag_records"] for s in world.shown()] == [2, 0]
+    run = world.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert DONE_TAG in run.tags
+    put(world, 4)
+    assert tick(world, hour(1, 2)) == BATCHES_DONE
+    assert world.batches().success
+    assert committed(world) == [0, 1]
+    assert tick(world, hour(1, 4)) == BATCHES_DONE
+    until({"offsets": {0: 5, 1: 7}})
+    assert isinstance(tick(world, hour(1, 6)), dg.RunRequest)
+    assert world.batches().success
+    assert committed(world) == [0, 1, 2]
+    assert isinstance(tick(world, hour(1, 8)), dg.RunRequest), "one offset is still to come"
 
 
 def test_a_refusal_before_the_first_batch_is_told(

@@ -5,11 +5,15 @@ reads, writes and keeps; nothing is built beside.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import msgspec
 import pytest
+from dagster._core.remote_representation.external_data import ResourceSnap
 from pyspark.sql import SparkSession
 
 from tests.assets.world import TOPIC, MemorySource, MemoryTable, World, hour, ranges
@@ -20,11 +24,15 @@ from windrow.assets.component import refuse_two_clusters
 from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table, standing_on
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
+from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import Isolation
+from windrow.ingest.model.window import Window
 from windrow.ingest.testing.dead_topic import MemoryDeadTopic
 from windrow.resources.kafka import KafkaSource
 from windrow.resources.ledger import LedgerState
@@ -104,6 +112,109 @@ def test_a_run_reads_what_its_source_has(world: World, tmp_path: Path) -> None:
     assert set(source.asked) == {"read_committed"}
 
 
+class Halving(MemorySource):
+    """Cuts each split in two, or leaves its last offset out; remembers what it gave."""
+
+    def __init__(self, world: World, *, whole: bool) -> None:
+        super().__init__(world)
+        self.whole = whole
+        self.given: dict[Window, list[Split]] = {}
+
+    def enumerate_splits(self, window: Window) -> Sequence[Split]:
+        self.given[window] = []
+        for split in MemorySource.enumerate_splits(self, window):
+            middle, stop = split.start + 3, split.stop - (not self.whole)
+            self.given[window].append(msgspec.structs.replace(split, stop=middle))
+            self.given[window].append(msgspec.structs.replace(split, start=middle, stop=stop))
+        return self.given[window]
+
+
+def test_a_run_reads_the_splits_that_its_source_enumerates(world: World) -> None:
+    """Each window of a run is planned by `enumerate_splits` of its source: these splits are
+    read, are in the receipt, and make what Dagster shows of offsets.
+    """
+    world.fill(2)
+    source = Halving(world, whole=True)
+    defs = standing_on(world.defs, {kafka_key(world.spec): source})
+    tags = range_tags(dg.PartitionKeyRange(world.key(0), world.key(1)))
+    job = defs.resolve_job_def("things_windows")
+    assert job.execute_in_process(instance=world.instance, tags=tags).success
+    for n in (0, 1):
+        window = Window("things", hour(n), hour(n + 1))
+        assert list(world.receipt_of(n).plan.splits) == source.given[window]
+        assert len(source.given[window]) == 4
+        again = MemorySource(world).reading(world.spec).enumerate_splits(window)
+        assert list(again) == source.given[window]
+        shown = {TOPIC: {str(p): [30 * n, 30 * n + 30] for p in range(2)}}
+        assert ranges(world.metadata(n)["offsets"]) == shown
+    assert [split for reader in world.kept for split in reader.splits] == [
+        split for splits in source.given.values() for split in splits
+    ]
+
+
+def test_splits_that_leave_messages_out_are_refused(world: World) -> None:
+    """A source whose splits aren't exactly the window loses nothing: the window is refused,
+    nothing is frozen.
+    """
+    world.fill(1)
+    defs = standing_on(world.defs, {kafka_key(world.spec): Halving(world, whole=False)})
+    failed = run_of(world, defs, world.key(0))
+    [why] = [
+        e.step_failure_data.error.message
+        for e in failed.all_events
+        if e.is_step_failure and e.step_failure_data.error
+    ]
+    assert "are not exactly the offsets between its boundaries" in why
+    assert world.receipt_of(0) is None
+    assert world.run(0).success
+
+
+def test_a_source_enumerates_for_the_pipeline_that_it_is_told(world: World) -> None:
+    """What no run has planned yet is enumerated as a run would, and nothing is frozen; a
+    window off the grid is none; a cluster that wasn't told a pipeline asks for one.
+    """
+    world.fill(1)
+    source = MemorySource(world).reading(world.spec)
+    window = Window("things", hour(0), hour(1))
+    assert [(s.partition, s.start, s.stop) for s in source.enumerate_splits(window)] == [
+        (0, 0, 30),
+        (1, 0, 30),
+    ]
+    assert open_ledger(world.spec.state_url()).newest("things") == []
+    with pytest.raises(GridError, match="is not one hourly window of things"):
+        source.enumerate_splits(Window("things", hour(0), hour(2)))
+    untold = KafkaSource(bootstrap_servers="127.0.0.1:9")
+    for ask in (lambda: untold.enumerate_splits(window), untold.snapshot_offsets):
+        with pytest.raises(SpecError, match=r"wasn't told which pipeline"):
+            ask()
+
+
+def test_an_asset_of_a_user_s_own_asks_the_source(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's example runs as it stands, behind the table."""
+    world.fill(2)
+    assert world.run(1).success
+    world.broker.delete_records(TopicPartition(TOPIC, 0), 40)
+    monkeypatch.setattr("windrow.load_spec", lambda path: world.spec)
+    page = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text(encoding="utf-8")
+    [typed] = re.findall(r"## Asking the source\n.*?```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    code = compile(typed.replace("payments", "things"), "dagster.md", "exec", dont_inherit=True)
+    exec(code, names)
+    resources = {"things_kafka": MemorySource(world)}
+    made = dg.materialize(
+        [names["still_in_kafka"]],
+        partition_key=world.key(1),
+        resources=resources,
+        instance=world.instance,
+        selection=["still_in_kafka"],
+    )
+    [event] = made.get_asset_materialization_events()
+    shown = event.step_materialization_data.materialization.metadata
+    assert (shown["offsets"].value, shown["left"].value) == (60, 50)
+
+
 def test_a_run_keeps_and_writes_where_its_resources_are(world: World, tmp_path: Path) -> None:
     """Boundaries, plans and copies go to the ledger that is given, rows to the table
     that is given, and nowhere else.
@@ -141,7 +252,7 @@ def test_checks_and_observations_stand_on_the_same(world: World, tmp_path: Path)
     [observed] = [e.asset_observation_data.asset_observation for e in seen]
     assert observed.metadata["messages"].value == 60
     assert asked >= 4  # the run, and its checks
-    assert len(source.asked) == asked + 1
+    assert len(source.asked) == asked + 2  # the snapshot, and the lag
 
 
 def test_pipelines_of_a_cluster_share_its_resource(tmp_path: Path) -> None:
@@ -274,33 +385,47 @@ def test_a_resource_s_repr_holds_no_secret() -> None:
     assert "hunter2" not in shown
 
 
-def test_a_cluster_s_password_never_reaches_the_ui(
+def shown_resources(defs: dg.Definitions) -> dict[str, Any]:
+    """The resources as Dagster's UI is told of them: their values, and all else as text."""
+    repository = defs.get_repository_def()
+    return {
+        name: ResourceSnap.from_def(made, name, {}, {}, {}, {}, {}, {})
+        for name, made in repository.get_top_level_resources().items()
+    }
+
+
+def test_the_ui_shows_a_cluster_s_fields_and_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Resources show no configuration, given ones neither; what they take from the
-    environment is filled in when they are made.
+    """A cluster's fields are shown, references to passwords among them. If there is a
+    password itself, given by a spec or by hand, or a property that nobody knows, no field is
+    shown and the resource says why; what the environment has is filled in later.
     """
-    spec = on_cluster(tmp_path, "one")
     monkeypatch.setenv("STAGING", "127.0.0.1:7")
-    given = KafkaSource(
-        bootstrap_servers=dg.EnvVar("STAGING"), client={"client.id": "hunter2-C4nary"}
-    )
-    for defs in (kafka_table(spec), kafka_table(spec, {"prod_cluster": given})):
-        resources = defs.get_repository_def().get_top_level_resources()
-        shown = json.dumps(
-            [
-                repr(r.config_schema.as_field() if r.config_schema else None) + str(r.description)
-                for r in resources.values()
-            ]
-        )
-        assert "hunter2" not in shown + repr(resources) + repr(spec)
-    with dg.build_resources(
-        {"it": (kafka_table(spec, {"prod_cluster": given}).resources or {})["prod_cluster"]}
-    ) as made:
-        assert (made.it.bootstrap_servers, dict(made.it.client)) == (
-            "127.0.0.1:7",
-            {"client.id": "hunter2-C4nary"},
-        )
+    spec, staging = on_cluster(tmp_path, "one"), dg.EnvVar("STAGING")
+    for client in ({"sasl.password": "hunter2-C4nary"}, {"sasl.pasword": "hunter2-C4nary"}):
+        given = KafkaSource(bootstrap_servers=staging, client=client)
+        for defs in (kafka_table(spec), kafka_table(spec, {"prod_cluster": given})):
+            shown = shown_resources(defs)
+            assert "hunter2" not in repr(shown) + repr(defs.resources) + repr(spec)
+            assert shown["prod_cluster"].configured_values == {}
+            described = shown["prod_cluster"].resource_snapshot.description
+            assert "a reference, `{env: NAME}` or `{file: PATH}`" in described
+
+    class Tunnelled(KafkaSource):
+        ssh_password: str = "hunter2-C4nary"
+
+    defs = kafka_table(spec, {"prod_cluster": Tunnelled(bootstrap_servers=staging)})
+    assert "hunter2" not in repr(shown_resources(defs))
+    client = {"client.id": "me", "sasl.password": {"env": "CANARY"}}
+    given = KafkaSource(bootstrap_servers=staging, client=client)
+    defs = kafka_table(spec, {"prod_cluster": given})
+    shown = shown_resources(defs)["prod_cluster"]
+    assert shown.configured_values["bootstrap_servers"].name == "STAGING"
+    assert json.loads(shown.configured_values["client"]) == client
+    assert shown.resource_type == "windrow.resources.kafka.KafkaSource"
+    with dg.build_resources({"it": (defs.resources or {})["prod_cluster"]}) as made:
+        assert (made.it.bootstrap_servers, dict(made.it.client)) == ("127.0.0.1:7", client)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import dagster as dg
+import msgspec
 import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
@@ -15,10 +17,13 @@ from windrow.assets.component import KafkaTable
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, kafka_key, upstream_keys
 from windrow.assets.topic import topic_assets
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.reader import ReadPlan
+from windrow.ingest.source.enumerator.topics import LogOffsets
 from windrow.ingest.source.reader.reader import KafkaReader
 from windrow.resources.kafka import KafkaSource
+from windrow.resources.ledger import LedgerState
 
 HERE = Path(__file__).parent
 OTHER = "shop.others"
@@ -40,9 +45,7 @@ def two_topics(tmp_path: Path, instance: dg.DagsterInstance, **source: object) -
 def observed(world: World) -> dict[str, dg.AssetObservation]:
     """What observing all of the pipeline's sources shows, by asset."""
     keys = upstream_keys(world.spec)
-    defs = dg.Definitions(
-        topic_assets(world.spec), resources={kafka_key(world.spec): MemorySource(world)}
-    )
+    defs = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
     job = defs.resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=world.instance, asset_selection=keys)
     found = [
@@ -83,6 +86,53 @@ def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstan
     assert (
         sum(r.data["read"] for r in shown["offsets"].records) == shown["messages_read"].value == 66
     )
+
+
+def test_a_snapshot_is_what_an_observation_shows(world: World) -> None:
+    """A source's snapshot has of each log where it begins, what is stable, and its end
+    behind an open transaction; the topic's asset shows the same.
+    """
+    world.fill(1)
+    world.broker.delete_records(TopicPartition(TOPIC, 0), 3)
+    with world.broker.transaction() as open_one:
+        world.broker.produce(
+            TopicPartition(TOPIC, 1), b"1", timestamp=hour(0), transaction=open_one
+        )
+        snapshot = MemorySource(world).reading(world.spec).snapshot_offsets()
+        [seen] = observed(world).values()
+    assert snapshot.logs == {
+        TopicPartition(TOPIC, 0): LogOffsets(3, 30, 30),
+        TopicPartition(TOPIC, 1): LogOffsets(0, 30, 31),
+    }
+    assert [
+        {name: line.data[name] for name in ("partition", "earliest", "stable", "latest")}
+        for line in seen.metadata["offsets"].records
+    ] == [
+        {"partition": tp.partition, **msgspec.to_builtins(log)} for tp, log in snapshot.logs.items()
+    ]
+    assert seen.metadata["messages"].value == 57
+
+
+def test_lag_and_head_are_numbers_of_each_observation(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An observation has where the topic ends and how far the table is behind, as numbers,
+    which Dagster plots; without the ledger it has the rest.
+    """
+    world.fill(3)
+    seen = []
+    for n in (None, 0, 2):
+        assert n is None or world.run(n).success
+        [event] = observed(world).values()
+        seen.append([event.metadata[name].value for name in ("head", "lag_records")])
+    assert seen == [[180, 180], [180, 120], [180, 0]]
+    monkeypatch.setattr(LedgerState, "ledger", away)
+    [event] = observed(world).values()
+    assert ("lag_records" in event.metadata, event.metadata["head"].value) == (False, 180)
+
+
+def away(_: LedgerState) -> NoReturn:
+    raise UnreachableError("The ledger is away", "plan", "Wait.")
 
 
 def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) -> None:

@@ -143,7 +143,7 @@ def test_what_stops_a_run_names_what_was_not_tried(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What stops all windows stops the run there: the failure says which windows are left."""
-    monkeypatch.setattr("windrow.assets.retries.RETRY", dg.RetryPolicy(max_retries=0))
+    monkeypatch.setattr("windrow.assets.failures.RETRY", dg.RetryPolicy(max_retries=0))
     world.load()
     world.fill(1)
     world.now = hour(1, 10)
@@ -176,7 +176,7 @@ def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.Mo
         return ends(tps)
 
     monkeypatch.setattr(world.broker, "stable_ends", once_away)
-    monkeypatch.setattr("windrow.assets.retries.RETRY", dg.RetryPolicy(max_retries=1))
+    monkeypatch.setattr("windrow.assets.failures.RETRY", dg.RetryPolicy(max_retries=1))
     world.load()
     assert world.run(0).success
     assert world.attempts > 1

@@ -12,7 +12,7 @@ import dagster as dg
 from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table
-from windrow.assets.names import SPARK_KEY, job_name, kafka_key, sink_key
+from windrow.assets.names import SPARK_KEY, job_name, kafka_key, ledger_key, sink_key
 from windrow.assets.partitions import key_of
 from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import Connection
@@ -34,6 +34,8 @@ from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
+from windrow.resources.kafka import KafkaSource
+from windrow.resources.ledger import LedgerState
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 TOPIC = "shop.things"
@@ -70,6 +72,10 @@ class NotingReader(MemoryReader):
 
 class MemorySource:
     """A KafkaSource on the broker in memory."""
+
+    reading = KafkaSource.reading
+    enumerate_splits = KafkaSource.enumerate_splits
+    snapshot_offsets = KafkaSource.snapshot_offsets
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -158,6 +164,11 @@ class World:
             SPARK_KEY: self.tasks,
         }
         self.defs = kafka_table(self.spec, resources, Clock(lambda: self.now, self.sleep))
+
+    def reached(self, source: type[MemorySource]) -> dict[str, object]:
+        """The resources of its topics' assets."""
+        ledger = LedgerState(url=self.spec.state_url())
+        return {kafka_key(self.spec): source(self), ledger_key(self.spec): ledger}
 
     def ledger_id(self) -> str:
         """Of the pipeline's ledger."""

@@ -4,6 +4,7 @@ Without a part it measures all of them, and writes docs/benchmark.md.
 
     small, wide, large            comparisons with peers, or one of them: small.raw, small.decoded,
                             small.table, ...
+    lookup                        lookup.sql, beside Flink's lookup join, and lookup.table
     growth                        growth.partitions, growth.windows, growth.rows
     sinks                         what each sink costs above decoding, or one of them: sinks.delta,
                             sinks.postgres, sinks.kafka-flink, ...
@@ -12,7 +13,8 @@ Without a part it measures all of them, and writes docs/benchmark.md.
     workers                       what a second worker of a cluster is worth
     places                        what planning and committing cost the driver, with tasks here, on
                             a cluster and on a Connect server
-    transform                     what a function of DataFrames costs a window
+    transform                     what steps cost a window
+    steps                         what they cost a task, by themselves
     windows                       what 10,000 committed windows cost the next one, too, by sink:
                             windows.delta, ..., windows.ledger
     page                          docs/benchmark.md and its pictures from what is kept, without
@@ -41,11 +43,12 @@ from tests.bench.harness.figures import Growth, Result, Said
 from tests.bench.harness.limits import broken
 from tests.bench.harness.page import page
 from tests.bench.harness.results import commit, keep, kept, kept_commit, stamped
-from tests.bench.harness.shapes import PARTITIONS, SHAPES, SMALL, fill
+from tests.bench.harness.shapes import LOOKED_UP, PARTITIONS, SHAPES, SMALL, Shape, fill
 from tests.bench.harness.side import ROOT
+from tests.bench.parts import customers
 from tests.bench.parts.compare import compare
 from tests.bench.parts.growth import KINDS, grow
-from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS
+from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS, LOOKUPS
 from tests.bench.parts.targets import Job
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
@@ -62,16 +65,18 @@ STEPS = (
     "workers",
     "places",
     "transform",
+    "steps",
 )
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)
 IN_SINKS = tuple(f"sinks.{name}" for name in BESIDE_DECODING)
+IN_LOOKUPS = tuple(f"lookup.{name}" for name in LOOKUPS)
 WINDOWS = {f"windows.{kind}": ("windows", "--sink", kind) for kind in COMMITTED} | {
     "windows.ledger": ("planning",)
 }
 COMMITTED_WINDOWS = 10_000
 """Behind which a window's cost is measured, beside that behind ten."""
-PARTS = (*COMPARED, *IN_SINKS, *GROWN, *STEPS, *WINDOWS)
+PARTS = (*COMPARED, *IN_SINKS, *IN_LOOKUPS, *GROWN, *STEPS, *WINDOWS)
 SINK_MESSAGES = 1_000_000
 """Of the small ones: a sink's cost is above that of decoding, which takes a second for
 so many, and each run writes all of them.
@@ -101,30 +106,43 @@ class World:
         """Where a PostgreSQL server is."""
         return self._stack.enter_context(servers.postgres(self.scratch / "postgres"))
 
-    def topic(self, shape: str, messages: int) -> tuple[str, int]:
+    @cached_property
+    def customers(self) -> str:
+        """Where the Delta table is that is looked up in; it is in PostgreSQL, too."""
+        customers.in_postgres(self.postgres)
+        customers.in_delta(self.scratch / "customers")
+        return str(self.scratch / "customers")
+
+    def topic(self, shape: Shape, messages: int) -> tuple[str, int]:
         """A topic's name, and the mean bytes of its messages."""
-        if (shape, messages) not in self._topics:
-            name = f"bench.{shape}.{messages}"
-            self._topics[shape, messages] = (
+        if (shape.name, messages) not in self._topics:
+            name = f"bench.{shape.name}.{messages}"
+            self._topics[shape.name, messages] = (
                 name,
-                fill(self.bootstrap, name, SHAPES[shape].values(), messages),
+                fill(self.bootstrap, name, shape.values(), messages),
             )
-        return self._topics[shape, messages]
+        return self._topics[shape.name, messages]
 
 
 def compared(world: World, part: str, options: argparse.Namespace) -> Result:
-    """One comparison, of a shape or of a sink."""
+    """One comparison, of a shape, of a sink or of a lookup."""
     kind, stage = part.split(".")
     if part in IN_SINKS:
         shape, whole, sides = SMALL, SINK_MESSAGES, BESIDE_DECODING[stage]
+    elif part in IN_LOOKUPS:
+        shape, whole, sides = LOOKED_UP, LOOKED_UP.messages, LOOKUPS[stage]
     else:
         shape, whole, sides = SHAPES[kind], SHAPES[kind].messages, COMPARISONS[stage]
         if options.quick:
             sides = (sides[0], next(side for side in sides if side.name != sides[0].name))
     messages = max(int(whole * options.scale), PARTITIONS)
-    topic, size = world.topic(shape.name, messages)
-    postgres = world.postgres if part == "sinks.postgres" else ""
-    job = Job(world.bootstrap, topic, shape, messages, world.scratch / part, postgres)
+    topic, size = world.topic(shape, messages)
+    more = {}
+    if part in IN_LOOKUPS:
+        more = {"customers": world.customers, "postgres": world.postgres}
+    elif part == "sinks.postgres":
+        more = {"postgres": world.postgres}
+    job = Job(world.bootstrap, topic, shape, messages, world.scratch / part, **more)
 
     def measure() -> dict[str, Any]:
         measured = compare(sides, job, options.rounds)
@@ -188,7 +206,7 @@ def measured(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
             print(f"{part} ...", flush=True)
             result = (
                 compared(world, part, options)
-                if part in (*COMPARED, *IN_SINKS)
+                if part in (*COMPARED, *IN_SINKS, *IN_LOOKUPS)
                 else grown(world, part, options)
                 if part in GROWN
                 else said(part)
@@ -205,11 +223,13 @@ def write_page() -> None:
     """The page and its pictures, of all that is kept."""
     results = [result for part in COMPARED if (result := kept(part, Result))]
     sinks = {part: kept(part, Result) for part in IN_SINKS}
+    lookups = [result for part in IN_LOOKUPS if (result := kept(part, Result))]
     growths = [result for part in GROWN if (result := kept(part, Growth))]
     PAGE.write_text(
         page(
             results,
             sinks,
+            lookups,
             growths,
             [result for part in (*STEPS, *WINDOWS) if (result := kept(part, Said))],
         ),

@@ -1,9 +1,11 @@
 """Checks that a table with a primary key holds what Flink's upsert-kafka makes of the same topic.
 
-    python -m tests.bench.changelog [--messages 50000] [--keys 3000] [--seed 1]
+    python -m tests.bench.changelog [--messages 50000] [--keys 3000] [--seed 1] [--where CONDITION]
 
 The topic has updates and deletes of customers, each customer's in one of three
-partitions, in twelve hours. windrow commits the hours in an order by chance and replays
+partitions, in twelve hours, and some messages without a key. With a condition, both sides
+have the rows alone that meet it: windrow by a step of SQL, Flink by the same WHERE over the
+changelog. windrow commits the hours in an order by chance and replays
 two of them, so that older ones meet newer ones. Flink SQL reads the topic as a table by
 upsert-kafka, to its end, in streaming mode. Printed: how many customers each side has,
 and how many differ; the exit code is 1 if any do.
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import zlib
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -53,25 +55,40 @@ class Customer(pa.DataFrameModel):
 Customers = dict[tuple[str, int], tuple[str, int | None]]
 
 
+@dataclass(frozen=True)
+class Said:
+    """What is compared: so many messages of so many customers, and the rows that stay."""
+
+    messages: int
+    keys: int
+    seed: int
+    where: str
+
+
 def fill(bootstrap: str, messages: int, keys: int, dice: random.Random) -> str:
     """Make the topic.
 
-    Some customers come and go often, some were never there when they are deleted.
+    Some customers come and go often, some were never there when they are deleted. Messages
+    without a key say nothing of any.
     """
     topic = create_topic(bootstrap, PARTITIONS)
     puts = []
     for i in range(messages):
         shop, number = dice.choice("abc"), min(dice.randrange(keys), dice.randrange(keys))
-        key = json.dumps({"shop": shop, "number": number}).encode()
+        key = json.dumps({"shop": shop, "number": number}).encode() if i % 100 else None
         row = json.dumps({"name": f"customer {i}", "credit": dice.choice([None, i])}).encode()
         at = START + timedelta(hours=HOURS) * (i / messages)
         value = None if dice.random() < 0.3 else row
-        puts.append(Put(value, int(at.timestamp() * 1000), zlib.crc32(key) % PARTITIONS, key))
+        puts.append(
+            Put(value, int(at.timestamp() * 1000), zlib.crc32(key or b"") % PARTITIONS, key)
+        )
     produce(bootstrap, topic, puts)
     return topic
 
 
-def of_windrow(bootstrap: str, topic: str, folder: Path, dice: random.Random) -> Customers:
+def of_windrow(
+    bootstrap: str, topic: str, folder: Path, dice: random.Random, where: str
+) -> Customers:
     """The table's rows."""
     (folder / "schema.py").write_text(SCHEMA)
     spec = parse_spec(
@@ -85,6 +102,8 @@ def of_windrow(bootstrap: str, topic: str, folder: Path, dice: random.Random) ->
                 "key": {"fields": ["shop", "number"]},
                 "fields_include": "except_key",
             },
+            "limits": {"max_dead_ratio": None},
+            "transform": {"steps": [{"sql": f"SELECT * FROM rows WHERE {where}"}]},
             "sink": {
                 "path": str(folder / "customers"),
                 "mode": "upsert",
@@ -112,7 +131,7 @@ def of_windrow(bootstrap: str, topic: str, folder: Path, dice: random.Random) ->
     return found
 
 
-def of_flink(bootstrap: str, topic: str) -> Customers:
+def of_flink(bootstrap: str, topic: str, where: str) -> Customers:
     """What is left when its changes are taken one after the other."""
     options = {
         "connector": "upsert-kafka",
@@ -130,7 +149,7 @@ def of_flink(bootstrap: str, topic: str) -> Customers:
     )
     statements = [
         f"CREATE TEMPORARY TABLE customers ({columns}) WITH ({told})",
-        "SELECT * FROM customers",
+        f"SELECT * FROM customers WHERE {where}",
     ]
     folder = made("flink", PEERS / "flink", environments.jars)
     java = Path(os.environ["JAVA_HOME"]) / "bin/java"
@@ -162,6 +181,14 @@ def of_flink(bootstrap: str, topic: str) -> Customers:
     return found
 
 
+def compared(bootstrap: str, folder: Path, said: Said) -> tuple[Customers, Customers]:
+    """What windrow has of a new topic, and what Flink has of it."""
+    dice = random.Random(said.seed)
+    topic = fill(bootstrap, said.messages, said.keys, dice)
+    mine = of_windrow(bootstrap, topic, folder, dice, said.where)
+    return mine, of_flink(bootstrap, topic, said.where)
+
+
 def main() -> int:
     """Compare, and say how it went."""
     parser = argparse.ArgumentParser(
@@ -169,17 +196,13 @@ def main() -> int:
     )
     for name, default in (("messages", 50_000), ("keys", 3_000), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    said = parser.parse_args()
-    dice = random.Random(said.seed)
+    parser.add_argument("--where", default="TRUE")
+    said = Said(**vars(parser.parse_args()))
     with (
         tempfile.TemporaryDirectory() as folder,
         EmbeddedBroker(Path(folder) / "broker", find_jars()) as broker,
     ):
-        topic = fill(broker.bootstrap, said.messages, said.keys, dice)
-        mine, flinks = (
-            of_windrow(broker.bootstrap, topic, Path(folder), dice),
-            of_flink(broker.bootstrap, topic),
-        )
+        mine, flinks = compared(broker.bootstrap, Path(folder), said)
     unlike = [key for key in mine.keys() | flinks.keys() if mine.get(key) != flinks.get(key)]
     print(
         f"{said.messages} messages: {len(mine)} customers by windrow, {len(flinks)} by Flink,"

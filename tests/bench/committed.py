@@ -26,13 +26,14 @@ from tests.bench.harness.servers import postgres
 from tests.bench.iceberg import expire
 from tests.sinks.kafka.world import new_place as new_topic
 from tests.sinks.routes.world import FIRST, SECOND, RoutedBoth
-from tests.sinks.things import ROWS, staged_receipt, window
-from tests.sinks.with_dead_letters import OWNER, DeltaSink
+from tests.sinks.with_dead_letters import DeltaSink
 from tests.sinks.worlds import world_of
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 COMMITS = 100
 """Later commits, and looks at windows that are there: one checkpoint of a Delta table

@@ -36,13 +36,13 @@ from deltalake import DeltaTable
 from tests.bench.harness.figures import Growth
 from tests.bench.harness.results import kept
 from tests.bench.planning import filled, planned, planner
-from tests.sinks.things import ROWS, receipt, stage
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.assets.metadata import window_metadata
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.runner.context import Result
+from windrow.ingest.testing.contracts.windows import ROWS, receipt, stage
 
 WINDOWS = 3
 SIZES = (100, 1_000, 10_000)

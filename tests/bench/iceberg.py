@@ -17,8 +17,8 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 from tests.sinks.iceberg.world import IcebergBoth, sink_at, state_of
-from tests.sinks.things import staged_receipt, window
 from windrow.ingest.ports.sink import Done
+from windrow.ingest.testing.contracts.windows import staged_receipt, window
 
 COMMITS = 20
 STEP = 500

@@ -7,16 +7,17 @@ import random
 
 FIRST_MS = 1_760_000_000_000
 DISTINCT = 20_000
+CUSTOMERS = 100_000
 
 
-def values() -> list[bytes]:
+def values(distinct: int = DISTINCT) -> list[bytes]:
     """Their bytes, as many as differ."""
     r = random.Random(1)
     return [
         json.dumps(
             {
                 "order_id": i,
-                "customer": f"customer-{r.randrange(100_000)}",
+                "customer": f"customer-{r.randrange(CUSTOMERS)}",
                 "amount": round(r.random() * 1000, 2),
                 "currency": r.choice(["EUR", "USD", "CNY"]),
                 "sku": f"SKU-{r.randrange(5000):05d}",
@@ -26,5 +27,5 @@ def values() -> list[bytes]:
             },
             separators=(",", ":"),
         ).encode()
-        for i in range(DISTINCT)
+        for i in range(distinct)
     ]

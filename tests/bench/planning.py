@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import NoReturn
 
-from tests.sinks.things import receipt
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
@@ -32,6 +31,7 @@ from windrow.ingest.runner.run_windows import freeze_plans
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.contracts.windows import receipt
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 from windrow.ingest.transform.validate import Validate

@@ -30,7 +30,6 @@ import pyarrow as pa
 
 from tests.bench.harness.servers import postgres
 from tests.sinks.postgres.world import PostgresBoth
-from tests.sinks.things import TOPIC, plan_of, receipt, window
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged_split import Staged
@@ -41,6 +40,7 @@ from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import TablePlace
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
 from windrow.ingest.sinks.postgres.url import server_url
+from windrow.ingest.testing.contracts.windows import TOPIC, plan_of, receipt, window
 
 BATCH = 8192
 ROWS = pa.schema(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,13 @@ from tests.bench.harness.figures import (
 )
 from tests.bench.harness.limits import broken
 from tests.bench.harness.page import number, page
-from tests.bench.harness.shapes import SHAPES, flink_type, neutral_type, spark_type
-from tests.bench.harness.side import parquet_rows
+from tests.bench.harness.shapes import LOOKED_UP, SHAPES, flink_type, neutral_type, spark_type
+from tests.bench.harness.side import FailedError, parquet_rows
+from tests.bench.orders import values
+from tests.bench.parts import customers
 from tests.bench.parts.growth import KINDS
-from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS
-from tests.bench.parts.targets import SINKS, Job, lines, nowhere
+from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS, LOOKUPS
+from tests.bench.parts.targets import SINKS, Job, lines, looked_up, nowhere
 from windrow.ingest.sinks.kinds import KINDS as KINDS_OF_SINKS
 
 RUN = Run(1.0, 1.5, 1_000, {"Java": 700.0, "worker": 300.0}, 1_200.0)
@@ -104,6 +108,13 @@ def test_limits_are_held_against_medians() -> None:
     told = "small.table: 0.50 of the time of Spark's Kafka source, from_json, Parquet (limit 0.33)"
     assert list(broken(result("small.table", *slow))) == [told]
     assert list(broken(result("wide.table", *slow))) == []
+    costs = msgspec.structs.replace(RUN, cpu_seconds=1.5007)
+    dear = msgspec.structs.replace(side("windrow", "lookup", 1.0, worker=501.0), runs=(costs,))
+    without = side("windrow", "no lookup, Delta commit", 1.0, worker=199.0)
+    assert list(broken(result("lookup.table", dear, without))) == [
+        "lookup.table: 0.70 CPU s a million rows more than no lookup, Delta commit (limit 0.6)",
+        "lookup.table: a worker takes 101 MB more than no lookup, Delta commit (limit 100 MB)",
+    ]
     big = side("windrow", "all", 1.0, worker=500.0)
     assert list(broken(result("small.table", big))) == [
         "small.table: a worker took 500 MB (limit 400 MB)"
@@ -145,6 +156,7 @@ def test_a_page_has_every_result() -> None:
     text = page(
         [compared],
         {"sinks.delta": into, "sinks.csv": None},
+        [result("lookup.sql", side("windrow", "lookup", 2.0), side("Flink SQL", "lookup", 8.0))],
         [grown(Point(10, 1.0, 1.0, 5.0), Point(100, 5.0, 1.0, 5.0))],
         [Said("decode", "2026-01-05", "abc", "a machine", 3.0, ("a line",))],
     )
@@ -169,6 +181,8 @@ def test_a_page_has_every_result() -> None:
         f" (2.00 to 4.00) | {told} |" in lines
     )
     assert "| `sinks.csv` | not measured yet | | | | | | |" in lines
+    assert any(line.startswith("| windrow 1.0 | lookup |") for line in lines)
+    assert any(line.endswith("| 0.25 (0.25 to 0.25) |") for line in lines)
     assert "| 100 | 5.00 | 1.00 | 5 |" in lines
     assert (
         "The steepest step grows as size to the power of 0.70. Left out, for the time that was"
@@ -176,7 +190,7 @@ def test_a_page_has_every_result() -> None:
     )
     assert lines[-4:] == ["", "```text", "a line", "```"]
     assert "Measured on a machine." in lines
-    assert "\nNothing is measured yet.\n" in page([], {}, [], [])
+    assert "\nNothing is measured yet.\n" in page([], {}, [], [], [])
 
 
 def test_numbers_keep_three_digits() -> None:
@@ -257,6 +271,37 @@ def test_every_side_can_be_told_every_job(stage: str) -> None:
         assert job.stops == [3, 3, 2, 2]
         assert all(side.told(job) for side in COMPARISONS[stage])
     assert COMPARISONS[stage][0].name == "windrow"
+
+
+@pytest.mark.parametrize("kind", LOOKUPS)
+def test_lookups_are_beside_none(kind: str) -> None:
+    """Each side that looks up is held against what the table says; the last one does the
+    same without.
+    """
+    job = Job("127.0.0.1:9", "t", LOOKED_UP, 10, Path("/nowhere"), "postgresql://me@h:1/d", "/c")
+    *sides, last = LOOKUPS[kind]
+    assert all(side.told(job) and side.into is looked_up for side in sides)
+    assert "transform" not in last.told(job)
+
+
+def test_other_answers_are_a_failure(tmp_path: Path) -> None:
+    """A row without its answer, or with another one's, isn't passed over; too few rows are
+    counted.
+    """
+    few = replace(LOOKED_UP, values=partial(values, 1_000))
+    orders = pl.read_ndjson(io.BytesIO(b"\n".join(few.values())))
+    number = pl.col("customer").str.strip_prefix("customer-").cast(pl.Int64)
+    there = number % 10 != 0
+    rows = orders.with_columns(
+        pl.when(there).then(pl.format("tier-{}", number % 7)).alias("tier"),
+        pl.when(there).then(number * 7919 % 1_000_003).alias("credit"),
+    )
+    rows.write_parquet(tmp_path / "a.parquet")
+    assert customers.right_rows(tmp_path, few, 1_000) == 1_000
+    assert customers.right_rows(tmp_path, few, 1_001) == 1_000
+    rows.with_columns(credit=pl.col("credit").shift()).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(FailedError, match="other answers"):
+        customers.right_rows(tmp_path, few, 1_000)
 
 
 def test_growing_windows_have_their_messages() -> None:

@@ -1,5 +1,5 @@
-"""What a step costs a window: orders as JSON, from Kafka to the committed table, with
-and without a `sql` step, or a `spark` step.
+"""What a step costs a window: orders as JSON, from Kafka to the committed table, without
+one, and with one of each kind but lookups.
 
 python -m tests.bench.transform [--messages 1000000] [--rounds 5]
 
@@ -29,10 +29,16 @@ WAYS = {
     "sql: filter, a column": {
         "sql": "SELECT * REPLACE (round(amount * 100) AS amount) FROM rows WHERE sku IS NOT NULL"
     },
+    "python: a column": {
+        "python": "measured/functions.py:rounded",
+        "schema": "orders_schema.py:Order",
+    },
     "spark: all rows as they are": {"spark": "measured/functions.py:same"},
     "spark: the newest of each id": {"spark": "measured/functions.py:newest"},
 }
-"""In words, and the step."""
+"""In words, and the step. Lookups are measured beside Flink's: `parts/sides.py: LOOKUPS`."""
+MOST_MB = 500
+"""Of a worker, with any step."""
 
 
 def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
@@ -78,7 +84,8 @@ def main() -> None:
             f"{way:29} {rate.median:6,.0f} thousand messages/s ({rate.least:,.0f} to"
             f" {rate.most:,.0f}), {cpu.median:.2f} CPU s per million"
         )
-        line += f", peaks: worker {peaks['worker']:,.0f} MB, Java {peaks['Java']:,.0f} MB"
+        line += f", peaks: worker {peaks['worker']:,.0f} MB (limit {MOST_MB})"
+        line += f", Java {peaks['Java']:,.0f} MB"
         print(
             line
             + (

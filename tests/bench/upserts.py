@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tests.sinks.things import plan_of, receipt, window
 from tests.sinks.with_dead_letters import DeltaKeyedBoth
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
@@ -36,6 +35,7 @@ from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.schema.row_changes import DELETED
+from windrow.ingest.testing.contracts.windows import plan_of, receipt, window
 
 ROWS = pa.schema(
     [

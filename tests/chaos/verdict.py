@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.chaos.worker import offsets_of
-from tests.sinks.things import PARTITIONS, TOPIC, identity, window
 from tests.sinks.world import SinkWorld
 from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.contracts.windows import PARTITIONS, TOPIC, identity, window
 
 EXACTLY = Capabilities()
 Split = tuple[str, int]

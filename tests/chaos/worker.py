@@ -21,12 +21,19 @@ import psutil
 
 from tests.clock import clock_ahead
 from tests.full_disk import files_end_at
-from tests.sinks.things import PARTITIONS, plan, receipt, stage, staged_dead_replay, window
 from tests.sinks.worlds import world_of
 from tests.warm import SERVER
 from windrow.ingest.crashpoints import CrashError, crash_point
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.testing.contracts.windows import (
+    PARTITIONS,
+    plan,
+    receipt,
+    stage,
+    staged_dead_replay,
+    window,
+)
 
 DONE, ALREADY, UNKNOWN, REFUSED, CRASHED, FAILED = 0, 1, 2, 3, 4, 5
 """Exit codes; a killed attempt's is negative."""

@@ -493,6 +493,7 @@ def test_show_nothing(stage: Stage) -> None:
         "windows": [],
         "left_out": False,
         "uncommitted": [],
+        "done": False,
     }
     assert stage.json("dead", "show", stage.spec) == {
         "pipeline": "things",

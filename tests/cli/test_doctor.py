@@ -417,7 +417,7 @@ def _no_folder(stage: Stage) -> None:
         (_expired_behind_the_plan, 1, "wants offsets"),
         (_other_columns, 1, "differ"),
         (_no_such_rule, 2, "no_such_check"),
-        (_no_extra, 2, "Protobuf's own library isn't installed"),
+        (_no_extra, 2, "Protobuf can't be decoded: google.protobuf.message isn't installed"),
         (_no_folder, 2, "lake is no folder"),
     ],
 )

@@ -137,8 +137,52 @@ def test_plan_of_the_next_batch(batches: Stage) -> None:
         error = batches.json(command, batches.spec, "--window", str(number), code=2)["error"]
         assert f"batch-{number:09d} of things was not cut yet" in error["message"]
     batches.json("run", batches.spec)
-    assert batches.json("plan", batches.spec) == {"pipeline": "things", "plans": []}
+    assert batches.json("plan", batches.spec) == {
+        "pipeline": "things",
+        "plans": [],
+        "done": None,
+    }
     assert batches.call("plan", batches.spec).stdout == "Nothing is waiting.\n"
+
+
+def test_batches_with_an_end(batches: Stage) -> None:
+    """Every command says how far the end is, and that it is reached, which is no error; what
+    came after it was frozen is named, and another end goes on.
+    """
+    batches.write(window=f"{BATCH}, max_records: 5, stop: latest")
+    batches.broker.produce(TP0, b'{"id": 7}', timestamp=START)
+    assert batches.json("plan", batches.spec)["done"] is False
+    ran = batches.json("run", batches.spec)
+    assert (keys(ran), ran["done"]) == ([0], False)
+    assert (
+        "Offsets left up to window.stop: 8, of shop.things[0]"
+        in batches.call("lag", batches.spec).stdout
+    )
+    batches.broker.add_partitions("shop.things", 3)
+    for tp in (TP0, TopicPartition("shop.things", 2)):
+        batches.broker.produce(tp, b'{"id": 8}', timestamp=START)
+    ran = batches.json("run", batches.spec, "--drain")
+    assert (read(ran), ran["done"]) == ([5, 3], True)
+    done = "Done: all up to window.stop is committed."
+    for command in ("run", "plan", "show", "lag"):
+        assert done in batches.call(command, batches.spec).stdout
+        assert batches.json(command, batches.spec)["done"] is True
+    unread = batches.json("lag", batches.spec)["lag"]
+    assert (unread["records"], unread["newer"]) == (0, [{"topic": "shop.things", "partition": 2}])
+    assert "newer than window.stop: shop.things[2]." in batches.call("lag", batches.spec).stdout
+    assert "all up to window.stop is committed" in batches.call("doctor", batches.spec).stdout
+    assert batches.json("verify", batches.spec)["findings"] == []
+    batches.write(window=f"{BATCH}, stop: {{offsets: {{0: 3}}, others: latest}}")
+    for command in ("run", "plan"):
+        error = batches.json(command, batches.spec, code=2)["error"]
+        assert "is offset 3, and the next micro-batch begins at 8" in error["message"]
+    assert batches.json("doctor", batches.spec, code=2)["checks"][-2]["level"] == "fail"
+    batches.write(window=f"{BATCH}, stop: {{offsets: {{0: 10}}, others: latest}}")
+    ran = batches.json("run", batches.spec)
+    assert (read(ran), ran["done"]) == ([2], False)
+    assert batches.call("run", batches.spec).stdout == (
+        "Nothing is waiting. Offsets left up to window.stop: 1, of shop.things[0].\n"
+    )
 
 
 def test_doctor_of_batches(batches: Stage) -> None:

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from tests.docs import settings as generator
 from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
+from windrow.ingest.config.load import named_cluster
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.windrow_yaml import named_cluster
 from windrow.ingest.model.metadata_columns import DEFAULT, METADATA
 from windrow.ingest.settings.values import LeftOut, Section, Text
 from windrow.ingest.source.reader.reader import BYTES_MAX, ROWS_MAX, STALL_SECONDS
@@ -148,7 +148,7 @@ def test_editors_get_the_settings() -> None:
         ("source", "SourceSpec"),
         ("window", "TimeWindows", "MicroBatches"),
         ("source.tuning", "TuningSpec"),
-        ("source.start", "StartSpec"),
+        ("source.start", "PositionSpec"),
     ):
         known = {
             name.removeprefix(f"{section}.")

@@ -183,7 +183,7 @@ def test_where_it_begins_unless_told(folder: Path) -> None:
         ("{}", "source.start: says no position"),
         (
             "{timestamp: 1, committed: g}",
-            "source.start.committed: a start is one position, and timestamp is there already",
+            "source.start.committed: it is one position, and timestamp is there already",
         ),
         (
             "{committed: g, no_match: fail}",

@@ -20,6 +20,7 @@ from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.limits import StageLimits
 from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec
+from windrow.ingest.config.position import PositionSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.kind import KEY_FORMATS
 from windrow.ingest.formats.kinds import FORMATS
@@ -424,7 +425,7 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
         if kinds is not None and kinds.kinds is TABLES:
             continue  # what `sink` takes, looked at there
         for below in _models(info.annotation) if kinds is None else kinds.sections().values():
-            found += _fields(below, "limits" if below is StageLimits else name)
+            found += _fields(below, {StageLimits: "limits", PositionSpec: "start"}.get(below, name))
     return found
 
 
@@ -441,7 +442,7 @@ SECTIONS = {
     "PipelineSpec": "spec",
     "SourceSpec": "source",
     "TuningSpec": "tuning",
-    "StartSpec": "start",
+    "PositionSpec": "start",
     "KeySection": "key",
     "DeadLettersSpec": "dead_letters",
     "TransformSpec": "transform",
@@ -776,8 +777,36 @@ def test_a_topic_for_dead_letters_in_conflict(
             "transform.spark: is a step: write\n  transform:\n    steps:\n      - spark: a.b:c",
         ),
         (
-            {"transform": {"steps": [{"spark": "a.b:c"}, {"sql": "SELECT * FROM rows"}]}},
-            "transform.steps.0: spark must be the last step",
+            {"transform": {"steps": [{"spark": "a.b:c"}, {"sql": "x"}, {"spark": "a.b:d"}]}},
+            "transform.steps.2: there is a spark step before it, and there is at most one",
+        ),
+        (
+            {
+                "transform": {
+                    "steps": [
+                        {"spark": "a.b:c"},
+                        {"python": "a.b:c", "schema": "a.b:D", "on_error": "dead"},
+                    ]
+                }
+            },
+            "transform.steps.1.on_error: can't be dead behind a spark step: a row may be made of",
+        ),
+        (
+            {
+                "transform": {
+                    "steps": [
+                        {"spark": "a.b:c"},
+                        {
+                            "lookup": "a",
+                            "key": {"b": "c"},
+                            "take": {"d": "e"},
+                            "from": {"table": "t"},
+                            "on_miss": "dead",
+                        },
+                    ]
+                }
+            },
+            "transform.steps.1.on_miss: can't be dead behind a spark step",
         ),
         (
             {"transform": {"steps": [{"sqk": "x"}]}},

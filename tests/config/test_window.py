@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yaml import safe_load
 
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches, TimeWindows, in_time
 from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.source import AtTime, Given, GroupOffsets, Initializer, Latest
 
 START = "2026-01-01T00:00:00Z"
+A0 = TopicPartition("a", 0)
 TIMED = {"start": START, "delay": "5m", "max_wait": "5m", "idle": "wait"}
 BATCHED = {"every": "* * * * *", "max_records": 5, "min_records": 1}
 
@@ -71,6 +75,56 @@ def test_micro_batches(tmp_path: Path) -> None:
     assert bounded.min_records == 7
 
 
+@pytest.mark.parametrize(
+    ("stop", "position"),
+    [
+        ("latest", Latest()),
+        ({"timestamp": START}, AtTime(datetime.fromisoformat(START), "latest")),
+        ({"committed": "g", "reset": "latest"}, GroupOffsets("g", "latest")),
+        ({"offsets": "partition:0,offset:4"}, Given(((A0, 4),))),
+        (
+            {"offsets": {"a": {0: 4}}, "others": "committed", "committed": "g"},
+            Given(((A0, 4),), GroupOffsets("g")),
+        ),
+    ],
+)
+def test_where_micro_batches_end(tmp_path: Path, stop: Any, position: Initializer) -> None:
+    """In the forms of `source.start`, which takes what is a section here, too."""
+    assert spec(tmp_path, grid="batch", stop=stop).stop == position
+    begins = parse_spec(attributes({"grid": "batch"}, start=stop), tmp_path)
+    assert begins.source.origin("batch").start == position
+    assert begins.stop is None
+
+
+def test_the_ends_in_the_guide(tmp_path: Path) -> None:
+    """What docs/pipeline.md shows is taken."""
+    page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    blocks = page.split("## Micro-batches with an end")[1].split("\n## ")[0].split("```")[1::2]
+    assert len(blocks) == 2
+    for block in blocks:
+        assert spec(tmp_path, **safe_load(block.removeprefix("yml"))["window"]).stop is not None
+
+
+@pytest.mark.parametrize(
+    ("stop", "said"),
+    [
+        ("earliest", "window.stop: must be 'latest', or a section with timestamp, committed,"),
+        ("{}", "window.stop: must be 'latest', or a section"),
+        ({}, "window.stop: says no position: write one of timestamp"),
+        ({"offsets": {"b": {0: 1}}}, "window.stop.offsets.b: topic b is not among those"),
+        ({"offsets": {0: 1}, "committed": "g"}, "window.stop.offsets: it is one position, and"),
+        ({"offsets": {0: 1}, "others": "committed"}, "window.stop.others: needs the group"),
+        ({"committed": "g", "others": "committed"}, "window.stop.others: belongs to offsets"),
+    ],
+)
+def test_wrong_ends(tmp_path: Path, stop: Any, said: str) -> None:
+    """Refused with the setting and the reason; so is an end of windows in time."""
+    (found,) = mistakes(tmp_path, {"grid": "batch", "stop": stop})
+    assert found.startswith(said)
+    (found,) = mistakes(tmp_path, {"grid": "daily", "start": START, "stop": "latest"})
+    assert found == "window.stop: is for micro-batches (grid: batch) only"
+
+
 def test_no_kind_has_what_only_the_other_has(tmp_path: Path) -> None:
     """What one kind of windows is asked for can't be asked of the other, also not by
     its default.
@@ -107,8 +161,8 @@ def test_options_of_micro_batches(tmp_path: Path, name: str) -> None:
         (
             {"grid": "batch", "foo": 1},
             (
-                "window.foo: unknown key; known are grid, start, delay, max_wait, idle, every,"
-                " max_records, min_records"
+                "window.foo: unknown key; known are grid, start, delay, max_wait, idle,"
+                " completeness, every, max_records, min_records"
             ),
         ),
         (

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from windrow.ingest.config.cluster import ClusterSpec
-from windrow.ingest.config.load import load_spec, parse_spec
+from windrow.ingest.config.load import find_shared, load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.windrow_yaml import find_shared
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.client_properties import consumer_properties
 

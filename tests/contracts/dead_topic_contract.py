@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.sinks.things import window
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.sinks.columns import DEAD_FILE
+from windrow.ingest.testing.contracts.windows import window
 
 
 def letters(*offsets: int, attempt: str = "a1", **over: Any) -> pa.RecordBatch:

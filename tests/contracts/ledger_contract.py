@@ -15,12 +15,13 @@ import msgspec
 import pytest
 
 from windrow.ingest.errors import IdentityError, RefusedError, UnreachableError
-from windrow.ingest.model.boundary import Boundary, How, Mark, TopicSeen
+from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import Label
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
+from windrow.ingest.model.source import AtTime, Earliest, FrozenStop, Given, Latest
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.ledger import Ledger
@@ -548,6 +549,23 @@ class LedgerContract:
             pins = [[Pin("a", "delta:/a", str(n))] for n in range(4)]
             kept = pool.map(lambda mine: reopen().freeze_pins(window(3), 0, mine), pins)
         assert set(kept) == {reopen().pins(window(3), 0)}
+
+    def test_an_end_is_frozen_once_for_each_position(self, reopen: Callable[[], Ledger]) -> None:
+        """Put-if-absent by the position, however long that is: who resolves it later gets what
+        was recorded; another position, and another pipeline, has its own.
+        """
+        offsets = tuple((TopicPartition("t", p), 10**12 + p) for p in range(WIDE))
+        for position in (Latest(), AtTime(at(1)), Given(offsets)):
+            first, later = (FrozenStop(position, cut(0, n, 7)) for n in (5, 6))
+            assert reopen().frozen_stop(PIPELINE, position) is None
+            assert reopen().freeze_stop(PIPELINE, first) == first
+            assert reopen().freeze_stop(PIPELINE, later) == first
+            assert reopen().frozen_stop(PIPELINE, position) == first
+            assert reopen().frozen_stop("other", position) is None
+        with ThreadPoolExecutor(4) as pool:
+            stops = [FrozenStop(Earliest(), cut(0, n)) for n in range(4)]
+            kept = pool.map(lambda mine: reopen().freeze_stop(PIPELINE, mine), stops)
+        assert set(kept) == {reopen().frozen_stop(PIPELINE, Earliest())}
 
     def test_receipts_come_in_window_order(self, reopen: Callable[[], Ledger]) -> None:
         """Of one pipeline, whatever order they were recorded in, each as it went in."""

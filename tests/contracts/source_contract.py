@@ -9,6 +9,7 @@ fell into. Every case ends with the checker's verdict.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import Earliest
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.micro_batches import is_done, run_batches
 from windrow.ingest.runner.run_windows import preview, run
 
 
@@ -419,6 +421,37 @@ class SourceContract:
         desk.send(TopicPartition(new, 0), *minutes(3))
         desk.batch(desk.pipeline(both, {"grid": "batch"}), "c")
         assert desk.verdict({TopicPartition(new, 0): set(range(missing))}).ok, str(desk.verdict())
+
+    @pytest.mark.parametrize(
+        ("stop", "end"),
+        [
+            ("latest", 5),
+            ({"timestamp": at(60_000 * 3).isoformat()}, 3),
+            ({"timestamp": at(60_000 * 9).isoformat(), "no_match": "latest"}, 5),
+            ({"committed": "GROUP"}, 4),
+            ({"offsets": "partition:0,offset:2"}, 2),
+            ({"offsets": {0: 7}}, 7),
+        ],
+    )
+    def test_where_a_pipeline_ends(self, desk: SourceDesk, stop: Any, end: int) -> None:
+        """Each of the four ends is resolved once, with the first micro-batch: what a group
+        commits later doesn't count, nor what comes. Nothing behind it is ever read.
+        """
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0, 1, 2, 3, 4))
+        group = f"until-{tp.topic}"
+        desk.broker_at("read_committed").alter_offsets(group, {tp: 4})
+        if "committed" in stop:
+            stop = {"committed": group}
+        window = {"grid": "batch", "max_records": 2, "stop": stop}
+        pipeline = desk.pipeline({"topic": tp.topic}, window)
+        desk.batch(pipeline, "a")
+        desk.send(tp, *minutes(2.5, 3, 10, 11))
+        desk.broker_at("read_committed").alter_offsets(group, {tp: 6})
+        receipts = [r.committed.receipt for r in run_batches(pipeline, Request("b"))]
+        assert is_done(pipeline)
+        assert [r.done for r in receipts] == [False] * (len(receipts) - 1) + [True] * bool(receipts)
+        assert desk.verdict({tp: set(range(end, 9))}).ok, str(desk.verdict())
 
     def test_a_micro_batch_ends_before_an_open_transaction(self, desk: SourceDesk) -> None:
         """It ends at the last stable offset; what was open comes in a later one."""

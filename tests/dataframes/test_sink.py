@@ -22,7 +22,7 @@ from tests.kafka.produce import create_topic
 from tests.shape.readme import ROOT, blocks
 from tests.sinks.kafka.world import committed
 from windrow.ingest.dataframes.options import write_options
-from windrow.ingest.dataframes.write_spec import read_write_spec
+from windrow.ingest.dataframes.sink import read_write_spec
 from windrow.ingest.errors import SpecError
 
 if TYPE_CHECKING:

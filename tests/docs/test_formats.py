@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.values import valued
 from tests.registry.server import RegistryServer
 from windrow.ingest.assemble import table_columns
 from windrow.ingest.config.load import load_spec
@@ -24,6 +23,7 @@ from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.values import valued
 from windrow.ingest.transform.chain import Chain
 from windrow.ingest.transform.validate import Validate
 

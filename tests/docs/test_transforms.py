@@ -10,16 +10,18 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from tests.contracts.transform_contract import apply
 from tests.lookups.test_http import Asked, Reply, serving
 from tests.transform.small_verdicts import columns_of, decoded
+from windrow.ingest.config.transform import TransformSpec
 from windrow.ingest.schema.messages import HEADERS, MESSAGES
+from windrow.ingest.testing.contracts.transform import apply
 from windrow.ingest.transform.kind import StepPlace
 from windrow.ingest.transform.lookup.kind import LookupStepSection
 from windrow.ingest.transform.python.kind import PythonSection
 from windrow.ingest.transform.sql.step import Sql
 
 PAGE = (Path(__file__).parents[2] / "docs" / "transforms.md").read_text(encoding="utf-8")
+CODE = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
 LINES = {
     name: found[1]
     for name, here in re.findall(r"^\| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
@@ -102,7 +104,7 @@ def test_a_line_gives_what_the_transform_gave(name: str) -> None:
 
 def test_the_function_of_the_page(tmp_path: Path) -> None:
     """The page's Python and its section of the spec go together."""
-    code = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)[0]
+    code = next(c for c in CODE if "def " in c)
     (tmp_path / "enrich.py").write_text(code)
     section = next(s for s in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL) if "python:" in s)
     (step,) = yaml.safe_load(section)["transform"]["steps"]
@@ -115,7 +117,7 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
 def test_the_services_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's two ways to ask one go with its model."""
     monkeypatch.setenv("GEO_AUTHORIZATION", "Bearer x")
-    (tmp_path / "geo.py").write_text(re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)[1])
+    (tmp_path / "geo.py").write_text(next(c for c in CODE if "class Place" in c))
 
     def reply(asked: Asked) -> Reply:
         if asked.method == "GET":
@@ -131,3 +133,11 @@ def test_the_services_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             found = apply(made, decoded(pa.record_batch({"ip": ["::1"]})))
             assert found.rows["country"].to_pylist() == ["UA"]
     assert [asked.method for asked in service.asked] == ["GET", "POST"]
+
+
+def test_the_steps_of_the_page_are_taken() -> None:
+    """Each section of a spec, as it stands there."""
+    sections = re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL)
+    found = [TransformSpec.model_validate(yaml.safe_load(s)["transform"]) for s in sections]
+    steps = [step for section in found for step in section.steps]
+    assert any(isinstance(step, LookupStepSection) and step.nearest for step in steps)

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contracts.decoder_contract import DecoderContract
-from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.formats.words import WordsDecoder, WordsSection
 from windrow.ingest.errors import BugError, SpecError
 from windrow.ingest.formats.composed import ComposedDecoder
@@ -30,6 +29,7 @@ from windrow.ingest.ports.decoder import Decoded, Decoder, Deletes
 from windrow.ingest.schema.message_part import Part
 from windrow.ingest.schema.messages import HEADERS, last_values
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.values import dead, deleted, valued, verdicts, whole
 
 HERE = Path(__file__).parent
 

@@ -18,7 +18,6 @@ from jsonschema import Draft202012Validator
 from tests.contracts.decoder_contract import DecoderContract
 from tests.formats.words import WordsDecoder
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.with_dead_letters import read_dead
 from windrow.assets.component import Attributes
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble
@@ -35,6 +34,7 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.settings.kinds import section_at
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import check
+from windrow.ingest.testing.contracts.with_dead_letters import read_dead
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.values import valued
 from tests.formats.avro.wire import items, text, varint
 from tests.formats.confluent.registries import FixedRegistry, framed
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.settings.kinds import section_at
+from windrow.ingest.testing.contracts.values import valued
 
 INSTANT = 'pl.Datetime("us", "UTC")'
 TAGS = 'pl.List(pl.Struct({"key": pl.String, "value": pl.String}))'

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.values import dead, valued
 from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import FixedRegistry, framed
 from windrow.ingest.errors import SpecError
@@ -19,6 +18,7 @@ from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.settings.kinds import section_at
+from windrow.ingest.testing.contracts.values import dead, valued
 
 MODEL = """\
 import pandera.polars as pa

@@ -16,8 +16,8 @@ from tests.formats.confluent.registries import FixedRegistry, framed
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.infer.candidates import column_refusal, table_refusal
+from windrow.ingest.infer.new_pipeline import propose
 from windrow.ingest.infer.proposal import KEEP_KEY, Proposal, without_unusable
-from windrow.ingest.infer.recognise import propose
 from windrow.ingest.infer.request import PipelineRequest, SampledFormat
 from windrow.ingest.infer.schema_drift import Subject, compared, of_schema
 from windrow.ingest.model.metadata_columns import DEFAULT

@@ -103,6 +103,54 @@ def test_a_replay_gives_the_same_rows(user: User, tmp_path: Path) -> None:
     assert user.types("verify", "--deep")["findings"] == []
 
 
+BY_VECTOR = """\
+    - sql: SELECT *, [CAST(id AS FLOAT), 1] AS place FROM rows
+    - lookup: shops
+      nearest: {place: place}
+      top_k: 2
+      metric: l2
+      into: near
+      take: {city: city}
+      from: {table: shops}
+    - sql: SELECT * EXCLUDE (place) FROM rows
+"""
+
+
+def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
+    """And the same scores, in other batches, after the table has changed; until the window is
+    pinned anew.
+    """
+
+    def placed(cities: dict[str, float]) -> None:
+        places = pa.array([[x, 1.0] for x in cities.values()], pa.list_(pa.float32()))
+        rows = pa.table({"city": list(cities), "place": places})
+        write_deltalake(tmp_path / "shops", rows, mode="overwrite", schema_mode="overwrite")
+
+    def near() -> dict[int, Any]:
+        rows = DeltaTable(tmp_path / "things").to_pyarrow_table(columns=["id", "near"])
+        return {row["id"]: row["near"] for row in rows.to_pylist()}
+
+    spec = tmp_path / "things.yaml"
+    text = spec.read_text()
+    spec.write_text(text[: text.index("    - lookup")] + BY_VECTOR)
+    placed({"Kyiv": 0.5, "Lviv": 1.1, "Odesa": 9.7})
+    user.types("run", "--window", WINDOW)
+    first = near()
+    assert [match["city"] for match in first[1]] == ["Lviv", "Kyiv"]
+    assert [match["score"] for match in first[1]] == pytest.approx([0.1, 0.5], abs=1e-6)
+    (looked_up,) = receipt(user)["splits"][0]["lookups"]
+    assert (looked_up["keys"], looked_up["hits"], looked_up["misses"]) == (4, 4, 0)
+
+    placed({"Sumy": 1.0})
+    spec.write_text(spec.read_text().replace("source: {", "source: {tuning: {batch_messages: 1}, "))
+    user.types("replay", "--window", WINDOW)
+    assert near() == first
+    assert receipt(user)["splits"][0]["lookups"][0]["answers"] == looked_up["answers"]
+    user.types("replay", "--window", WINDOW, "--fresh-lookups")
+    assert near() == {n: [{"city": "Sumy", "score": n - 1.0}] for n in range(1, 5)}
+    assert user.types("verify", "--deep")["findings"] == []
+
+
 def test_a_retry_keeps_to_the_version_of_the_first_try(user: User, tmp_path: Path) -> None:
     """A run that was refused after it was planned: the next one sees the same version,
     until it is vacuumed; then the message's own advice works.
@@ -183,6 +231,56 @@ def test_a_service_that_goes_away_in_mid_window(user: User, tmp_path: Path) -> N
         refused[0] = set()
         user.types("dead", "replay", "--window", WINDOW)
         assert found(tmp_path) == cities | {4: "Sumy"}
+
+
+@pytest.mark.long
+def test_a_database_that_fails_in_the_middle_of_a_window(
+    user: User, tmp_path: Path, database: str
+) -> None:
+    """It cuts its connections, it is too slow, it has two rows for a key: each time nothing is
+    committed, the error says whose turn it is, and what it says to do works.
+    """
+
+    def run_in_database(*statements: str) -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)  # type: ignore[call-overload]
+
+    def view(also: str) -> str:
+        return f"CREATE OR REPLACE VIEW shops AS SELECT id, city FROM all_shops{also}"
+
+    run_in_database(
+        "CREATE TABLE all_shops (id int, city text, since int)",
+        "INSERT INTO all_shops VALUES (1, 'Kyiv', 1), (2, 'Lviv', 1), (2, 'Lutsk', 2)",
+        view(
+            ", (SELECT bool_or(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE"
+            " datname = current_database()) AS gone"
+        ),
+    )
+    spec = tmp_path / "things.yaml"
+    there = f"from: {{sql: '{database}', relation: shops, timeout: 1s}}"
+    text = spec.read_text().replace("from: {table: shops}", there)
+    spec.write_text(text)
+
+    def fails(code: int) -> str:
+        error = user.types("run", "--window", WINDOW, code=code)["error"]
+        assert not (tmp_path / "things").exists() or not found(tmp_path)
+        assert user.types("show")["windows"] == []
+        return json.dumps(error)
+
+    assert "doesn't answer" in fails(3)
+    run_in_database(view(", pg_sleep(30)"))
+    slow = fails(3)
+    assert "a question took longer than 1 s" in slow
+    assert "`timeout`" in slow
+    run_in_database(view(""))
+    twice = fails(1)
+    assert "shops has several rows of one key" in twice
+    assert "first_by" in twice
+    run_in_database("DROP VIEW shops", "CREATE VIEW shops AS SELECT * FROM all_shops")
+    spec.write_text(text.replace("on_miss: dead", "on_miss: dead\n      first_by: since desc"))
+    user.types("run", "--window", WINDOW)
+    assert found(tmp_path) == {1: "Kyiv", 2: "Lutsk"}
 
 
 def test_what_a_table_that_shows_a_window_piece_by_piece_takes(

@@ -104,7 +104,7 @@ def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
     """
     env = newcomer(tmp_path)
     broker, *walk = elsewhere(blocks("sh", TABLE))
-    project, dg_project = blocks("python", DAGSTER)
+    project, _, dg_project = blocks("python", DAGSTER)
     with other_terminal(broker, tmp_path, env):
         said = shell("\n".join(walk), tmp_path, env)
         _, verified, table = said.partition("nothing is wrong")

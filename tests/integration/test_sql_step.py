@@ -85,17 +85,31 @@ def table(folder: Path) -> list[tuple[object, ...]]:
     return sorted((row["id"], row["_ordinal"], row["number"]) for row in rows)
 
 
+SHUFFLED = """\
+from pyspark.sql import DataFrame
+
+
+def shuffled(rows: DataFrame) -> DataFrame:
+    return rows.repartition(3)
+"""
+
+
+@pytest.mark.parametrize(
+    "before", ["", pytest.param("{spark: 'code.py:shuffled'}, ", marks=pytest.mark.long)]
+)
 def test_a_filter_before_a_table_with_a_key(
-    kafka: str, tmp_path: Path, dice: random.Random
+    kafka: str, tmp_path: Path, dice: random.Random, before: str
 ) -> None:
     """A row that the filter takes out deletes its key: the table has what a filter over
-    the whole fold would leave, whichever windows come first.
+    the whole fold would leave, whichever windows come first; also behind a `spark` step.
     """
+    (tmp_path / "code.py").write_text(SHUFFLED)
     log = random_log(dice, 40)
     user = somebody(kafka, tmp_path, "mode: upsert", log=log)
     with (tmp_path / "things.yaml").open("a") as spec:
         spec.write(
-            "transform: {steps: [{sql: \"SELECT * FROM rows WHERE right(name, 1) > 'q'\"}]}\n"
+            f'transform: {{steps: [{before}{{sql: "SELECT * FROM rows WHERE'
+            " right(name, 1) > 'q'\"}]}\n"
         )
     for word, hour in (("run", 3), ("run", 1), ("run", 2), ("replay", 1)):
         user.types(word, "--window", f"2026-01-05T0{hour}:00:00Z")

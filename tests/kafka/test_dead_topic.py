@@ -11,11 +11,11 @@ import pytest
 from tests.contracts.dead_topic_contract import DeadTopicContract, letters
 from tests.kafka.dead_letters import read_topic, told
 from tests.kafka.produce import create_topic
-from tests.sinks.things import window
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.kafka import dead_topic, producers
 from windrow.ingest.kafka.dead_topic import KafkaDeadTopic
 from windrow.ingest.kafka.producers import MESSAGE_BYTES
+from windrow.ingest.testing.contracts.windows import window
 
 pytestmark = pytest.mark.broker
 

@@ -22,8 +22,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.contracts.transform_contract import Before, TransformContract, apply, messages_for
-from tests.contracts.values import dead
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
@@ -32,6 +30,13 @@ from windrow.ingest.lookups.http import source as sources
 from windrow.ingest.lookups.http.kind import HttpSection
 from windrow.ingest.lookups.http.request import UnaskableError, filled, target_of
 from windrow.ingest.ports.transform import Transform
+from windrow.ingest.testing.contracts.transform import (
+    Before,
+    TransformContract,
+    apply,
+    messages_for,
+)
+from windrow.ingest.testing.contracts.values import dead
 from windrow.ingest.transform.lookup.kind import LookupStepSection
 from windrow.ingest.transform.lookup.step import Lookup
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sqlite3
+import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from tests.contracts.transform_contract import apply, messages_for
+from tests.lookups.mariadb.server import mariadb as running
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.lookups.sql.kind import SqlSection
 from windrow.ingest.ports.lookup import LookupSource
+from windrow.ingest.testing.contracts.transform import apply, messages_for
 from windrow.ingest.transform.lookup.step import Lookup
 
 ORDERS = pa.RecordBatch.from_pydict(
@@ -63,7 +68,34 @@ def postgresql(database: str) -> Server:
     return Server(database, run)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[str]:
+    """The URL of a MariaDB server."""
+    with tempfile.TemporaryDirectory(prefix="windrow-my-") as folder, running(Path(folder)) as url:
+        yield url
+
+
+@pytest.fixture
+def mysql(mariadb: str) -> Server:
+    """A database of the test's own, which goes with the server."""
+    import pymysql
+
+    at = urlsplit(mariadb)
+    connect = partial(
+        pymysql.connect, host=at.hostname, port=at.port, user=at.username, autocommit=True
+    )
+
+    name = f"test_{uuid.uuid4().hex}"
+
+    def run(statement: str, database: str | None = name) -> None:
+        with connect(database=database) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    run(f"CREATE DATABASE {name} CHARACTER SET utf8mb4", None)
+    return Server(urlunsplit(at._replace(path=f"/{name}")), run)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", pytest.param("mysql", marks=pytest.mark.long)])
 def server(request: pytest.FixtureRequest) -> Server:
     """Each database."""
     found: Server = request.getfixturevalue(request.param)
@@ -104,6 +136,108 @@ def test_so_many_keys_are_asked_for_at_once(server: Server) -> None:
         found = apply(Lookup("c", key, (("id", "there"),), server.source()), decoded(batch))
         assert found.rows["there"].to_pylist() == list(range(10, 2510))
         assert found.lookups[0].requests == 3
+
+
+def test_a_text_is_equal_to_none_that_differs(server: Server) -> None:
+    """Whatever the database takes for equal: a row that answers two questions for it isn't two."""
+    ci = {"sqlite": "TEXT COLLATE NOCASE", "mysql": "VARCHAR(9)"}
+    server.run(f"CREATE TABLE tags (tag {ci.get(server.url.partition(':')[0], 'TEXT')}, n INTEGER)")
+    server.run("INSERT INTO tags VALUES ('Zed', 1), ('?', 2)")
+    between = [f"between {n}" for n in range(1500)]  # so that each is asked for by itself
+    rows = pa.RecordBatch.from_pydict({"tag": ["Zed", "zed", "ZED", "?", "\U0001f600", *between]})
+    at = SqlSection(sql=server.url, relation="tags").source(Path("/"))
+    found = apply(Lookup("tags", (("tag", "tag"),), (("n", "n"),), at), decoded(rows))
+    assert found.rows["n"].to_pylist()[:5] == [1, None, None, 2, None]
+    assert found.lookups[0].hits == 2
+
+
+@pytest.mark.long
+def test_mysql_types_that_a_table_takes(mysql: Server) -> None:
+    """Each comes as it is; others are left out."""
+    mysql.run(
+        "CREATE TABLE types (id BIGINT UNSIGNED, i INT UNSIGNED, s SMALLINT, b TINYINT(1), f FLOAT,"
+        " d DOUBLE, n DECIMAL(12, 2), t TEXT, v VARCHAR(9) CHARACTER SET latin1, c CHAR(3),"
+        " y VARBINARY(9), o BLOB, day DATE, z TIMESTAMP(6), local DATETIME, clock TIME,"
+        " e ENUM('x'), j BIT(3))"
+    )
+    mysql.run(
+        "INSERT INTO types (id, i, s, b, f, d, n, t, v, c, y, o, day, z) VALUES (1, 4294967295, 2,"
+        " true, 0.5, 0.1, 12.30, '\U0001f600', 'ä', 'ab', x'00ff', x'01', '2026-01-05',"
+        " '2026-01-04 23:00:00.000001')"
+    )
+    at = SqlSection(sql=mysql.url, relation="types").source(Path("/"))
+    names = at.schema().names
+    assert names == ["id", "i", "s", "b", "f", "d", "n", "t", "v", "c", "y", "o", "day", "z"]
+    take = tuple((name, f"its_{name}") for name in names)
+    keys = [("id", 1), ("v", "ä"), ("y", b"\0\xff"), ("n", Decimal("12.30"))]
+    keys += [("day", dt.date(2026, 1, 5)), ("z", dt.datetime(2026, 1, 4, 23, 0, 0, 1, dt.UTC))]
+    for key, value in keys:
+        row = pa.RecordBatch.from_pydict({"key": pa.array([value], at.schema().field(key).type)})
+        found = apply(Lookup("t", (("key", key),), take, at), decoded(row)).rows.to_pylist()[0]
+        assert list(found.values())[1:] == [
+            1,
+            4294967295,
+            2,
+            1,
+            0.5,
+            0.1,
+            Decimal("12.30"),
+            "\U0001f600",
+            "ä",
+            "ab",
+            b"\x00\xff",
+            b"\x01",
+            dt.date(2026, 1, 5),
+            dt.datetime(2026, 1, 4, 23, 0, 0, 1, dt.UTC),
+        ]
+
+
+@pytest.mark.long
+def test_a_key_that_a_mysql_column_has_no_characters_for(mysql: Server) -> None:
+    """It is a miss, in whichever of the two characters are equal; the others are answered."""
+    mysql.run("CREATE TABLE codes (code VARCHAR(9) COLLATE latin1_general_cs, n INT)")
+    mysql.run("INSERT INTO codes VALUES ('ä', 1), ('x?', 2)")
+    rows = pa.RecordBatch.from_pydict({"code": ["ä", "x\U0001f600", "Б", "x?", "'; DROP", "\\'"]})
+    at = SqlSection(sql=mysql.url, relation="codes").source(Path("/"))
+    found = apply(Lookup("codes", (("code", "code"),), (("n", "n"),), at), decoded(rows))
+    assert found.rows["n"].to_pylist() == [1, None, None, 2, None, None]
+
+
+@pytest.mark.long
+def test_mysql_is_only_read_and_asked_for_a_time(mysql: Server) -> None:
+    """A question that takes too long ends; what isn't granted is told; nothing is written."""
+    mysql.run(
+        "CREATE VIEW slow AS SELECT id, benchmark(1000000000, md5(id)) AS name FROM customers"
+    )
+    slow = SqlSection(sql=mysql.url, relation="slow", timeout="200ms").source(Path("/"))
+    by = (("customer", "id"),)
+    with pytest.raises(UnreachableError, match=r"took longer than 0\.2 s"):
+        apply(Lookup("slow", by, (("name", "who"),), slow), decoded(ORDERS))
+    mysql.run(
+        "CREATE FUNCTION written() RETURNS INT MODIFIES SQL DATA BEGIN"
+        " INSERT INTO customers VALUES (9, 'Ida', NULL); RETURN 1; END"
+    )
+    mysql.run("CREATE VIEW writes AS SELECT id, written() AS n FROM customers")
+    writes = SqlSection(sql=mysql.url, relation="writes").source(Path("/"))
+    with pytest.raises(UnreachableError, match=r"error|25006"):
+        apply(Lookup("writes", by, (("n", "n"),), writes), decoded(ORDERS))
+    mysql.run("CREATE OR REPLACE USER stranger")
+    stranger = SqlSection(sql=mysql.url.replace("me@", "stranger@"), relation="customers")
+    with pytest.raises(SpecError, match="Access denied for user 'stranger'"):
+        stranger.source(Path("/")).version()
+
+
+@pytest.mark.long
+def test_a_mysql_server_that_goes_away(mysql: Server) -> None:
+    """Its connections are cut in mid-window: the next question is refused, the next try answers."""
+    lookup = mysql.lookup()
+    step, given = lookup.open(), decoded(ORDERS)
+    step(given, messages_for(given))
+    mysql.run("KILL USER me")
+    more = decoded(pa.RecordBatch.from_pydict({"order": [1], "customer": [2]}))
+    with pytest.raises(UnreachableError, match=r"Lost connection|gone away|killed"):
+        step(more, messages_for(more))
+    assert apply(lookup, more).rows["who"].to_pylist() == ["Bob"]
 
 
 def test_all_tasks_see_one_state_of_postgresql(postgresql: Server) -> None:
@@ -242,7 +376,9 @@ def test_what_is_not_there_is_told(
         "postgresql://me%3Asecret@host/db",
         "postgresql://me@host:port/db",
         "postgresql://[::1/db",
-        "mysql://me@host/db",
+        "mysql://me:secret@host/db",
+        "mysql://me@host/db?passwd=secret",
+        "oracle://me@host/db",
         "sqlite:///",
     ],
 )

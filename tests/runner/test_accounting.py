@@ -17,8 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.contracts.values import valued
-from tests.sinks.with_dead_letters import DeltaSink, read_dead
+from tests.sinks.with_dead_letters import DeltaSink
 from windrow.ingest.admin.chosen_dead_letters import refused_attempts
 from windrow.ingest.config.limits import LimitsSpec, is_beyond_share
 from windrow.ingest.config.load import parse_spec
@@ -54,6 +53,8 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.sinks.kinds import delta_dead_letters
 from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.with_dead_letters import read_dead
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
 from windrow.ingest.transform.validate import Validate

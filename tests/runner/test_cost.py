@@ -21,7 +21,6 @@ import pytest
 
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
-from tests.contracts.values import valued
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.model.metadata_columns import DEFAULT
@@ -31,6 +30,7 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory
 from windrow.ingest.sinks.file_stager import RowLayout
+from windrow.ingest.testing.contracts.values import valued
 from windrow.ingest.transform.validate import Validate
 
 FEW, MANY = 4_096, 16_384

@@ -26,6 +26,7 @@ from windrow.ingest.schema.metadata_arrays import columns, messages_of
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.transform.chain import Chain
+from windrow.ingest.transform.sql.step import Sql
 
 SPLIT = Split("t", 0, 10, 30)
 OWN = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -171,6 +172,39 @@ def test_changes_stay_in_their_order(changes: set[Change], size: int) -> None:
         len(in_order),
     )
     assert (counts.valid, counts.filtered) == (len(set(kept.offsets)), 20 - len(set(kept.offsets)))
+
+
+def changed(offsets: Sequence[int], deleted: Sequence[int] = ()) -> pa.RecordBatch:
+    """Rows of messages, whose ids are their offsets; of some of them the row is a delete."""
+    marks = pa.array([offset in deleted for offset in offsets], pa.bool_())
+    return batch(offsets).append_column(DELETED, marks)
+
+
+@given(st.lists(st.integers(10, 29), max_size=20, unique=True), st.integers(1, 7))
+def test_what_a_filter_behind_it_leaves_out_is_deleted(offsets: list[int], size: int) -> None:
+    """However batches are cut: at the place of its message, beside the deletes that went around
+    the function, and each is counted once.
+    """
+    offsets = sorted(offsets)
+    gone = {offset for offset in offsets if offset % 5 == 0}
+    read, kept = read_of(20), Kept()
+    read = replace(read, counts=replace(read.counts, deletes=len(gone)))
+    batches = [changed(offsets[at : at + size], gone) for at in range(0, len(offsets), size)]
+    step = Sql("SELECT * FROM rows WHERE id % 2 = 0", primary_key=("id",))
+    counts = StageTask(lambda _: kept, step, OWN, METADATA, ("id",))(read, batches).counts
+    assert kept.ids == [(n, n in gone or n % 2 == 1) for n in offsets]
+    assert kept.offsets == offsets
+    assert counts.deletes == sum(deleted for _, deleted in kept.ids)
+    assert (counts.rows, counts.valid) == (len(offsets) - counts.deletes, len(offsets))
+
+
+def test_a_row_that_a_step_behind_it_refuses() -> None:
+    """It refuses the window, with its place and without its value."""
+    kept, step = Kept(), Sql("SELECT *, CAST('x' || id AS INT) AS n FROM rows WHERE id > 11")
+    with pytest.raises(RefusedError, match="is refused: sql:n: Conversion Error") as refused:
+        StageTask(lambda _: kept, step, OWN, METADATA)(read_of(3), [batch([10, 12, 13])])
+    assert (refused.value.place, kept.discarded) == ("t[0]@12", True)
+    assert "and 1 rows near it" in refused.value.what
 
 
 @given(

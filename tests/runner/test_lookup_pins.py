@@ -47,7 +47,7 @@ class Tables:
         return cast(
             "Pipeline",
             SimpleNamespace(
-                transform=lambda: transform,
+                transforms=lambda: (transform,),
                 ledger=open_ledger(str(self.folder / "state.db")),
                 sink=SimpleNamespace(
                     capabilities=SimpleNamespace(atomic=self.atomic), identity="kafka:orders"

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.source_desk import FIRST, HOUR, SourceDesk, hour, minutes
+from tests.contracts.source_desk import (
+    FIRST,
+    HOUR,
+    DyingEngine,
+    InterruptedRunError,
+    SourceDesk,
+    hour,
+    minutes,
+)
 from windrow.ingest.admin.rebase import rebase
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
 from windrow.ingest.errors import (
@@ -325,6 +333,24 @@ def test_a_topic_that_only_seems_gone(
     (result,) = desk.run(pipeline, 0)
     assert result.committed.receipt.counts.skipped == 0
     assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_a_window_that_expired_whole(desk: SourceDesk) -> None:
+    """Retention that took all messages of a window, after it was planned, refuses it; with
+    on_loss: skip it is committed with each of them counted.
+    """
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1, 61))
+    desk.engine = DyingEngine(0)
+    pipeline = desk.pipeline({"topic": tp.topic})
+    with pytest.raises(InterruptedRunError):
+        desk.run(pipeline, 0)
+    desk.logs.cluster.delete_before(tp, 2)
+    with pytest.raises(DataLossError):
+        desk.run(pipeline, 0)
+    first, _ = desk.run(desk.pipeline({"topic": tp.topic, "on_loss": "skip"}), 0, 1)
+    assert (first.committed.receipt.counts.skipped, first.committed.receipt.counts.read) == (2, 0)
+    assert desk.verdict({tp: {0, 1}}).ok, str(desk.verdict())
 
 
 def test_a_rebase_makes_committed_windows_final(desk: SourceDesk, cluster: MemoryBroker) -> None:

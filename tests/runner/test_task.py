@@ -9,7 +9,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.sinks.things import messages, window
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.runner.task import SplitTask, stage_rows
@@ -20,6 +19,7 @@ from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
 from windrow.ingest.sinks.routes.parts import TableRows
 from windrow.ingest.sinks.routes.stage import RoutedStagerFactory, Router, Rule
+from windrow.ingest.testing.contracts.windows import messages, window
 
 SPLIT, SPLIT_OF_FIVE = Split("t", 0, 0, 3), Split("shop.orders", 0, 0, 5)
 

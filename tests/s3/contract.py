@@ -5,9 +5,9 @@ The others are the same wherever a table lies.
 
 from __future__ import annotations
 
-from tests.contracts.sink_audit_contract import SinkAuditContract
-from tests.contracts.sink_contract import SinkContract
-from tests.contracts.sink_under_test import SinkUnderTest
+from windrow.ingest.testing.contracts.sink import SinkContract
+from windrow.ingest.testing.contracts.sink_audit import SinkAuditContract
+from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
 
 _CASES = (
     SinkContract.test_look_without_a_table,

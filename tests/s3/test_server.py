@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.s3.server import S3Server
-from tests.sinks.things import together
+from windrow.ingest.testing.contracts.windows import together
 
 pytestmark = pytest.mark.slow  # a server is started
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tests.contracts.values import valued
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.schema.metadata_arrays import columns
+from windrow.ingest.testing.contracts.values import valued
 
 
 def test_a_value_is_there_once_however_many_rows_it_became() -> None:

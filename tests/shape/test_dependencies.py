@@ -67,7 +67,7 @@ def test_extras_are_named_by_the_distribution() -> None:
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     known = {(project["name"], extra) for extra in project["optional-dependencies"]}
-    asked = re.compile(r"how_to_install\(\"(\w+)\"\)")
+    asked = re.compile(r"\b(?:how_to_install|needing)\(\"(\w+)\"")
     named = {
         (str(path.relative_to(ROOT)), *found)
         for path in [

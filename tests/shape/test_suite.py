@@ -369,7 +369,9 @@ def test_what_waits_for_ever_is_known_by_its_form(code: str, refused: bool) -> N
 def test_what_the_index_names_is_there() -> None:
     """Each module, world and contract suite that tests/README.md names exists."""
     text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
-    code = "\n".join(path.read_text(encoding="utf-8") for path in modules("tests"))
+    code = "\n".join(
+        path.read_text(encoding="utf-8") for path in modules("tests", "ingest/testing")
+    )
     paths = set(re.findall(r"`([a-z_/]+\.py)`", text))
     assert len(paths) > 20
     assert {

@@ -23,9 +23,9 @@ from tests.sinks.keyed_logs import (
     last_changes,
     random_log,
 )
-from tests.sinks.things import PARTITIONS, PER_WINDOW, together
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.testing.contracts.windows import PARTITIONS, PER_WINDOW, together
 
 KEYS = {
     "upsert": PrimaryKey(KEY, buckets=2),

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from tests.sinks.things import PARTITIONS, PER_WINDOW, messages, plan, receipt, window
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.crashpoints import CrashError
@@ -26,6 +25,14 @@ from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.schema.row_changes import UNAVAILABLE, changes
+from windrow.ingest.testing.contracts.windows import (
+    PARTITIONS,
+    PER_WINDOW,
+    messages,
+    plan,
+    receipt,
+    window,
+)
 
 ROWS = pa.schema(
     [

@@ -11,17 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.sinks.hooks import answered, in_between, on_put
-from tests.sinks.things import (
-    PER_WINDOW,
-    ROWS,
-    plan,
-    produced,
-    receipt,
-    stage,
-    staged_receipt,
-    window,
-)
 from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.ingest.errors import (
     DamagedError,
@@ -36,6 +25,17 @@ from windrow.ingest.sinks import window_table
 from windrow.ingest.sinks.commit_loop import Found, outcome_for
 from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered, Written
 from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.contracts.commit_hooks import answered, in_between, on_put
+from windrow.ingest.testing.contracts.windows import (
+    PER_WINDOW,
+    ROWS,
+    plan,
+    produced,
+    receipt,
+    stage,
+    staged_receipt,
+    window,
+)
 from windrow.ingest.testing.sink import MemoryStore
 
 LOST = LostConnectionError("the way to the table is lost", "commit", "Look again.")

@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.sinks.things import PER_WINDOW, ROWS, TOPIC, plan, plan_of, receipt, window, with_digest
-from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import GridError, OverlapError, OwnerError, RefusedError, WindrowError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
 from windrow.ingest.model.label import Label
@@ -20,6 +18,17 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.sinks.conflicts import TableView, adjacent, decide, refuse_gap, refuse_overlap
+from windrow.ingest.testing.contracts.windows import (
+    PER_WINDOW,
+    ROWS,
+    TOPIC,
+    plan,
+    plan_of,
+    receipt,
+    window,
+    with_digest,
+)
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 from windrow.ingest.testing.sink import MemorySink
 
 AT = datetime(2026, 1, 2, 3, tzinfo=UTC)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contracts.dead_letters_contract import DeadLettersContract
-from tests.contracts.sink_audit_contract import SinkAuditContract
-from tests.contracts.sink_checksums_contract import SinkChecksumsContract
-from tests.contracts.sink_contract import SinkContract
-from tests.contracts.sink_grids_contract import SinkGridsContract
-from tests.contracts.sink_keyed_contract import SinkKeyedContract
-from tests.contracts.sink_metadata_contract import SinkMetadataContract
-from tests.contracts.sink_under_test import OfAWorld
+from tests.contracts.sweep_contract import SweepContract
 from tests.sinks.delta.world import DeltaKeyedWorld, DeltaWorld
 from tests.sinks.files.world import FilesWorld
 from tests.sinks.iceberg.world import IcebergWorld
 from tests.sinks.memory import MemoryWorld
+from tests.sinks.of_a_world import OfAWorld
 from tests.sinks.postgres.world import PostgresKeyedWorld, PostgresWorld
 from tests.sinks.routes.world import InMemoryWorld, RoutesWorld
 from tests.sinks.sqlite.world import SqliteWorld
 from windrow.ingest.ports.sink import Capabilities
+from windrow.ingest.testing.contracts.dead_letters import DeadLettersContract
+from windrow.ingest.testing.contracts.sink import SinkContract
+from windrow.ingest.testing.contracts.sink_audit import SinkAuditContract
+from windrow.ingest.testing.contracts.sink_checksums import SinkChecksumsContract
+from windrow.ingest.testing.contracts.sink_grids import SinkGridsContract
+from windrow.ingest.testing.contracts.sink_keyed import SinkKeyedContract
+from windrow.ingest.testing.contracts.sink_metadata import SinkMetadataContract
 
 _delta, _files, _postgres, _routes = (pytest.mark.some(1) for _ in range(4))
 """A case that several classes with one of these have is run by one of them."""
@@ -28,6 +29,7 @@ _delta, _files, _postgres, _routes = (pytest.mark.some(1) for _ in range(4))
 class _Appends(
     OfAWorld,
     SinkContract,
+    SweepContract,
     SinkAuditContract,
     SinkChecksumsContract,
     SinkGridsContract,
@@ -53,7 +55,9 @@ class TestDelta(_Appends):
 
 @pytest.mark.slow
 @_delta
-class TestDeltaKeyed(OfAWorld, SinkKeyedContract, SinkGridsContract, DeadLettersContract):
+class TestDeltaKeyed(
+    OfAWorld, SinkKeyedContract, SweepContract, SinkGridsContract, DeadLettersContract
+):
     """With a primary key: where no two rows have one key, it is as any other table."""
 
     world = DeltaKeyedWorld()
@@ -107,7 +111,12 @@ class TestPostgres(_Appends):
 @pytest.mark.slow
 @_postgres
 class TestPostgresKeyed(
-    OfAWorld, SinkKeyedContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
+    OfAWorld,
+    SinkKeyedContract,
+    SweepContract,
+    SinkGridsContract,
+    SinkMetadataContract,
+    DeadLettersContract,
 ):
     """With a primary key."""
 

@@ -16,11 +16,11 @@ import pytest
 from tests.chaos import worker
 from tests.chaos.verdict import unmerged, verdict, verdict_alone
 from tests.chaos.worker import ALREADY, COMMITTED, CRASHED, DONE, Job
-from tests.sinks.things import window
 from tests.sinks.world import POINTS, SinkWorld
 from tests.sinks.worlds import SINKS, world_of
 from tests.warm import stops
 from windrow.ingest.crashpoints import CrashPoint
+from windrow.ingest.testing.contracts.windows import window
 
 pytestmark = pytest.mark.slow
 

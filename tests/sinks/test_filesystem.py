@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.sinks.things import ROWS, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
@@ -18,6 +17,7 @@ from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.sinks.file_stager import writable
 from windrow.ingest.sinks.filesystem import Place, normalized, to_check
 from windrow.ingest.sinks.stored_receipts import RECEIPTS
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 
 
 class _Down:

@@ -15,10 +15,10 @@ from tests.full_disk import files_end_at
 from tests.sinks.delta.world import DeltaWorld
 from tests.sinks.files.world import FilesWorld
 from tests.sinks.iceberg.world import IcebergWorld
-from tests.sinks.things import plan, stage_split, staged_receipt, window
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.testing.contracts.windows import plan, stage_split, staged_receipt, window
 
 pytestmark = pytest.mark.slow
 

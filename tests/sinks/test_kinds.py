@@ -15,7 +15,8 @@ from jsonschema import Draft202012Validator
 from windrow.assets.component import Attributes
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.sinks.kinds import KINDS, sink_kind
+from windrow.ingest.settings.kinds import section_at
+from windrow.ingest.sinks.kinds import KINDS
 
 ATTRIBUTES = {
     "id": "orders",
@@ -109,7 +110,7 @@ def test_editors_get_the_options_of_each_kind(sink: dict[str, Any], says: list[s
 def test_every_line_of_the_table_leads_to_a_kind() -> None:
     """Each entry loads, and its section takes the name under which it stands."""
     for name in KINDS:
-        model = sink_kind(name).section
+        model = section_at(KINDS[name])
         assert model.model_fields["kind"].annotation.__args__ == (name,)  # type: ignore[union-attr]
 
 

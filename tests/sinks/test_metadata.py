@@ -15,9 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.delta.pieces import staged_paths
-from tests.sinks.things import ROWS, TOPIC, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SchemaChangedError
 from windrow.ingest.model.metadata_columns import ALWAYS, DEFAULT
@@ -25,6 +23,8 @@ from windrow.ingest.ports.sink import Done, RowsHeld
 from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.schema.metadata_arrays import columns, last_headers
 from windrow.ingest.schema.metadata_types import TYPES
+from windrow.ingest.testing.contracts.sink_metadata import RENAMED
+from windrow.ingest.testing.contracts.windows import ROWS, TOPIC, staged_receipt, window
 
 pytestmark = pytest.mark.slow  # tables on disk
 

@@ -14,11 +14,9 @@ import pytest
 
 from tests.sinks.delta.twins import appends_by_path, lets_delta_rs_retry
 from tests.sinks.files.twins import overwrites, takes_the_next_free_number
-from tests.sinks.hooks import in_between
 from tests.sinks.iceberg.twins import lets_pyiceberg_retry
 from tests.sinks.memory import MemoryWorld
 from tests.sinks.postgres.twins import locks_nothing, looks_then_writes
-from tests.sinks.things import PER_WINDOW, identity, plan, receipt, stage, staged_receipt
 from tests.sinks.twins import (
     retries_blindly,
     sends_again,
@@ -33,6 +31,15 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.contracts.commit_hooks import in_between
+from windrow.ingest.testing.contracts.windows import (
+    PER_WINDOW,
+    identity,
+    plan,
+    receipt,
+    stage,
+    staged_receipt,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -13,10 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.sinks.things import staged_receipt, window
 from tests.sinks.worlds import world_of
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
+from windrow.ingest.testing.contracts.windows import staged_receipt, window
 
 pytestmark = pytest.mark.slow
 

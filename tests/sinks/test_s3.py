@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from tests.contracts.sink_under_test import OfAWorld
 from tests.heard import waits_heard
 from tests.s3.contract import OF_A_STORE
 from tests.s3.server import S3Server
 from tests.sinks.delta.world import DeltaWorld
 from tests.sinks.files.world import FilesWorld
-from tests.sinks.things import staged_receipt, together
-from tests.sinks.with_dead_letters import OWNER
+from tests.sinks.of_a_world import OfAWorld
 from tests.sinks.world import SinkWorld
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks import put_if_absent
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.filesystem import waiting_for_storage
+from windrow.ingest.testing.contracts.windows import staged_receipt, together
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 pytestmark = pytest.mark.slow  # a server is started
 

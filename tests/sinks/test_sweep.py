@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from tests.clock import clock_ahead
-from tests.sinks.hooks import answered, in_between
 from tests.sinks.sqlite.world import SqliteBoth
-from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
 from tests.sinks.world import SinkWorld
 from tests.sinks.worlds import world_of
 from windrow.ingest.errors import RefusedError, UnreachableError
@@ -26,6 +24,13 @@ from windrow.ingest.sinks import sweep
 from windrow.ingest.sinks.filesystem import ListedFile, Place
 from windrow.ingest.sinks.sweep import orphans
 from windrow.ingest.sinks.table_store import Unanswered
+from windrow.ingest.testing.contracts.commit_hooks import answered, in_between
+from windrow.ingest.testing.contracts.windows import (
+    ROWS,
+    staged_dead_replay,
+    staged_receipt,
+    window,
+)
 
 GRACE = timedelta(hours=2)
 

@@ -19,7 +19,6 @@ from tests.protocols.pointer import Catalog
 from tests.protocols.traces import Recorder, refused
 from tests.sinks.delta.twins import lets_delta_rs_retry
 from tests.sinks.files.twins import overwrites, takes_the_next_free_number
-from tests.sinks.hooks import in_between, on_put
 from tests.sinks.iceberg.twins import lets_pyiceberg_retry
 from tests.sinks.traced import (
     Make,
@@ -41,6 +40,7 @@ from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
 from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered, Written
 from windrow.ingest.sinks.window_table import committed_by_key
+from windrow.ingest.testing.contracts.commit_hooks import in_between, on_put
 
 __all__ = ["recorder"]
 

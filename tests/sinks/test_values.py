@@ -23,10 +23,10 @@ from tests.sinks.files.world import FilesWorld
 from tests.sinks.iceberg.world import IcebergWorld
 from tests.sinks.postgres.world import PostgresBoth, PostgresWorld
 from tests.sinks.sqlite.world import SqliteWorld
-from tests.sinks.things import commit_rows
 from tests.sinks.values import COLUMNS, VALUES, array
 from tests.sinks.world import SinkWorld
 from windrow.ingest.admin.verify_contents import summed
+from windrow.ingest.testing.contracts.windows import commit_rows
 
 pytestmark = pytest.mark.slow
 

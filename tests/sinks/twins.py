@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sinks.hooks import moved_to, on_put
 from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Written
+from windrow.ingest.testing.contracts.commit_hooks import moved_to, on_put
 
 
 def _newest(sink: Any) -> Any:

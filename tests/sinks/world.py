@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.sinks.hooks import answered, before_look, in_between
-from tests.sinks.things import ROWS, produced
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.table_store import Unanswered
 from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.contracts.commit_hooks import answered, before_look, in_between
+from windrow.ingest.testing.contracts.windows import ROWS, produced
 
 Break = Callable[[Any], object]
 """Breaks one step of an opened sink's commits."""

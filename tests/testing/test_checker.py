@@ -8,7 +8,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.sinks.things import (
+from tests.sinks.with_dead_letters import MemoryBoth
+from windrow.ingest.model.boundary import TopicPartition, TopicSeen
+from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.receipt import Counts, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.contracts.windows import (
     PARTITIONS,
     ROWS,
     TOPIC,
@@ -20,12 +26,6 @@ from tests.sinks.things import (
     staged_receipt,
     window,
 )
-from tests.sinks.with_dead_letters import MemoryBoth
-from windrow.ingest.model.boundary import TopicPartition, TopicSeen
-from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.model.receipt import Counts, Receipt
-from windrow.ingest.model.window import Window
-from windrow.ingest.testing.checker import Report, check
 
 
 class State:

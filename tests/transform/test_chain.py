@@ -13,9 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.contracts.transform_contract import Before, TransformContract, apply, messages_for
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.with_dead_letters import read_dead
 from tests.transform.small import Explode, Only, Rename
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
@@ -28,6 +26,13 @@ from windrow.ingest.runner.run_windows import run
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.contracts.transform import (
+    Before,
+    TransformContract,
+    apply,
+    messages_for,
+)
+from windrow.ingest.testing.contracts.with_dead_letters import read_dead
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
 from windrow.ingest.transform.chain import Chain

@@ -17,10 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog, load_catalog
 
-from tests.contracts.transform_contract import Before, TransformContract, apply, messages_for
-from tests.contracts.values import dead
-from tests.sinks.things import staged_receipt
-from tests.sinks.with_dead_letters import OWNER
 from tests.sinks.worlds import world_of
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
@@ -29,6 +25,15 @@ from windrow.ingest.lookups.table.kind import TableSection
 from windrow.ingest.lookups.table.parquet import ParquetFiles
 from windrow.ingest.ports.lookup import Answers, Ask, LookupSource
 from windrow.ingest.ports.transform import Transform
+from windrow.ingest.testing.contracts.transform import (
+    Before,
+    TransformContract,
+    apply,
+    messages_for,
+)
+from windrow.ingest.testing.contracts.values import dead
+from windrow.ingest.testing.contracts.windows import staged_receipt
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 from windrow.ingest.transform.lookup import step as step_of_lookups
 from windrow.ingest.transform.lookup.step import Lookup
 

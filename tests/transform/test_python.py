@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.contracts.transform_contract import Before, TransformContract, apply
-from tests.contracts.values import dead
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.user_code import FunctionReference, ModelReference
+from windrow.ingest.testing.contracts.transform import Before, TransformContract, apply
+from windrow.ingest.testing.contracts.values import dead
 from windrow.ingest.transform.python.step import Python
 
 CODE = """\

@@ -5,23 +5,24 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.contracts.transform_contract import Before, TransformContract, apply
-from tests.contracts.values import dead
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import Deletes
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.testing.contracts.transform import Before, TransformContract, apply
+from windrow.ingest.testing.contracts.values import dead
+from windrow.ingest.transform.kind import StepPlace
 from windrow.ingest.transform.sql import step
+from windrow.ingest.transform.sql.kind import SqlSection
 from windrow.ingest.transform.sql.step import Sql
 
 ORDERS = Columns(
@@ -147,6 +148,7 @@ def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         ("SELECT generate_subscripts(lines, 1) AS n FROM rows", "depends on more than its arg"),
         ("SELECT ago(INTERVAL 1 DAY) AS t FROM rows", "depends on more than its arguments"),
         ("SELECT geomean(id) AS n FROM rows", "depends on more than its arguments"),
+        ("SELECT '{'->>'$.a' IN ('b', text) AS f FROM rows", "Invalid Input Error: Malformed JSON"),
         ("-- nothing", "it is empty"),
         (f"SELECT {' || '.join(['text'] * 600)} AS t FROM rows", "it is nested too deeply"),
     ],
@@ -248,11 +250,13 @@ def test_a_map_with_a_key_twice_is_a_dead_letter() -> None:
 
 
 def test_what_no_calendar_has_is_a_dead_letter() -> None:
-    """A timestamp that DuckDB can hold, and no table."""
+    """A timestamp that DuckDB can hold, and no table, by itself or in a list, struct or map."""
     rows = pa.record_batch({"ms": pa.array([0, 10**15, None])})
-    found = apply(Sql("SELECT make_timestamptz(ms * 1000) AS at_ FROM rows"), decoded(rows))
-    assert found.rows["at_"].to_pylist() == [dt.datetime(1970, 1, 1, tzinfo=dt.UTC), None]
-    assert found.dead_reason.to_pylist() == ["sql:at_"]
+    for at in ("{}", "[{}]", "{{'k': {}}}", "MAP {{'k': [{}]}}"):
+        query = f"SELECT {at.format('make_timestamptz(ms * 1000)')} AS at_ FROM rows"
+        found = apply(Sql(query), decoded(rows))
+        assert "datetime.datetime(1970, 1, 1" in str(found.rows["at_"].to_pylist())
+        assert (found.rows.num_rows, found.dead_reason.to_pylist()) == (2, ["sql:at_"])
 
 
 @pytest.mark.parametrize(
@@ -272,6 +276,41 @@ def test_no_value_is_in_a_sentence(query: str, text: str) -> None:
     (detail,) = found.dead_detail.to_pylist()
     assert detail.endswith(" - in a of sql")
     assert not [word for word in ("DE12", "Jo", "Smith", "ecret", "AB1") if word in detail]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT CAST(t AS INT) AS n, unnest(l) AS u FROM rows",
+        "SELECT l FROM rows WHERE NOT (i > 5 OR CAST(t AS INT) > 5)",
+        "SELECT l FROM rows WHERE i BETWEEN CAST(t AS INT) AND 5",
+        "SELECT length(to_json(i)) + CAST(t AS INT) AS n FROM rows",
+    ],
+)
+def test_a_row_fails_alone_as_in_company(query: str) -> None:
+    """Also where DuckDB needn't compute what fails, for a list that is empty, a condition that
+    it takes apart, or an argument that is null of all rows: the verdict is one, in any batch.
+    """
+    rows = pa.record_batch(
+        {"t": ["x", "x", "1"], "l": [[1], [], [1, 2]], "i": pa.array([7, None, 1])}
+    )
+    together, alone = apply(Sql(query), decoded(rows)), []
+    for at in range(3):
+        found = apply(Sql(query), decoded(rows.slice(at, 1)))
+        alone.append((len(found.dead_index), found.rows.to_pylist()))
+    assert together.dead_index.to_pylist() == [at for at in range(3) if alone[at][0]]
+    assert together.rows.to_pylist() == [row for _, found in alone for row in found]
+
+
+def test_an_unnested_list_that_is_empty_makes_no_row_beside_a_longer_one() -> None:
+    """Of several lists in a row the shorter ones end with nulls, as DuckDB has it."""
+    rows = pa.record_batch({"l": [[1, None], [], None, [3]], "m": [["a"], ["b"], None, []]})
+    assert selected("SELECT unnest(l) AS l, unnest(m) AS m FROM rows", rows) == [
+        {"l": 1, "m": "a"},
+        {"l": None, "m": None},
+        {"l": None, "m": "b"},
+        {"l": 3, "m": None},
+    ]
 
 
 def test_many_failing_rows_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,21 +355,23 @@ def test_a_runaway_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "room", "said"),
     [
-        (duckdb.OutOfMemoryException("Out of Memory"), "found no memory for what 2 rows become"),
-        (duckdb.InvalidInputException("Arrow Appender: 'x'"), "fails for 2 rows together, and"),
+        (duckdb.OutOfMemoryException("Out of Memory"), 1, "no memory for what 2 rows become"),
+        (duckdb.InvalidInputException("Arrow Appender: 'x'"), 0, "of 1 rows is too large"),
+        (pa.ArrowInvalid("offset overflow"), 1, "of 2 rows is too large"),
+        (duckdb.InvalidInputException("Arrow Appender: 'x'"), 1, None),
     ],
 )
 def test_what_is_too_large_for_a_batch(
-    monkeypatch: pytest.MonkeyPatch, error: duckdb.Error, said: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, room: int, said: str | None
 ) -> None:
-    """A result that fits for each row and not for all of them ends the task, with the
-    setting that helps.
+    """A result that DuckDB has room for in parts is computed in parts; else the task ends, with
+    the setting that helps.
     """
 
     class Full:
-        """A DuckDB that has room for one row."""
+        """A DuckDB that has room for so many rows."""
 
         def __init__(self, rows: int = 0) -> None:
             self.rows, self.real = rows, real()
@@ -340,7 +381,7 @@ def test_what_is_too_large_for_a_batch(
             self.real.register(name, rows)
 
         def sql(self, query: str) -> Any:
-            if self.rows > 1 and "TRY" not in query:
+            if self.rows > room and "TRY" not in query:
                 raise error
             return self.real.sql(query)
 
@@ -349,9 +390,12 @@ def test_what_is_too_large_for_a_batch(
 
     real = step.locked
     monkeypatch.setattr(step, "locked", Full)
-    rows = pa.record_batch({"n": pa.array([1, 2])})
+    rows, sql = pa.record_batch({"n": pa.array([1, 2])}), Sql("SELECT n + 1 AS n FROM rows")
+    if said is None:
+        assert apply(sql, decoded(rows)).rows["n"].to_pylist() == [2, 3]
+        return
     with pytest.raises(SpecError, match=said) as refused:
-        apply(Sql("SELECT n + 1 AS n FROM rows"), decoded(rows))
+        apply(sql, decoded(rows))
     assert "source.tuning.batch_messages" in refused.value.do
 
 
@@ -426,6 +470,14 @@ def test_what_a_key_forbids_is_refused(query: str, versioned: bool, said: str) -
         keyed(query, versioned=versioned).columns(columns_of(KEYED))
 
 
+def test_behind_a_spark_step_nothing_is_unnested(tmp_path: Path) -> None:
+    """The rows of a message have no numbers there: refused before anything is read."""
+    step = SqlSection(sql="SELECT id, unnest(lines) AS line FROM rows")
+    assert step.transform(StepPlace("s", tmp_path)).columns(ORDERS)
+    with pytest.raises(SpecError, match="unnest before it, or explode in its function"):
+        step.transform(StepPlace("s", tmp_path, behind_spark=True)).columns(ORDERS)
+
+
 def test_what_a_message_left_alone_stays_so() -> None:
     """A column that the message left unchanged is unchanged under another name, and so is
     all that is computed of it alone, even where the expression makes a value of null; a
@@ -455,65 +507,6 @@ def test_what_a_message_left_alone_stays_so() -> None:
         [1],
         ["sql:WHERE:unavailable"],
     )
-
-
-# Held against the same SELECT over the whole table ------------------------------------------
-
-EXPRESSIONS = [
-    "a",
-    "a AS b2",
-    "a + b AS c",
-    "a // NULLIF(b, 0) AS d",
-    "CASE WHEN a > b THEN t ELSE 'x' || t END AS e",
-    "length(t) AS f",
-    "[a, b] AS g",
-    "CAST(t AS BIGINT) AS h",
-    "t IS NULL AS i",
-    "list_transform([a], lambda x: x + b) AS j",
-]
-CONDITIONS = [None, "a > b", "t IS NOT NULL", "a > 0 AND CAST(t AS BIGINT) > 1", "b = 1 OR a < 0"]
-
-
-@given(
-    rows=st.lists(
-        st.tuples(
-            st.integers(-3, 3),
-            st.one_of(st.none(), st.integers(-3, 3)),
-            st.one_of(st.none(), st.sampled_from(["1", "22", "x", ""])),
-        ),
-        max_size=12,
-    ),
-    chosen=st.lists(st.sampled_from(EXPRESSIONS), min_size=1, max_size=4, unique=True),
-    where=st.sampled_from(CONDITIONS),
-    size=st.integers(1, 5),
-)
-def test_batches_are_the_whole_table(
-    rows: list[tuple[int, int | None, str | None]], chosen: list[str], where: str | None, size: int
-) -> None:
-    """However rows come in batches, the result is that of DuckDB for each row alone: a row
-    that fails alone is a dead letter, the others are what the SELECT makes of them.
-    """
-    schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "t": pa.string()})
-    query = f"SELECT {', '.join(chosen)} FROM rows" + (f" WHERE {where}" if where else "")
-    run, found, refused = Sql(query), [], 0
-    for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        columns = [pa.array([row[i] for row in part], f.type) for i, f in enumerate(schema)]
-        made = apply(run, decoded(pa.RecordBatch.from_arrays(columns, schema=schema)))
-        found += made.rows.to_pylist()
-        refused += len(made.dead_index)
-    wanted, failing = [], 0
-    with duckdb.connect(":memory:") as con:
-        for row in rows:
-            one = pa.table(
-                [pa.array([v], f.type) for v, f in zip(row, schema, strict=True)], schema=schema
-            )
-            con.register("rows", one)
-            try:
-                wanted += con.sql(query).to_arrow_table().to_pylist()
-            except duckdb.Error:
-                failing += 1
-    assert (found, refused) == (wanted, failing)
 
 
 def test_a_step_takes_columns_that_it_does_not_read() -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.contracts.transform_contract import Before, TransformContract
-from tests.contracts.values import dead, valued
 from tests.transform.orders import Order, rows
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.transform import Before, TransformContract
+from windrow.ingest.testing.contracts.values import dead, valued
 from windrow.ingest.transform.validate import Validate
 
 ORDERS = Columns.of(Order)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from windrow.ingest.formats.avro.kind import SchemaSetting
 from windrow.ingest.formats.cdc.envelope import CANAL, DEBEZIUM, MAXWELL, Envelope, FieldPath
@@ -23,7 +23,7 @@ from windrow.ingest.formats.shared import json_dialects
 from windrow.ingest.formats.shared.json_dialects import DateForm, TimestampForm
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Section, Text, Values, section_of
+from windrow.ingest.settings.values import LeftOut, Section, Text, Values, must, section_of
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.avro.decoder import AvroEncoding
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
     from windrow.ingest.formats.json.decoder import JsonEncoding
 
 
-def _path(value: str) -> str:
-    if not all(value.split(".")):
-        raise ValueError(
-            "must be a field of the envelope, or one inside another, like source.ts_ms"
-        )
-    return value
-
-
+_Path = Annotated[
+    Text,
+    must(
+        lambda value: all(value.split(".")),
+        "be a field of the envelope, or one inside another, like source.ts_ms",
+    ),
+]
 Pattern = Annotated[Text | None, Values("a regular expression")]
 
 
@@ -71,7 +70,7 @@ class ChangeSection(TableOptions, RowSection):
     """Envelope around the rows."""
 
     envelope: Annotated[
-        Mapping[Text, Annotated[Text, AfterValidator(_path)]],
+        Mapping[Text, _Path],
         Values("`{COLUMN: FIELD}`"),
         LeftOut("none"),
     ] = Field(

@@ -6,33 +6,32 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import TimestampOptions
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, OrNone, TextOrEmpty, Values
+from windrow.ingest.settings.values import LeftOut, OrNone, TextOrEmpty, Values, must
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.csv.decoder import CsvEncoding
 
 
-def _character(value: str | None) -> str | None:
-    if value is not None and (
-        len(value) != 1 or not value.isascii() or value in "\r\n\0" or value.isalnum()
-    ):
-        raise ValueError("must be one character of ASCII, no letter, digit or line break")
-    return value
-
-
+_character = must(
+    lambda value: (
+        value is None
+        or (len(value) == 1 and value.isascii() and value not in "\r\n\0" and not value.isalnum())
+    ),
+    "be one character of ASCII, no letter, digit or line break",
+)
 _NONE = Values("a character, `none`")
-Character = Annotated[TextOrEmpty | None, OrNone, AfterValidator(_character), _NONE]
+Character = Annotated[TextOrEmpty | None, OrNone, _character, _NONE]
 
 
 class CsvOptions(TimestampOptions):
     """Options of both keys and values."""
 
-    delimiter: Annotated[TextOrEmpty, AfterValidator(_character), Values("a character")] = Field(
+    delimiter: Annotated[TextOrEmpty, _character, Values("a character")] = Field(
         default=",", description='The character between fields; a tab is written `"\\t"`.'
     )
     quote: Character = Field(

@@ -10,14 +10,13 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
-from windrow.ingest.formats.protobuf.confluent_protos import CONFLUENT
+from windrow.ingest.errors import SpecError, UnreachableError, how_to_install, needing
 
 LIMIT_SECONDS = 60
 """Most seconds that the compiler may take."""
@@ -278,13 +277,8 @@ def message_type(octets: bytes, name: str, origin: str) -> Any:
     Raises:
         SpecError: the bytes are no descriptor set, miss a file, or have no such type.
     """
-    try:
-        # an extra, loaded where it is used
+    with needing("protobuf", "Protobuf can't be decoded"):
         from google.protobuf.message import DecodeError
-    except ModuleNotFoundError as missing:
-        raise SpecError(
-            "Protobuf's own library isn't installed", "spec", how_to_install("protobuf")
-        ) from missing
     try:
         return _pool(octets).FindMessageTypeByName(name)
     except KeyError:
@@ -324,3 +318,65 @@ def _pool(octets: bytes) -> Any:
     for file in descriptor_pb2.FileDescriptorSet.FromString(octets).file:
         pool.Add(file)
     return pool
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+_META = """\
+syntax = "proto3";
+package confluent;
+import "google/protobuf/descriptor.proto";
+
+message Meta {
+  string doc = 1;
+  map<string, string> params = 2;
+  repeated string tags = 3;
+  repeated Rule rules = 4;
+}
+message Rule {
+  string name = 1;
+  string doc = 2;
+  string expr = 3;
+  string sql = 4;
+}
+extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
+"""
+_DECIMAL = """\
+syntax = "proto3";
+package confluent.type;
+
+message Decimal {
+  bytes value = 1;
+  uint32 precision = 2;
+  int32 scale = 3;
+}
+"""
+_VARIANT = """\
+syntax = "proto3";
+package confluent.type;
+
+message Variant {
+  bytes metadata = 1;
+  bytes value = 2;
+}
+"""
+
+CONFLUENT: Mapping[str, str] = {
+    "confluent/meta.proto": _META,
+    "confluent/type/decimal.proto": _DECIMAL,
+    "confluent/type/variant.proto": _VARIANT,
+    "confluent/types/decimal.proto": (
+        'syntax = "proto3"; import public "confluent/type/decimal.proto";'
+    ),
+}
+"""Confluent's own .proto files, by the names in `import`, which a registered schema may import.
+
+Confluent's serializers bring these files and don't register them, so the registry doesn't
+have them. Google's well-known types (`google/protobuf/*.proto`) come with the compiler,
+its common types (`google/type/*.proto`) with their own package.
+"""

@@ -28,8 +28,9 @@ def _url(value: str) -> str:
         url = make_url(value)
     except (ArgumentError, ValueError):
         url = None
-    if url is None or url.drivername != "postgresql" or not url.database:
-        raise sentence("must be postgresql://user@host:5432/database, or sqlite:///path")
+    if url is None or url.drivername not in {"postgresql", "mysql"} or not url.database:
+        what = "must be postgresql://user@host:5432/database, mysql://user@host:3306/database"
+        raise sentence(f"{what}, or sqlite:///path")
     secret = [name for name in url.query if "pass" in name]
     if url.password or secret or ":" in (url.username or ""):
         raise sentence("has a password in it: say it under password, by reference")
@@ -43,14 +44,17 @@ def _by_reference(value: object) -> object:
 
 
 class SqlSection(SourceSection):
-    """A table or view of PostgreSQL or SQLite, as it is when a window is read."""
+    """A table or view of PostgreSQL, MySQL or SQLite, as it is when a window is read."""
 
     repeats: ClassVar[bool] = False
 
     sql: Annotated[
         Text,
         AfterValidator(_url),
-        Values("`postgresql://user@host:5432/database`, or `sqlite:///path`"),
+        Values(
+            "`postgresql://user@host:5432/database`, `mysql://user@host:3306/database` (MariaDB,"
+            " too), or `sqlite:///path`"
+        ),
     ] = Field(
         description="The database. The path of SQLite's file is relative to the spec's folder."
     )

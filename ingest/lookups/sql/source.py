@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import (
+    ARRAY,
+    BindParameter,
     Column,
     ColumnElement,
     Connection,
@@ -19,7 +24,11 @@ from sqlalchemy import (
     MetaData,
     NullPool,
     Table,
+    any_,
+    collate,
     create_engine,
+    func,
+    literal,
     make_url,
     select,
     text,
@@ -27,6 +36,8 @@ from sqlalchemy import (
     type_coerce,
     types,
 )
+from sqlalchemy import cast as cast_to
+from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchTableError, SQLAlchemyError
 
 from windrow.ingest import client_cache
@@ -68,11 +79,11 @@ class SqlSource:
     def held(self, version: str, tasks: int) -> Iterator[str]:
         """Holds one state of a PostgreSQL database for all tasks: yields its snapshot's name.
 
-        Tasks join it as PostgreSQL documents under "Snapshot Synchronization Functions". SQLite
-        has none to share.
+        Tasks join it as PostgreSQL documents under "Snapshot Synchronization Functions". MySQL
+        and SQLite have none to share.
         """
         del version, tasks
-        if self._sqlite:
+        if self._dialect != "postgresql":
             yield ""
             return
         with self._explained():
@@ -87,7 +98,7 @@ class SqlSource:
     def schema(self) -> pa.Schema:
         with self._explained(), self._engine().connect() as connection:
             found = self._reflected(connection)
-        fields = ((column.name, _arrow(column.type, self._sqlite)) for column in found.columns)
+        fields = ((column.name, _arrow(column.type, self._dialect)) for column in found.columns)
         return pa.schema([pa.field(name, kind) for name, kind in fields if kind is not None])
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
@@ -99,8 +110,8 @@ class SqlSource:
         return ask
 
     @property
-    def _sqlite(self) -> bool:
-        return self.url.startswith("sqlite:")
+    def _dialect(self) -> str:
+        return self.url.partition(":")[0]
 
     def _client(self, version: str) -> _Client:
         with self._explained():
@@ -109,32 +120,45 @@ class SqlSource:
             with self._explained():
                 if version:
                     connection.exec_driver_sql(f"SET TRANSACTION SNAPSHOT '{version}'")
-                return _Client(self.identity, connection, self._reflected(connection))
+                if self._dialect == "mysql":
+                    connection.exec_driver_sql("START TRANSACTION READ ONLY")
+                table = self._reflected(connection)
+                collations = _collations(connection, table) if self._dialect == "mysql" else {}
+                return _Client(self.identity, connection, table, collations)
         except BaseException:
             _closed(connection)
             raise
 
     def _engine(self) -> Engine:
         url = make_url(self.url)
-        if self._sqlite:
+        if self._dialect == "sqlite":
             at = f"file:{quote(url.database or '')}"
             url = url.set(database=at, query={"mode": "ro", "uri": "true"})
             return create_engine(url, poolclass=NullPool)
         secret = None if self.password is None else read(self.password, "from.password")
-        own = f"-c statement_timeout={self.timeout} -c idle_in_transaction_session_timeout=0"
-        query = {**url.query, "options": f"{url.query.get('options', '')} {own}".strip()}
-        url = url.set(drivername="postgresql+psycopg", password=secret, query=query)
+        driver, extra = _DRIVERS[self._dialect]
+        url = url.set(drivername=driver, password=secret)
+        own: dict[str, Any] = {n: v for n, v in TCP.items() if n not in url.query}
+        if self._dialect == "mysql":
+            seconds = self.timeout / 1000
+            begin = _MYSQL.format(seconds=seconds, milliseconds=self.timeout)
+            # with this charset nothing in a key can end the text that it is in; a server that is
+            # gone is waited for some seconds longer than one that ends the question itself
+            own = {"charset": "utf8mb4", "init_command": begin, "read_timeout": seconds + 10}
+        else:
+            its = f"-c statement_timeout={self.timeout} -c idle_in_transaction_session_timeout=0"
+            own["options"] = f"{url.query.get('options', '')} {its}".strip()
         try:
             return create_engine(
                 url,
                 poolclass=NullPool,
-                connect_args={name: v for name, v in TCP.items() if name not in url.query},
+                connect_args=own,
                 isolation_level="REPEATABLE READ",
                 execution_options={"postgresql_readonly": True},
             )
         except ModuleNotFoundError as missing:
-            what = f"PostgreSQL can't be asked: {missing.name} isn't installed"
-            raise SpecError(what, "spec", how_to_install("postgres")) from missing
+            what = f"{self.identity} can't be asked: {missing.name} isn't installed"
+            raise SpecError(what, "spec", how_to_install(extra)) from missing
 
     def _reflected(self, connection: Connection) -> Table:
         schema, _, name = self.relation.rpartition(".")
@@ -164,28 +188,51 @@ class SqlSource:
             if state[:2] in _OF_SETTINGS:
                 do = "Check the URL, the user's rights and the relation."
                 raise SpecError(f"{self.identity} can't be asked: {why}", "setup", do) from None
-            if state == _CANCELLED:
+            do = "Run the window again."
+            if state in _CANCELLED:
                 why = f"a question took longer than {self.timeout / 1000:g} s"
+                do += (
+                    " If it is always so slow, index the key's columns, or set a longer `timeout`."
+                )
             what = f"{self.identity} doesn't answer: {why}"
-            raise UnreachableError(what, "setup", "Run the window again.") from None
+            raise UnreachableError(what, "setup", do) from None
         except SQLAlchemyError as error:
             what = f"{self.identity} can't be asked: {type(error).__name__}"
             raise SpecError(what, "setup", "Check the URL and the relation.") from None
 
 
+_DRIVERS = {
+    "postgresql": ("postgresql+psycopg", "postgres"),
+    "mysql": ("mysql+pymysql", "mysql"),
+}
+"""SQLAlchemy's name of each driver, and the extra that it is installed by."""
+
+_MYSQL = (
+    "SET time_zone = '+00:00', wait_timeout = 28800"
+    " /*M! , max_statement_time = {seconds}, idle_transaction_timeout = 0"
+    ", idle_readonly_transaction_timeout = 0 */"
+    " /*!50708 , max_execution_time = {milliseconds} */"
+)
+"""How a connection begins. MariaDB alone reads the first comment, and MySQL the second."""
+
 _OF_SETTINGS = ("28", "3D", "3F", "42")
 """Classes of SQLSTATE: a user, a database, a schema, a name or a right that isn't there."""
 
-_CANCELLED, _NO_SNAPSHOT = "57014", "42704"
+_NO_SNAPSHOT = "42704"
+_CANCELLED = ("57014", "70100", "error 3024")
+"""A question that took too long: for PostgreSQL, MariaDB and MySQL."""
+
 _PLAIN = ("", "08", "53", "55", "57")
 """Classes of SQLSTATE whose texts have no values; empty: the server was not reached."""
 
 
 def _state(error: DBAPIError) -> str:
-    """SQLSTATE, or what SQLite calls its errors."""
+    """SQLSTATE, what SQLite calls its errors, or MySQL's number of one that has no state."""
     found = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "sqlite_errorname", None)
     if found is None and isinstance(error.orig, sqlite3.Error):
         return type(error.orig).__name__
+    if found == "HY000" and error.orig is not None:
+        return f"error {error.orig.args[0]}"
     return str(found or "")
 
 
@@ -197,11 +244,15 @@ def _closed(connection: Connection) -> None:
 
 @dataclass(frozen=True)
 class _Client:
-    """A connection in a worker, and the columns of the relation."""
+    """A connection in a worker, and the columns of the relation.
+
+    `collations`: of texts that can't have all characters.
+    """
 
     identity: str
     connection: Connection
     table: Table
+    collations: Mapping[str, str]
 
     def close(self) -> None:
         _closed(self.connection)
@@ -211,30 +262,41 @@ class _Client:
         if lost:
             what = f"{self.identity} has no column {lost[0]} any more"
             raise RefusedError(what, "setup", "Look up another column, or add it again.")
-        by = [_comparable(self.table.c[name]) for name in keys.column_names]
-        # SQLite's values as they are, not as the declared types of their columns would have them
-        sqlite = self.connection.dialect.name == "sqlite"
+        keys = _possible(keys)
+        by = [self._comparable(self.table.c[name]) for name in keys.column_names]
         its = [self.table.c[name] for name in columns.names]
-        wanted = select(*((type_coerce(c, types.NullType()) if sqlite else c) for c in its))
-        found, requests = list[tuple[Any, ...]](), 0
+        # values as the driver gives them, not as SQLAlchemy would make them by the column's type
+        wanted = select(*(type_coerce(column, types.NullType()) for column in its))
+        found = list[Sequence[Any]]()
         for batch in keys.to_batches(KEYS_A_QUESTION):
-            every = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            values = [key for key in every if not any(map(_impossible, key))]
-            where = by[0].in_([v for (v,) in values]) if len(by) == 1 else tuple_(*by).in_(values)
-            found.extend(map(tuple, self.connection.execute(wanted.where(where))))
-            requests += 1
-        arrays = zip(*found, strict=True) if found else [() for _ in columns]
-        padded = {c.name for c in its if isinstance(c.type, types.CHAR)}
-        return Answers(
-            pa.Table.from_arrays(
-                [
-                    self._array(_unpadded(values) if f.name in padded else values, f)
-                    for values, f in zip(arrays, columns, strict=True)
-                ],
-                schema=columns,
-            ),
-            requests,
-        )
+            equal = self._equal(by, [column.to_pylist() for column in batch.columns])
+            found.append(self.connection.execute(wanted.where(equal)).all())
+        arrays = []
+        for n, (column, field) in enumerate(zip(its, columns, strict=True)):
+            values = [row[n] for rows in found for row in rows]
+            padded = isinstance(column.type, types.CHAR)
+            arrays.append(self._array(_unpadded(values) if padded else values, field))
+        rows = pa.Table.from_arrays(arrays, schema=columns)
+        return Answers(_answered(rows, [len(rows) for rows in found], keys), len(found))
+
+    def _equal(self, by: list[ColumnElement[Any]], keys: list[list[Any]]) -> ColumnElement[bool]:
+        """Says that columns have one of the keys, of which each has a list of values.
+
+        PostgreSQL gets each list as an array, since a thousand parameters cost much more.
+        """
+        if self.connection.dialect.name == "postgresql":
+            arrays = [literal(v, ARRAY(c.type)) for v, c in zip(keys, by, strict=True)]
+            if len(by) > 1:
+                return tuple_(*by).in_(select(*map(func.unnest, arrays)))
+            return by[0] == any_(arrays[0])
+        return tuple_(*by).in_(zip(*keys, strict=True)) if len(by) > 1 else by[0].in_(keys[0])
+
+    def _comparable(self, column: Column[Any]) -> ColumnElement[Any]:
+        """The column, for keys that may be too large for its type, or have other characters."""
+        if isinstance(column.type, types.Integer):
+            return type_coerce(column, types.BigInteger())
+        collation = self.collations.get(column.name)
+        return type_coerce(column, _Characters(collation)) if collation else column
 
     def _array(self, values: Sequence[Any], field: pa.Field) -> pa.Array:
         try:
@@ -245,15 +307,59 @@ class _Client:
             raise RefusedError(what, "validate", do) from None
 
 
-def _comparable(column: Column[Any]) -> ColumnElement[Any]:
-    """The column, for keys that may be too large for its type."""
-    whole = isinstance(column.type, types.Integer)
-    return type_coerce(column, types.BigInteger()) if whole else column
+def _collations(connection: Connection, table: Table) -> dict[str, str]:
+    """The collations of a MySQL table's columns that can't have all characters."""
+    asked = (
+        "SELECT column_name, collation_name FROM information_schema.columns"
+        " WHERE table_schema = coalesce(:schema, database()) AND table_name = :name"
+        " AND character_set_name <> 'utf8mb4'"
+    )
+    found = connection.execute(text(asked), {"schema": table.schema, "name": table.name})
+    return {str(column): str(collation) for column, collation in found}
 
 
-def _impossible(value: object) -> bool:
-    """Returns whether no text of a database has such a value: it can't be asked for."""
-    return isinstance(value, str) and "\0" in value
+def _possible(keys: pa.Table) -> pa.Table:
+    """The keys without those that no text of a database is: texts with NUL."""
+    for name in keys.column_names:
+        if pa.types.is_string(keys[name].type):
+            keys = keys.filter(pc.invert(pc.match_substring(keys[name], "\0")))
+    return keys.combine_chunks()
+
+
+def _answered(rows: pa.Table, found: list[int], keys: pa.Table) -> pa.Table:
+    """The rows that are equal to a key of the question that found them.
+
+    A database may take texts for equal that differ, in upper and lower case for example: then a
+    row answers several questions.
+
+    `found`: how many rows each question has found.
+    """
+    place = "\x01"  # no column of a table has this name
+    asked = cast("pl.DataFrame", pl.from_arrow(keys)).with_row_index(place)
+    asked = asked.with_columns(pl.col(place) // KEYS_A_QUESTION)
+    there = cast("pl.DataFrame", pl.from_arrow(rows.select(keys.column_names).cast(keys.schema)))
+    questions = pl.Series(place, np.repeat(np.arange(len(found)), found), pl.UInt32)
+    there = there.with_columns(questions).with_row_index("\x02")
+    kept = there.join(asked, [*keys.column_names, place], how="semi", maintain_order="left")
+    return rows.take(kept["\x02"].to_arrow())
+
+
+class _Characters(types.TypeDecorator[str]):
+    """A text of MySQL's in another character set than that of all characters.
+
+    A key in the column's own one can be compared with it. Characters that it lacks are question
+    marks then.
+    """
+
+    impl, cache_ok = types.Text, True
+
+    def __init__(self, collation: str) -> None:
+        super().__init__()
+        self.collation = collation
+
+    def bind_expression(self, bindvalue: BindParameter[str]) -> ColumnElement[str]:
+        character_set = mysql.CHAR(charset=self.collation.partition("_")[0])
+        return collate(cast_to(bindvalue, character_set), self.collation)
 
 
 def _unpadded(values: Sequence[Any]) -> Sequence[Any]:
@@ -266,11 +372,15 @@ def _first_line(error: DBAPIError) -> str:
     return str(error.orig).strip().partition("\n")[0][:200]
 
 
-def _arrow(kind: types.TypeEngine[Any], sqlite: bool) -> pa.DataType | None:
+def _arrow(kind: types.TypeEngine[Any], dialect: str) -> pa.DataType | None:
     """The type that a windrow table has for a column's; None if it has none."""
-    if sqlite:
+    if dialect == "sqlite":
         return next((arrow for sql, arrow in _OF_SQLITE if isinstance(kind, sql)), None)
-    if isinstance(kind, types.Numeric) and kind.asdecimal:
+    if isinstance(kind, types.Integer) and getattr(kind, "unsigned", False):
+        return pa.int64()
+    if isinstance(kind, types.TIMESTAMP) and dialect == "mysql":
+        return TIMESTAMP
+    if isinstance(kind, types.Numeric) and not isinstance(kind, types.Float):
         digits, scale = kind.precision or 0, kind.scale or 0
         return pa.decimal128(digits, scale) if 0 <= scale <= digits <= 38 and digits else None
     if isinstance(kind, types.DateTime):
@@ -297,6 +407,8 @@ _TYPES: tuple[tuple[type[types.TypeEngine[Any]], pa.DataType], ...] = (
     (types.Float, pa.float64()),
     (types.String, pa.string()),
     (types.LargeBinary, pa.binary()),
+    (types.BINARY, pa.binary()),
+    (types.VARBINARY, pa.binary()),
     (types.Date, pa.date32()),
 )
 """A type of SQLAlchemy's, and of its kin, with the one of a windrow table's."""

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, ValidationError
 
+from windrow.ingest.errors import needing
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values
-from windrow.ingest.sinks.iceberg.kind import IcebergSection, installed
+from windrow.ingest.sinks.iceberg.kind import IcebergSection
 
 if TYPE_CHECKING:
     from windrow.ingest.lookups.table.source import Snapshots
@@ -63,7 +64,7 @@ class TableSection(SourceSection):
     def _snapshots(self, folder: Path) -> Snapshots:
         if self.warehouse is not None or self.catalog is not None:
             at = IcebergSection.model_validate(_of_iceberg(dict(self))).at(folder)
-            with installed():
+            with needing("iceberg", "Iceberg tables can't be read"):
                 from windrow.ingest.sinks.iceberg.snapshots import IcebergSnapshots
 
             return IcebergSnapshots(at)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, cast
+from functools import cache
+from typing import Any, Protocol, cast
 
 import polars as pl
 import pyarrow as pa
@@ -62,33 +63,33 @@ class TableSource:
         return pa.schema(list(_storable(self.snapshots.schema())))
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
-        loaded: list[pa.Table] = []
+        rows = cache(lambda: self.loaded(version, columns, _combined, None))
 
         def ask(keys: pa.Table) -> Answers:
-            if not loaded:
-                loaded.append(self._loaded(version, columns))
-            there = loaded[0].select(keys.column_names).cast(keys.schema)
+            there = rows().select(keys.column_names).cast(keys.schema)
             frame = cast("pl.DataFrame", pl.from_arrow(there)).with_row_index(_AT)
             wanted = cast("pl.DataFrame", pl.from_arrow(keys))
             found = frame.join(wanted, keys.column_names, how="semi")
-            return Answers(loaded[0].take(found[_AT].to_arrow()), 0)
+            return Answers(rows().take(found[_AT].to_arrow()), 0)
 
         return ask
 
-    def _loaded(self, version: str, columns: pa.Schema) -> pa.Table:
-        """The version's columns; kept for the next splits of the same worker."""
-        place = (type(self).__name__, self.identity, tuple(columns.names))
+    def loaded(
+        self, version: str, columns: pa.Schema, make: Callable[..., Any], of: Hashable
+    ) -> Any:
+        place = (make, of, self.identity, tuple(columns.names))
         kept = client_cache.taken(place)
         if not isinstance(kept, _Loaded) or kept.version != version:
-            kept = _Loaded(version, self._read(version, columns))
+            kept = None  # one at a time
+            kept = _Loaded(version, make(self._read(version, columns), columns, of))
         client_cache.keep(place, kept)
-        return kept.rows
+        return kept.made
 
-    def _read(self, version: str, columns: pa.Schema) -> pa.Table:
-        batches, size = [], 0
+    def _read(self, version: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        size = 0
         for batch in self.snapshots.read(version, columns.names):
-            batches.append(_as(batch, columns, self.identity))
-            size += batches[-1].nbytes
+            typed = _as(batch, columns, self.identity)
+            size += typed.nbytes
             if size > MOST_BYTES:
                 what = (
                     f"The columns {', '.join(columns.names)} of {self.identity} take more than"
@@ -96,16 +97,20 @@ class TableSource:
                 )
                 do = "Take fewer or smaller columns, or join the table in a spark step."
                 raise SpecError(what, "setup", do)
-        return pa.Table.from_batches(batches, columns).combine_chunks()
+            yield typed
 
 
 @dataclass(frozen=True)
 class _Loaded:
     version: str
-    rows: pa.Table
+    made: Any
 
     def close(self) -> None:
-        """Leaves the rows to whoever still uses them."""
+        """Leaves it to whoever still uses it."""
+
+
+def _combined(batches: Iterator[pa.RecordBatch], columns: pa.Schema, _of: None) -> pa.Table:
+    return pa.Table.from_batches(list(batches), columns).combine_chunks()
 
 
 def _storable(schema: pa.Schema) -> Iterator[pa.Field]:

@@ -76,12 +76,18 @@ def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
         return started_session(master, {**_SETTINGS, _PYTHON: python, **(more or {})})
 
 
-@cache
 def own_code() -> Code:
     """Packs this process's windrow, with the versions of the packages that it needs.
 
-    The same files give the same bytes.
+    The plugins that it has loaded are among them. The same files give the same bytes.
     """
+    from windrow.ingest.settings.plugins import LOADED  # workers load this module, too
+
+    return _packed(tuple(LOADED.items()))
+
+
+@cache
+def _packed(plugins: tuple[tuple[str, str], ...]) -> Code:
     # Spark is loaded only where it is used
     from windrow.ingest.runner.spark.worker_bootstrap import Code, digest_of, files_of
 
@@ -89,7 +95,7 @@ def own_code() -> Code:
     with zipfile.ZipFile(packed, "w") as archive:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    return Code(packed.getvalue(), digest_of(files), _versions())
+    return Code(packed.getvalue(), digest_of(files), {**_versions(), **dict(plugins)})
 
 
 def _versions() -> dict[str, str]:

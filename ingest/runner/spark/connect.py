@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
+from windrow.ingest.errors import SpecError, UnreachableError, needing
 from windrow.ingest.runner.spark.cluster import own_code
 from windrow.ingest.runner.spark.local import is_local
 from windrow.ingest.waiting import waiting_for
@@ -116,14 +116,11 @@ class ConnectedSpark:
 
     def _new_session(self) -> Any:
         """Makes a session of this client's own. Sends nothing yet."""
-        try:
-            # gRPC is loaded only where it is used
+        # gRPC is loaded only where it is used
+        with needing("connect", "No Spark Connect server can be asked"):
             from pyspark.sql.connect.client import DefaultChannelBuilder
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession
-        except ImportError as missing:
-            what = "Spark Connect's packages are not installed"
-            raise SpecError(what, "spec", how_to_install("connect")) from missing
         # Spark warns, too, where windrow raises an error
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
         session = SparkSession(DefaultChannelBuilder(_client_address(self.address)))

@@ -160,24 +160,24 @@ def _refuse_other_columns(
     names = {f.name: f.dataType.simpleString() for f in wanted}
     wrong = [f"{name}: missing" for name in names if name not in given]
     wrong += [
-        f"{name}: {kind}, and the table has no such column"
+        f"{name}: {kind}, and there is no such column"
         for name, kind in given.items()
         if name not in names
     ]
     wrong += [
-        f"{name}: {given[name]}, and the table's is {kind}"
+        f"{name}: {given[name]}, by the schema {kind}"
         for name, kind in names.items()
         if given.get(name, kind) != kind
     ]
     wrong += [f"{name}: there twice" for name in given if result.columns.count(name) > 1]
     if wrong:
         what = (
-            f"The function {reference} of the spark step gives other columns than the table has: "
+            f"The function {reference} of the spark step gives other columns than its schema has: "
             + "; ".join(wrong)
         )
         do = (
-            "Have it give those of transform.schema (without one, of decode.schema) and the"
-            " metadata columns; no row was committed."
+            "Have it give those of the step's schema (of a last step transform.schema; without"
+            " one, the columns that it is given) and the metadata columns; no row was committed."
         )
         raise SpecError(what, "spec", do)
 

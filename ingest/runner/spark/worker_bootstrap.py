@@ -49,12 +49,12 @@ class Code:
         runs the task again.
         """
         host, loaded = socket.gethostname(), sys.modules.get("windrow")
-        known = getattr(loaded, "__windrow_digest__", None)
-        if known == self.digest:
+        known, checked = getattr(loaded, "__windrow_checked__", (None, None))
+        if (known, checked) == (self.digest, self.versions):
             return None
-        if known is not None and TaskContext.get() is not None:
+        if known not in {None, self.digest} and TaskContext.get() is not None:
             os._exit(1)
-        same = _digest_here() == self.digest
+        same = self.digest in {known, _digest_here()}
         if loaded is not None and not same:
             return (
                 f"A Python worker on {host} has loaded another windrow than the driver's",
@@ -81,12 +81,13 @@ class Code:
             sys.path.insert(0, str(folder))
             importlib.invalidate_caches()
         package: Any = importlib.import_module("windrow")
-        package.__windrow_digest__ = self.digest
+        package.__windrow_checked__ = self.digest, self.versions
         return None
 
 
 _DO_ENVIRONMENT = (
-    "Give the workers an environment with windrow's requirements, by spark.pyspark.python."
+    "Give the workers an environment with windrow's requirements and the plugins that a spec"
+    " uses, by spark.pyspark.python."
 )
 _DO_ROOM = "Make room there, or name another folder by XDG_CACHE_HOME in the workers' environment."
 

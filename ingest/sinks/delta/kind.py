@@ -17,7 +17,6 @@ from windrow.ingest.sinks.kind import (
     KeyColumns,
     Mode,
     Rows,
-    SinkKind,
     SinkSection,
     StoragePlace,
     Version,
@@ -77,26 +76,16 @@ class DeltaSection(SinkSection):
         """The table's absolute path, or the URL as it was given."""
         return absolute(self.path, folder)
 
-
-class _Delta:
-    """A Delta table, with its dead letters in a second one, `<table>_dead`."""
-
-    section = DeltaSection
-
-    def make(
-        self, section: DeltaSection, rows: Rows, metadata: Mapping[str, str], folder: Path
-    ) -> Sink:
+    def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         from windrow.ingest.sinks.delta.store import DeltaSink, DeltaStore
 
-        store = DeltaStore(section.place(folder), metadata, section.key, section.evolve)
+        store = DeltaStore(self.place(folder), metadata, self.key, self.evolve)
         return DeltaSink(store, rows)
 
-    def dead_letters(self, section: DeltaSection, folder: Path) -> DeadLetters:
+    def dead_letters(self, folder: Path) -> DeadLetters:
+        """Makes a second table, `<table>_dead`."""
         from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
         from windrow.ingest.sinks.delta.store import DeltaStore
         from windrow.ingest.sinks.filesystem import dead_place, normalized
 
-        return DeadLetterTable(DeltaStore(dead_place(normalized(section.place(folder)))))
-
-
-DELTA: SinkKind[DeltaSection] = _Delta()
+        return DeadLetterTable(DeltaStore(dead_place(normalized(self.place(folder)))))

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyarrow.dataset import ParquetFragmentScanOptions
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.sinks.delta.table import load, reason, refuse_unreadable_rows
 from windrow.ingest.sinks.filesystem import to_check, waiting_for_storage
+
+_STREAMED: dict[str, Any] = {
+    "use_threads": False,
+    "batch_size": 8192,
+    "batch_readahead": 0,
+    "fragment_readahead": 0,
+    "fragment_scan_options": ParquetFragmentScanOptions(
+        use_buffered_stream=True, buffer_size=1 << 20, pre_buffer=False
+    ),
+}
+"""Has a worker hold little more of a table than what has been read."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +57,7 @@ class DeltaSnapshots:
             raise RefusedError(error.what, "setup", error.do) from None
         try:
             with waiting_for_storage(self.place):
-                rows = table.to_pyarrow_dataset().scanner(columns, use_threads=False)
-                yield from rows.to_batches()
+                yield from table.to_pyarrow_dataset().to_batches(columns, **_STREAMED)
         except FileNotFoundError as error:
             raise self._gone(version) from error
         except Exception as error:

@@ -87,16 +87,14 @@ class DeltaStore:
         evolve: Evolve = "add_columns",
     ) -> None:
         self.place = normalized(uri)
+        self.identity = f"{_KIND}{self.place}"
         self.metadata, self.primary_key, self.evolve = metadata, primary_key, evolve
+        self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
         self.files = Place(self.place)
         self.staged = StagedFiles(self.place, (DATA,), StagedFile, self.files)
         self.pages = PageFiles(self.place)
         self._kept: tuple[DeltaState, Sequence[ListedFile | None]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
-
-    @property
-    def identity(self) -> str:
-        return f"{_KIND}{self.place}"
 
     @cached_property
     def shape(self) -> tables.Shape:
@@ -104,10 +102,6 @@ class DeltaStore:
         if self.primary_key is None:
             return tables.Shape(self.metadata["window"], {})
         return tables.Shape(BUCKET, {"windrow.primary-key": _key_property(self.primary_key)})
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(mode="append" if self.primary_key is None else "upsert")
 
     def is_at(self, identity: str) -> bool:
         return is_same_table(identity.removeprefix(_KIND), self.place)

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import LeftOut, TextOrEmpty, Values, sentence
-from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection, without_secret
+from windrow.ingest.sinks.kind import Rows, SinkSection, without_secret
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -67,27 +67,17 @@ class FilesSection(SinkSection):
         """The folder's absolute path, or the URL as it was given."""
         return absolute(self.path, folder)
 
-
-class _Files:
-    """A folder of files, with its dead letters in a Delta table, `<folder>_dead`."""
-
-    section = FilesSection
-
-    def make(
-        self, section: FilesSection, rows: Rows, metadata: Mapping[str, str], folder: Path
-    ) -> Sink:
+    def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         from windrow.ingest.sinks.files.stage import FileFormat
         from windrow.ingest.sinks.files.store import FilesStore
         from windrow.ingest.sinks.window_table import WindowTable
 
-        compression = section.compression or ("zstd" if section.format == "parquet" else "gzip")
-        written = FileFormat(section.format, compression)
-        return WindowTable(FilesStore(section.place(folder), written, metadata), rows)
+        compression = self.compression or ("zstd" if self.format == "parquet" else "gzip")
+        written = FileFormat(self.format, compression)
+        return WindowTable(FilesStore(self.place(folder), written, metadata), rows)
 
-    def dead_letters(self, section: FilesSection, folder: Path) -> DeadLetters:
+    def dead_letters(self, folder: Path) -> DeadLetters:
+        """Makes a Delta table, `<folder>_dead`."""
         from windrow.ingest.sinks.kinds import delta_dead_letters
 
-        return delta_dead_letters(section.place(folder))
-
-
-FILES: SinkKind[FilesSection] = _Files()
+        return delta_dead_letters(self.place(folder))

@@ -15,11 +15,10 @@ import pyarrow.csv as pacsv
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.file_stager import FileStager, GrowingFile, Layout
+from windrow.ingest.sinks.file_stager import FileStager, GrowingFile, Layout, TextStager
 from windrow.ingest.sinks.files.columns import Format
 from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.iso_times import TextStager
 from windrow.ingest.sinks.parquet_files import ParquetRowWriter, batches_of, explained
 from windrow.ingest.sinks.staged_files import RowFile, staged_path
 

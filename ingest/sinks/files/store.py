@@ -106,6 +106,7 @@ class FilesStore:
         metadata: Mapping[str, str] = DEFAULT,
     ) -> None:
         self.place = normalized(uri)
+        self.identity = f"{_KIND}{self.place}"
         self.written, self.metadata = written, metadata
         self.files = Place(self.place)
         self.staged = StagedFiles(self.place, (DATA,), RowFile, self.files)
@@ -116,10 +117,6 @@ class FilesStore:
     @property
     def waits(self) -> Sequence[float]:
         return put_if_absent.WAITS
-
-    @property
-    def identity(self) -> str:
-        return f"{_KIND}{self.place}"
 
     def is_at(self, identity: str) -> bool:
         return is_same_table(identity.removeprefix(_KIND), self.place)

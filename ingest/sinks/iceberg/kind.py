@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.errors import SpecError, how_to_install
+from windrow.ingest.errors import needing
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property
-from windrow.ingest.sinks.kind import EvolveSetting, Rows, SinkKind, SinkSection
+from windrow.ingest.sinks.kind import EvolveSetting, Rows, SinkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
     from windrow.ingest.ports.sink import Sink
 
+_WHAT = "Iceberg tables can't be read or written"
 _NAME = re.compile(r"[^./\\%?#\s\x00-\x1f\x7f][^./\\%?#\x00-\x1f\x7f]*")
 _OWN = ("py-io-impl", "init_catalog_tables")
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]+")
@@ -137,38 +137,21 @@ class IcebergSection(SinkSection):
             {name: _property(value, folder) for name, value in (self.catalog or {}).items()},
         )
 
-
-class _Iceberg:
-    """An Iceberg table, with its dead letters in a second one, `<table>_dead`."""
-
-    section = IcebergSection
-
-    def make(
-        self, section: IcebergSection, rows: Rows, metadata: Mapping[str, str], folder: Path
-    ) -> Sink:
-        with installed():
+    def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        with needing("iceberg", _WHAT):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.window_table import WindowTable
 
-        store = IcebergStore(section.at(folder), metadata, section.evolve)
+        store = IcebergStore(self.at(folder), metadata, self.evolve)
         return WindowTable(store, rows)
 
-    def dead_letters(self, section: IcebergSection, folder: Path) -> DeadLetters:
-        with installed():
+    def dead_letters(self, folder: Path) -> DeadLetters:
+        """Makes a second table, `<table>_dead`."""
+        with needing("iceberg", _WHAT):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 
-        return DeadLetterTable(IcebergStore(section.at(folder).dead(), DEFAULT))
-
-
-@contextmanager
-def installed() -> Iterator[None]:
-    """Names the extra to install, where a package is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        what = f"Iceberg tables can't be read or written: {missing.name} isn't installed"
-        raise SpecError(what, "spec", how_to_install("iceberg")) from missing
+        return DeadLetterTable(IcebergStore(self.at(folder).dead(), DEFAULT))
 
 
 def _property(value: object, folder: Path) -> Property:
@@ -178,6 +161,3 @@ def _property(value: object, folder: Path) -> Property:
     if isinstance(value, InEnvironment):
         return value
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-ICEBERG: SinkKind[IcebergSection] = _Iceberg()

@@ -88,15 +88,11 @@ class IcebergStore:
         self, at: CatalogTable, metadata: Mapping[str, str], evolve: Evolve = "add_columns"
     ) -> None:
         self.at, self.metadata, self.evolve = at, metadata, evolve
+        self.column = metadata["window"]
         self.place = at.place
         self.identity = f"{_KIND}{at.place}"
         self.pages = PageFiles(at.place)
         self._newest: IcebergState | None = None
-
-    @property
-    def column(self) -> str:
-        """The window's column."""
-        return self.metadata["window"]
 
     def is_at(self, identity: str) -> bool:
         return self.at.is_same(identity.removeprefix(_KIND))

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.registry.client import Registry
+from windrow.ingest.schema.calendar import WHAT, without_text
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.schema.row_changes import DELETED
-from windrow.ingest.sinks.iso_times import WHAT, without_text
 from windrow.ingest.sinks.json_columns import header_texts, objects
 from windrow.ingest.sinks.kafka.origin import ORIGIN, origins
 from windrow.ingest.sinks.kafka.partitioners import PARTITION

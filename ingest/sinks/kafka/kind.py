@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
@@ -25,6 +25,7 @@ from windrow.ingest.settings.values import (
     Text,
     TopicName,
     Values,
+    must,
     names_in,
     section_of,
 )
@@ -32,7 +33,6 @@ from windrow.ingest.sinks.kind import (
     KeyColumns,
     OnClusterSection,
     Rows,
-    SinkKind,
     StoragePlace,
     key_conflicts,
 )
@@ -42,37 +42,20 @@ if TYPE_CHECKING:
     from windrow.ingest.ports.sink import Sink
     from windrow.ingest.sinks.kafka.encoder import Serializer
 
-_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
-_FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _REGISTERED = ("avro-confluent", "protobuf-confluent")
 """Formats with a schema in a registry."""
 _TIMEOUT_MAX = timedelta(minutes=15)
 """Kafka's default for transaction.max.timeout.ms."""
 
 
-def _prefix(value: str) -> str:
-    if not _PREFIX.fullmatch(value):
-        raise ValueError("must be 1 to 60 of a-z A-Z 0-9 . _ -")
-    return value
-
-
 def _acks(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _full_name(value: str) -> str:
-    if not _FULL_NAME.fullmatch(value):
-        raise ValueError(
-            "must be a name as in shop.Order: letters, digits and _, no digit first, with points"
-            " between"
-        )
-    return value
-
-
-def _timeout(value: timedelta) -> timedelta:
-    if not timedelta(seconds=1) <= value <= _TIMEOUT_MAX:
-        raise ValueError("must be 1s to 15m")
-    return value
+_full_name = must(
+    re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*").fullmatch,
+    "be a name as in shop.Order: letters, digits and _, no digit first, with points between",
+)
 
 
 class _SerializerSection(Section):
@@ -88,7 +71,7 @@ class _SerializerSection(Section):
         ),
     )
     record_name: Annotated[
-        Annotated[Text, AfterValidator(_full_name)] | None,
+        Annotated[Text, _full_name] | None,
         Values("a full name"),
         LeftOut("`windrow.Value`, of a key `windrow.Key`"),
     ] = Field(
@@ -289,7 +272,9 @@ class KafkaSection(OnClusterSection):
         ),
     )
     transactional_id_prefix: Annotated[
-        Text, AfterValidator(_prefix), Values("1 to 60 of `a-z A-Z 0-9 . _ -`")
+        Text,
+        must(re.compile(r"[A-Za-z0-9._-]{1,60}").fullmatch, "be 1 to 60 of a-z A-Z 0-9 . _ -"),
+        Values("1 to 60 of `a-z A-Z 0-9 . _ -`"),
     ] = Field(
         default="windrow.sink",
         description="How transactional ids begin; rights can be granted by this prefix.",
@@ -301,14 +286,16 @@ class KafkaSection(OnClusterSection):
             " memory for a week."
         ),
     )
-    transaction_timeout: Annotated[Duration, AfterValidator(_timeout), Values("`1s` to `15m`")] = (
-        Field(
-            default=timedelta(minutes=5),
-            description=(
-                "How long one transaction may take, and how long readers wait behind the open"
-                " transaction of a run that died."
-            ),
-        )
+    transaction_timeout: Annotated[
+        Duration,
+        must(lambda value: timedelta(seconds=1) <= value <= _TIMEOUT_MAX, "be 1s to 15m"),
+        Values("`1s` to `15m`"),
+    ] = Field(
+        default=timedelta(minutes=5),
+        description=(
+            "How long one transaction may take, and how long readers wait behind the open"
+            " transaction of a run that died."
+        ),
     )
 
     @classmethod
@@ -356,6 +343,70 @@ class KafkaSection(OnClusterSection):
         del folder
         return self.topic or ", ".join(self.topics or ())
 
+    def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        from windrow.ingest.errors import SpecError
+        from windrow.ingest.registry.settings import registry_of
+        from windrow.ingest.schema.user_code import FunctionReference
+        from windrow.ingest.sinks.filesystem import normalized
+        from windrow.ingest.sinks.kafka.encoder import PlainSerializer
+        from windrow.ingest.sinks.kafka.sink import KafkaSink
+        from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
+
+        if self.bootstrap_servers is None:
+            raise SpecError(
+                "The sink names no cluster",
+                "spec",
+                "Name one by sink.cluster or sink.bootstrap_servers.",
+            )
+        if "attempt" in metadata and not self.atomic_window:
+            what = (
+                "metadata.attempt can't be kept where a window is published split by split: its"
+                " messages may be of two attempts"
+            )
+            raise SpecError(what, "spec", "Leave it out, or set sink.atomic_window.")
+        options = Options(
+            topics=self.topics or (str(self.topic),),
+            control=self.control,
+            staging=normalized(absolute(self.staging, folder)),
+            topic_column=self.topic_column,
+            value=_serializer("value", self.value, self.value.columns or ()),
+            key=(
+                _serializer("key", self.key_, self.key_.columns)
+                if self.key_ is not None
+                else PlainSerializer("json", self.primary_key)
+                if self.primary_key
+                else None
+            ),
+            headers=dict(self.headers),
+            time=self.timestamp,
+            partitioner=self.partitioner,
+            function=(
+                None
+                if self.partition_function is None
+                else FunctionReference(self.partition_function, folder)
+            ),
+            delivery=self.delivery_guarantee,
+            acks=self.acks or "1",
+            atomic_window=self.atomic_window,
+            prefix=self.transactional_id_prefix,
+            pool=self.transactional_id_pool,
+            timeout=self.transaction_timeout,
+            primary_key=self.primary_key or (),
+        )
+        registry = None if self.registry is None else registry_of(self.registry, folder, "sink")
+        return KafkaSink(
+            ClusterConnection(self.bootstrap_servers, dict(self.client), registry),
+            options,
+            rows,
+            metadata,
+        )
+
+    def dead_letters(self, folder: Path) -> DeadLetters:
+        """Makes a Delta table next to the staged messages (`<staging>_dead`)."""
+        from windrow.ingest.sinks.kinds import delta_dead_letters
+
+        return delta_dead_letters(absolute(self.staging, folder))
+
 
 def _partitioner_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
     how = written.get("partitioner")
@@ -387,82 +438,6 @@ def _guarantee_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[SettingPa
             ("acks",),
             f"goes with delivery_guarantee: none; with {guarantee} all replicas confirm",
         )
-
-
-class _Kafka:
-    """`sinks.kind.SinkKind` for topics of a cluster.
-
-    Dead letters are in a Delta table next to the staged messages (`<staging>_dead`).
-    """
-
-    section = KafkaSection
-
-    def make(
-        self, section: KafkaSection, rows: Rows, metadata: Mapping[str, str], folder: Path
-    ) -> Sink:
-        from windrow.ingest.errors import SpecError
-        from windrow.ingest.registry.settings import registry_of
-        from windrow.ingest.schema.user_code import FunctionReference
-        from windrow.ingest.sinks.filesystem import normalized
-        from windrow.ingest.sinks.kafka.encoder import PlainSerializer
-        from windrow.ingest.sinks.kafka.sink import KafkaSink
-        from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
-
-        if section.bootstrap_servers is None:
-            raise SpecError(
-                "The sink names no cluster",
-                "spec",
-                "Name one by sink.cluster or sink.bootstrap_servers.",
-            )
-        if "attempt" in metadata and not section.atomic_window:
-            what = (
-                "metadata.attempt can't be kept where a window is published split by split: its"
-                " messages may be of two attempts"
-            )
-            raise SpecError(what, "spec", "Leave it out, or set sink.atomic_window.")
-        options = Options(
-            topics=section.topics or (str(section.topic),),
-            control=section.control,
-            staging=normalized(absolute(section.staging, folder)),
-            topic_column=section.topic_column,
-            value=_serializer("value", section.value, section.value.columns or ()),
-            key=(
-                _serializer("key", section.key_, section.key_.columns)
-                if section.key_ is not None
-                else PlainSerializer("json", section.primary_key)
-                if section.primary_key
-                else None
-            ),
-            headers=dict(section.headers),
-            time=section.timestamp,
-            partitioner=section.partitioner,
-            function=(
-                None
-                if section.partition_function is None
-                else FunctionReference(section.partition_function, folder)
-            ),
-            delivery=section.delivery_guarantee,
-            acks=section.acks or "1",
-            atomic_window=section.atomic_window,
-            prefix=section.transactional_id_prefix,
-            pool=section.transactional_id_pool,
-            timeout=section.transaction_timeout,
-            primary_key=section.primary_key or (),
-        )
-        registry = (
-            None if section.registry is None else registry_of(section.registry, folder, "sink")
-        )
-        return KafkaSink(
-            ClusterConnection(section.bootstrap_servers, dict(section.client), registry),
-            options,
-            rows,
-            metadata,
-        )
-
-    def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:
-        from windrow.ingest.sinks.kinds import delta_dead_letters
-
-        return delta_dead_letters(absolute(section.staging, folder))
 
 
 def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
@@ -515,7 +490,3 @@ def _serializer(
                 Subjects(section.subject_name_strategy or "topic", (record,), part),
                 register=section.auto_register is not False,
             )
-
-
-KAFKA: SinkKind[KafkaSection] = _Kafka()
-"""The Kafka sink: each part of a window in a transaction, the receipt last."""

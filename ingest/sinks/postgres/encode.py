@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pgpq.encoders import LargeStringEncoderBuilder
 from pgpq.schema import Jsonb
 
-from windrow.ingest.sinks.iso_times import WHAT, RowNumbers, without_text
+from windrow.ingest.schema.calendar import WHAT, RowNumbers, without_text
 from windrow.ingest.sinks.postgres.columns import JSON, column_type
 from windrow.ingest.sinks.postgres.json_text import json_texts
 from windrow.ingest.sinks.text_concat import octets_of

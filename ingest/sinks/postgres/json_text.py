@@ -12,7 +12,6 @@ So nothing is lost: the values that are read have the checksum of the ones that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from decimal import Decimal
 from functools import lru_cache
@@ -87,13 +86,8 @@ def _hexadecimal(array: pa.Array) -> pa.Array:
 # --------------------------------------------------------------------------------------------------
 
 
-def loads(text: str | bytes) -> Any:
-    """Parses a JSON document; no digit of a number is lost."""
-    return json.loads(text, parse_float=Decimal)
-
-
 def from_json(value: Any, kind: pa.DataType) -> Any:
-    """Reads a column's value from a document of `loads`, as pyarrow takes it for the type."""
+    """Reads a value that `json_columns.LOADS` gives, as pyarrow takes it for the type."""
     return None if value is None else _reader(kind)(value)
 
 

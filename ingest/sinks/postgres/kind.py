@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.errors import SpecError, how_to_install
+from windrow.ingest.errors import needing
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
@@ -21,7 +21,6 @@ from windrow.ingest.sinks.kind import (
     KeyColumns,
     Mode,
     Rows,
-    SinkKind,
     SinkSection,
     StoragePlace,
     Version,
@@ -118,44 +117,27 @@ class PostgresSection(SinkSection):
         del folder
         return f"postgresql://{server_url(self.url).place}/{table_name(self.table)}"
 
-
-class _Postgres:
-    """Tables in PostgreSQL, each with a second one for dead letters (`sinks.kind.SinkKind`)."""
-
-    section = PostgresSection
-
-    def make(
-        self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path
-    ) -> Sink:
-        name = table_name(section.table)
-        store = _store(section, name, folder, metadata, section.evolve, section.key)
+    def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        name = table_name(self.table)
+        store = _store(self, name, folder, metadata, self.evolve, self.key)
         from windrow.ingest.sinks.window_table import WindowTable
 
         return WindowTable(store, rows)
 
-    def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
-        store = _store(section, table_name(section.table).dead, folder)
+    def dead_letters(self, folder: Path) -> DeadLetters:
+        store = _store(self, table_name(self.table).dead, folder)
         from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 
         return DeadLetterTable(store)
 
 
 def _store(section: PostgresSection, name: TableName, folder: Path, *more: Any) -> PostgresStore:
-    try:
+    with needing("postgres", "Tables in PostgreSQL can't be read or written"):
         from windrow.ingest.sinks.postgres.server import TablePlace, refuse_unusable
         from windrow.ingest.sinks.postgres.store import PostgresStore
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"sink.kind postgres needs {error.name}, which is not installed",
-            "spec",
-            how_to_install("postgres"),
-        ) from error
     from windrow.ingest.sinks.filesystem import normalized
 
     url = server_url(section.url)
     refuse_unusable(url)
     staging = normalized(absolute(section.staging, folder))
     return PostgresStore(TablePlace(url, name, section.windrow_schema), staging, *more)
-
-
-POSTGRES: SinkKind[PostgresSection] = _Postgres()

@@ -11,9 +11,10 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
 from psycopg.types.json import set_json_loads
 
+from windrow.ingest.sinks.json_columns import LOADS
 from windrow.ingest.sinks.postgres.columns import JSON, column_type
 from windrow.ingest.sinks.postgres.encode import DAYS, MICROS
-from windrow.ingest.sinks.postgres.json_text import from_json, loads
+from windrow.ingest.sinks.postgres.json_text import from_json
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 
 _BATCH_ROWS = 2048
@@ -49,7 +50,7 @@ def rows(
         values: of the query's placeholders.
         of: another table to read from.
     """
-    set_json_loads(loads, connection)
+    set_json_loads(LOADS, connection)
     for name in ("date", "timestamp", "timestamptz"):
         connection.adapters.register_loader(name, _Since1970)
     columns = sql.SQL(", ").join(map(identifier, schema.names))

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
-from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
-from windrow.ingest.sinks.kinds import TableOfItsKind, sink_kind
+from windrow.ingest.sinks.kind import Rows, SinkSection
+from windrow.ingest.sinks.kinds import TableOfItsKind
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -101,6 +101,28 @@ class RoutesSection(SinkSection):
         """Place of the table with the receipts."""
         return self.other.place(folder)
 
+    def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        from windrow.ingest.errors import SpecError
+        from windrow.ingest.sinks.routes.sink import RoutedSink
+        from windrow.ingest.sinks.routes.stage import Rule
+
+        if "attempt" in metadata:
+            what = (
+                "metadata.attempt can't be kept where there are routes: the rows of one window may"
+                " be of two attempts"
+            )
+            raise SpecError(what, "spec", "Leave it out.")
+        routes = [
+            (Rule(route.values or (), route.pattern), route.sink.make(rows, metadata, folder))
+            for route in self.tables
+        ]
+        other = self.other.make(rows, metadata, folder)
+        return RoutedSink(self.by, self.name or "", routes, other, rows, metadata)
+
+    def dead_letters(self, folder: Path) -> DeadLetters:
+        """Dead letters of the table with the receipts."""
+        return self.other.dead_letters(folder)
+
 
 def _keyed(path: SettingPath, table: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
     if table.get("mode", "append") != "append":
@@ -118,39 +140,3 @@ def _is_pattern(pattern: str) -> bool:
     from windrow.ingest.sinks.routes.stage import Rule
 
     return Rule(pattern=pattern).is_readable()
-
-
-class _Routes:
-    """Several tables, each of its own kind."""
-
-    section = RoutesSection
-
-    def make(
-        self, section: RoutesSection, rows: Rows, metadata: Mapping[str, str], folder: Path
-    ) -> Sink:
-        from windrow.ingest.errors import SpecError
-        from windrow.ingest.sinks.routes.sink import RoutedSink
-        from windrow.ingest.sinks.routes.stage import Rule
-
-        def made(table: SinkSection) -> Sink:
-            return sink_kind(table.kind).make(table, rows, metadata, folder)
-
-        if "attempt" in metadata:
-            what = (
-                "metadata.attempt can't be kept where there are routes: the rows of one window may"
-                " be of two attempts"
-            )
-            raise SpecError(what, "spec", "Leave it out.")
-        routes = [
-            (Rule(route.values or (), route.pattern), made(route.sink)) for route in section.tables
-        ]
-        return RoutedSink(
-            section.by, section.name or "", routes, made(section.other), rows, metadata
-        )
-
-    def dead_letters(self, section: RoutesSection, folder: Path) -> DeadLetters:
-        """Dead letters of the table with the receipts."""
-        return sink_kind(section.other.kind).dead_letters(section.other, folder)
-
-
-ROUTES: SinkKind[RoutesSection] = _Routes()

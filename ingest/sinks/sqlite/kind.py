@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.paths import absolute, is_url
 from windrow.ingest.settings.values import Text, TextOrEmpty, Values, place, sentence
-from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
+from windrow.ingest.sinks.kind import Rows, SinkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -54,21 +54,15 @@ class SqliteSection(SinkSection):
         """The file and, behind a `#`, the table."""
         return f"{absolute(self.path, folder)}#{self.table}"
 
-
-class _Sqlite:
-    section = SqliteSection
-
-    def make(
-        self, section: SqliteSection, rows: Rows, metadata: Mapping[str, str], folder: Path
-    ) -> Sink:
+    def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         from windrow.ingest.sinks.window_table import WindowTable
 
-        return WindowTable(_store(section, section.table, folder, metadata), rows)
+        return WindowTable(_store(self, self.table, folder, metadata), rows)
 
-    def dead_letters(self, section: SqliteSection, folder: Path) -> DeadLetters:
+    def dead_letters(self, folder: Path) -> DeadLetters:
         from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 
-        return DeadLetterTable(_store(section, f"{section.table}_dead", folder))
+        return DeadLetterTable(_store(self, f"{self.table}_dead", folder))
 
 
 def _store(
@@ -77,6 +71,3 @@ def _store(
     from windrow.ingest.sinks.sqlite.store import SqliteStore
 
     return SqliteStore(absolute(section.path, folder), table, metadata)
-
-
-SQLITE: SinkKind[SqliteSection] = _Sqlite()

@@ -21,19 +21,18 @@ from windrow.ingest.errors import DamagedError, RefusedError, SpecError, Unreach
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.plan import Covered, Split, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
-from windrow.ingest.sinks.file_stager import Layout
-from windrow.ingest.sinks.filesystem import ListedFile, is_same, millis, normalized
-from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
+from windrow.ingest.sinks.file_stager import GrowingFile, Layout, TextStager
+from windrow.ingest.sinks.filesystem import ListedFile, Place, is_same, millis, normalized
+from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, ParquetRowWriter, batches_of
 from windrow.ingest.sinks.schema_evolution import new_columns
 from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
-from windrow.ingest.sinks.sqlite.stage import SqliteStagerFactory
-from windrow.ingest.sinks.staged_files import DATA, RowFile, StagedFiles, refuse_gone
+from windrow.ingest.sinks.staged_files import DATA, RowFile, StagedFiles, refuse_gone, staged_path
 from windrow.ingest.sinks.stored_receipts import ReceiptRow, range_texts, row_digest
 from windrow.ingest.sinks.table_store import (
     Answer,
@@ -143,12 +142,9 @@ class SqliteStore:
     def __init__(self, path: str, table: str, metadata: Mapping[str, str] = DEFAULT) -> None:
         self.path, self.table, self.metadata = normalized(path), table, metadata
         self.place = f"{self.path}#{table}"
+        self.identity = f"sqlite:{self.path}#{table.lower()}"
         staging = f"{self.path}.staged/{table.lower()}"
         self.staged = StagedFiles(staging, (DATA,), RowFile, consumed=True)
-
-    @property
-    def identity(self) -> str:
-        return f"sqlite:{self.path}#{self.table.lower()}"
 
     def is_at(self, identity: str) -> bool:
         path, _, table = identity.removeprefix("sqlite:").rpartition("#")
@@ -540,3 +536,21 @@ def _has(database: sqlite3.Connection, name: str) -> bool:
 
 def _defined(field: pa.Field) -> str:
     return f"{quoted(field.name)} {declared(field.type)}{'' if field.nullable else ' NOT NULL'}"
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+class SqliteStagerFactory(msgspec.Struct, frozen=True):
+    """Makes stagers on executors, so it is picklable; `window`: the window's key."""
+
+    uri: str
+    layout: Layout
+    window: str
+
+    def __call__(self, split: Split) -> TextStager[RowFile]:
+        """Makes a stager whose file name is unique to this call."""
+        path = staged_path(self.window, self.layout.attempt)
+        writer = ParquetRowWriter(self.layout.schema, {}, "snappy")
+        file = GrowingFile(Place(self.uri), path, writer)
+        return TextStager(self.uri, self.layout, split, file)

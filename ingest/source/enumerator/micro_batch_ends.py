@@ -1,6 +1,7 @@
-"""Boundaries without an instant: the first one, and the ends of micro-batches.
+"""Boundaries without an instant: the first one, the ends of micro-batches, and the last one.
 
-The first one is at the source's `start`. Asks the broker; freezes nothing.
+The first one is at the source's `start`, the last one at `window.stop`. Asks the broker;
+freezes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import chain, islice
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
 from windrow.ingest.model.label import Label
-from windrow.ingest.model.source import Earliest, Given, Latest, Source
+from windrow.ingest.model.source import Earliest, FrozenStop, Given, Initializer, Latest, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.positions import (
@@ -35,7 +36,7 @@ def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
     """
     discovered = discover(broker, source.selection, None, source.on_removed)
     if isinstance(source.start, Given):
-        _refuse_unread(source.start, discovered.tps)
+        _refuse_unread("source.start", source.start, discovered.tps)
     return Boundary.of(
         label,
         discovered.cluster_id,
@@ -44,12 +45,43 @@ def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
     )
 
 
-def _refuse_unread(start: Given, tps: list[TopicPartition]) -> None:
-    for tp, _ in start.offsets:
+def last_boundary(broker: Broker, source: Source, stop: Initializer, lower: Boundary) -> FrozenStop:
+    """Resolves `window.stop`, in all topic-partitions that are read now.
+
+    A given offset may lie beyond the log's end: that is waited for.
+
+    Args:
+        broker: the cluster.
+        source: the source's selection and settings.
+        stop: the position.
+        lower: the newest frozen boundary, as the next micro-batch uses it.
+
+    Raises:
+        SpecError: an offset is given for a topic-partition that isn't read, or `stop` has
+            no answer for one.
+        IdentityError, DataLossError, OpenTransactionError: see `discover`, `positions`.
+    """
+    discovered = discover(broker, source.selection, lower, source.on_removed)
+    refuse_other_topics(discovered, lower)
+    given, rest = dict[TopicPartition, int](), stop
+    if isinstance(stop, Given):
+        _refuse_unread("window.stop", stop, discovered.tps)
+        given, rest = dict(stop.offsets), Given((), stop.others)
+    others = [tp for tp in discovered.tps if tp not in given]
+    marks = [
+        *position_marks(positions(broker, rest, others, "window.stop")),
+        *(Mark(tp.topic, tp.partition, offset, "position") for tp, offset in given.items()),
+    ]
+    boundary = Boundary.of(lower.label, discovered.cluster_id, discovered.seen, marks)
+    return FrozenStop(stop, boundary)
+
+
+def _refuse_unread(setting: str, position: Given, tps: list[TopicPartition]) -> None:
+    for tp, _ in position.offsets:
         if tp not in tps:
-            what = "source.start gives an offset for a topic-partition that is not read"
+            what = f"{setting} gives an offset for a topic-partition that is not read"
             raise SpecError(
-                what, "plan", "Remove it from source.start, or read it.", tp.topic, tp.partition
+                what, "plan", f"Remove it from {setting}, or read it.", tp.topic, tp.partition
             )
 
 
@@ -63,20 +95,22 @@ def next_batch(
 ) -> Boundary | None:
     """The end of the micro-batch that begins at the newest boundary.
 
-    It takes the messages below the stable ends, or a fair share of them.
+    It takes the messages below the stable ends, or a fair share of them, and none behind
+    the source's end.
 
     Args:
         broker: the cluster.
-        source: the source's selection and settings.
+        source: the source's selection and settings, and its end.
         lower: the newest frozen boundary, as the next micro-batch uses it.
         label: the sequence number of the new boundary. It also decides who comes first
             if there are fewer offsets than topic-partitions.
         max_records: the most offsets of the micro-batch; None for no limit.
-        min_records: the fewest new offsets of a micro-batch; at least one in any case.
+        min_records: the fewest new offsets of a micro-batch, but for the last one; at least
+            one in any case.
 
     Returns:
         None if there are too few offsets. A new topic-partition is worth a boundary by
-            itself, unless it begins at the log's start.
+            itself, unless it begins at the log's start and there is no end.
 
     Raises:
         IdentityError: the newest boundary is of another cluster or another topic of the
@@ -87,7 +121,7 @@ def next_batch(
         SpecError, OpenTransactionError: `start` has no answer for a new
             topic-partition, or none yet.
     """
-    discovered = discover(broker, source.selection, lower, source.on_removed)
+    discovered = discover(broker, source.selection, lower, source.on_removed).within(source.stop)
     refuse_other_topics(discovered, lower)
     below = lower.cuts(discovered.tps)
     start = joining_start(source, Latest())
@@ -103,9 +137,19 @@ def next_batch(
         [below[tp] for tp, end in ends.items() if end.offset < below[tp].offset],
     )
     waiting = {tp: max(0, end.offset - below[tp].offset) for tp, end in ends.items()}
-    # a start mark is frozen at once, because a later answer to `latest` would be another one
-    worth_it = start_marks and not isinstance(start, Earliest)
-    if sum(waiting.values()) < max(1, min_records) and not worth_it:
+    least, stop = max(1, min_records), source.stop
+    if stop is not None:
+        left = {
+            m.tp: max(0, m.offset - below[m.tp].offset)
+            for m in stop.boundary.marks
+            if m.tp in below
+        }
+        waiting = {tp: min(offsets, left[tp]) for tp, offsets in waiting.items()}
+        least = max(1, min(least, sum(left.values())))
+    # a start mark is frozen at once, because a later answer to `latest` would be another one;
+    # and where there is an end, so that it is known to be reached
+    worth_it = start_marks and (stop is not None or not isinstance(start, Earliest))
+    if sum(waiting.values()) < least and not worth_it:
         return None
     shares = fair(waiting, max_records, label)
     marks = [_cut(below[tp], shares[tp], end) for tp, end in ends.items()]

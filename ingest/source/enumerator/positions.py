@@ -30,7 +30,7 @@ Positions = dict[TopicPartition, OffsetAndEpoch]
 class _Wanted:
     """An answer for each topic-partition, or None, and what to do without an answer.
 
-    `option` is the setting in source.start for that, `reset` its value, and `nothing`
+    `option` is the setting in the position for that, `reset` its value, and `nothing`
     describes the missing answer.
     """
 
@@ -40,13 +40,19 @@ class _Wanted:
     nothing: Callable[[TopicPartition], str]
 
 
-def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicPartition]) -> Positions:
-    """Resolves where each topic-partition begins: between log start and stable end.
+def positions(
+    broker: Broker,
+    initializer: Initializer,
+    tps: Sequence[TopicPartition],
+    setting: str = "source.start",
+) -> Positions:
+    """Resolves a position in each topic-partition: between log start and stable end.
 
     Args:
         broker: the cluster; its isolation level decides which offset is the stable end.
         initializer: any position but `AtLabel`, which needs a label.
         tps: the topic-partitions.
+        setting: the setting that says the position, for messages.
 
     Raises:
         SpecError: there is no answer, or a given offset never existed, and the position
@@ -63,11 +69,11 @@ def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicParti
         case Latest():
             return broker.stable_ends(tps)
         case AtTime():
-            return _at_time(broker, initializer, tps)
+            return _at_time(broker, initializer, tps, setting)
         case GroupOffsets():
-            return _committed(broker, initializer, tps)
+            return _committed(broker, initializer, tps, setting)
         case Given():
-            return _given(broker, initializer, tps)
+            return _given(broker, initializer, tps, setting)
         case AtLabel():
             msg = "only a label says where it cuts the log"
             raise AssertionError(msg)
@@ -92,6 +98,9 @@ def joining_start(source: Source, window: Initializer) -> Initializer:
             return msgspec.structs.replace(source.start, reset="earliest")
         case Given(others="latest"):
             return msgspec.structs.replace(source.start, others="earliest")
+        case Given(others=GroupOffsets(reset="latest") as group):
+            others = msgspec.structs.replace(group, reset="earliest")
+            return msgspec.structs.replace(source.start, others=others)
     return source.start
 
 
@@ -117,7 +126,9 @@ def _earliest(broker: Broker, tps: Sequence[TopicPartition]) -> Positions:
     return {tp: witnessed(offset, ends[tp]) for tp, offset in starts.items()}
 
 
-def _at_time(broker: Broker, start: AtTime, tps: Sequence[TopicPartition]) -> Positions:
+def _at_time(
+    broker: Broker, start: AtTime, tps: Sequence[TopicPartition], setting: str
+) -> Positions:
     """Resolves an instant by Kafka's own answer.
 
     If that is a message that isn't decided yet, the position is the stable end, so that
@@ -130,14 +141,19 @@ def _at_time(broker: Broker, start: AtTime, tps: Sequence[TopicPartition]) -> Po
         for tp, hit in hits.items()
     }
     nothing = f"No message is stamped {instant(start.moment)} or later"
-    return _filled(broker, _Wanted(answers, "no_match", start.no_match, lambda _: nothing))
+    wanted = _Wanted(answers, f"{setting}.no_match", start.no_match, lambda _: nothing)
+    return _filled(broker, wanted)
 
 
-def _committed(broker: Broker, start: GroupOffsets, tps: Sequence[TopicPartition]) -> Positions:
+def _committed(
+    broker: Broker, start: GroupOffsets, tps: Sequence[TopicPartition], setting: str
+) -> Positions:
     """Resolves a group's offsets; one outside of the log counts as no answer."""
     committed = broker.committed(start.group, tps)
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
-    _refuse_undecided(broker, {tp: o for tp, o in committed.items() if o is not None}, ends)
+    _refuse_undecided(
+        broker, {tp: o for tp, o in committed.items() if o is not None}, ends, setting
+    )
     inside = {
         tp: None if o is None or not starts[tp] <= o <= ends[tp].offset else witnessed(o, ends[tp])
         for tp, o in committed.items()
@@ -150,14 +166,18 @@ def _committed(broker: Broker, start: GroupOffsets, tps: Sequence[TopicPartition
             f" {'nothing' if committed[tp] is None else f'offset {committed[tp]}{range_of_log}'}"
         )
 
-    return _filled(broker, _Wanted(inside, "reset", start.reset, nothing))
+    return _filled(broker, _Wanted(inside, f"{setting}.reset", start.reset, nothing))
 
 
-def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition]) -> Positions:
+def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition], setting: str) -> Positions:
     asked = set(tps)
     given = {tp: offset for tp, offset in start.offsets if tp in asked}
+    if isinstance(start.others, GroupOffsets):
+        others = [tp for tp in tps if tp not in given]
+        found = _committed(broker, start.others, others, setting) if others else {}
+        return found | _given(broker, Given(start.offsets), list(given), setting)
     starts, ends = broker.log_starts(list(given)), broker.stable_ends(list(given))
-    _refuse_undecided(broker, given, ends)
+    _refuse_undecided(broker, given, ends, setting)
     for tp, offset in given.items():
         what = (
             f"Offset {offset} is given as the start, and the log holds {starts[tp]} to"
@@ -177,7 +197,8 @@ def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition]) -> Posit
             )
     answers = {tp: witnessed(given[tp], ends[tp]) if tp in given else None for tp in tps}
     return _filled(
-        broker, _Wanted(answers, "others", start.others, "No offset is given for {}".format)
+        broker,
+        _Wanted(answers, f"{setting}.others", start.others, "No offset is given for {}".format),
     )
 
 
@@ -185,14 +206,15 @@ def _refuse_undecided(
     broker: Broker,
     wanted: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, OffsetAndEpoch],
+    setting: str,
 ) -> None:
     """Refuses an offset between the stable end and the log's end: it is too early for it."""
     behind = sorted(tp for tp, offset in wanted.items() if offset > ends[tp].offset)
     for tp, end in (broker.ends(behind) if behind else {}).items():
         if wanted[tp] <= end:
             raise OpenTransactionError(
-                f"The start, offset {wanted[tp]}, lies behind a transaction that is open since"
-                f" offset {ends[tp].offset}",
+                f"The {setting.rpartition('.')[2]}, offset {wanted[tp]}, lies behind a transaction"
+                f" that is open since offset {ends[tp].offset}",
                 "plan",
                 "Run it again when the transaction has ended.",
                 tp.topic,
@@ -207,7 +229,7 @@ def _filled(broker: Broker, wanted: _Wanted) -> Positions:
     if without and wanted.reset == "fail":
         do = (
             "Write ?earliest or ?latest behind a position on the command line; of a spec's set"
-            f" source.start.{wanted.option} to earliest or latest. Or begin elsewhere."
+            f" {wanted.option} to earliest or latest. Or name another position."
         )
         raise SpecError(
             wanted.nothing(without[0]), "plan", do, without[0].topic, without[0].partition

@@ -5,9 +5,9 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from windrow.ingest.errors import IdentityError
+from windrow.ingest.errors import IdentityError, SpecError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan, Split
@@ -16,7 +16,12 @@ from windrow.ingest.model.window import Window
 
 
 def make_plan(
-    window: Window, start: Boundary, stop: Boundary, sink: str, split_records: int | None = None
+    window: Window,
+    start: Boundary,
+    stop: Boundary,
+    sink: str,
+    split_records: int | None = None,
+    splits: Sequence[Split] | None = None,
 ) -> Plan:
     """Cuts the offsets between two boundaries into splits of at most `split_records`.
 
@@ -26,9 +31,11 @@ def make_plan(
         stop: the boundary under its end.
         sink: the identity of the table; part of the plan's digest.
         split_records: at least 1; None: one split per topic-partition.
+        splits: they are cut already.
 
     Raises:
         IdentityError: the boundaries are of different clusters or topics.
+        SpecError: `splits` are not exactly the offsets between the boundaries.
         ValueError: a boundary is not the window's, or `stop` cuts below `start`: they
             were not frozen by the same ledger.
     """
@@ -47,7 +54,25 @@ def make_plan(
             " know it"
         )
         raise ValueError(msg)
-    return Plan(window, start, stop, tuple(cut(ranges, split_records)), sink)
+    if splits is None:
+        splits = tuple(cut(ranges, split_records))
+    elif _joined(splits) != _joined(cut(ranges)):
+        raise SpecError(
+            f"The splits of window {window.key} are not exactly the offsets between its boundaries",
+            "plan",
+            "enumerate_splits of the pipeline's KafkaSource gives each of them once, in order.",
+        )
+    return Plan(window, start, stop, tuple(splits), sink)
+
+
+def _joined(splits: Iterable[Split]) -> list[tuple[TopicPartition, int, int]]:
+    """The ranges of splits; those that touch are one."""
+    found = list[tuple[TopicPartition, int, int]]()
+    for split in splits:
+        touches = bool(found) and found[-1][::2] == (split.tp, split.start)
+        start = found.pop()[1] if touches else split.start
+        found.append((split.tp, start, split.stop))
+    return found
 
 
 def cut(

@@ -6,10 +6,13 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from windrow.ingest.errors import DataLossError, IdentityError, SpecError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicPartition, TopicSeen
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.source import (
+    FrozenStop,
     OnLoss,
     OnRemoved,
     Partitions,
@@ -47,6 +50,18 @@ class Discovered:
         ids = {name: info.topic_id for name, info in self.topics.items()}
         return ReadPlan(self.cluster_id, ids, on_loss)
 
+    def within(self, stop: FrozenStop | None) -> Discovered:
+        """Leaves out what came only after the end was frozen."""
+        if stop is None:
+            return self
+        seen, ends = stop.boundary.by_topic(), stop.boundary.by_tp()
+        kept = {
+            name: msgspec.structs.replace(info, partitions=seen[name].partitions)
+            for name, info in self.topics.items()
+            if name in seen
+        }
+        return Discovered(self.cluster_id, kept, [tp for tp in self.tps if tp in ends])
+
     def without(self, names: Collection[str]) -> Discovered:
         kept = {name: info for name, info in self.topics.items() if name not in names}
         return Discovered(self.cluster_id, kept, [tp for tp in self.tps if tp.topic in kept])
@@ -82,6 +97,48 @@ def discover(
         raise _gone(removed[0], lower)
     _refuse_missing(broker, selection, topics, wanted, removed, lower)
     return Discovered(cluster, dict(sorted(topics.items())), _tps(selection, topics))
+
+
+class LogOffsets(msgspec.Struct, frozen=True):
+    """Where a topic-partition's log begins and ends.
+
+    `earliest`: the first offset that it still holds. `stable`: its end for this pipeline;
+    with read_committed (the default) all below is committed or aborted. `latest`: the high
+    watermark, which is above it while a transaction is open.
+    """
+
+    earliest: int
+    stable: int
+    latest: int
+
+
+class OffsetSnapshot(msgspec.Struct, frozen=True):
+    """The topics of a cluster by name, and their logs, at one moment."""
+
+    cluster_id: str
+    topics: dict[str, TopicInfo]
+    logs: dict[TopicPartition, LogOffsets]
+
+
+def snapshot_offsets(
+    broker: Broker,
+    selection: Selection,
+    lower: Boundary | None = None,
+    on_removed: OnRemoved = "fail",
+) -> OffsetSnapshot:
+    """Asks where the logs of a source's topics begin and end.
+
+    Offsets only grow, so `earliest <= stable <= latest`: they are asked for in this order.
+
+    Raises:
+        SpecError, DataLossError, IdentityError: as `discover`.
+        UnreachableError: the cluster doesn't answer.
+    """
+    found = discover(broker, selection, lower, on_removed)
+    starts, stable = broker.log_starts(found.tps), broker.stable_ends(found.tps)
+    latest = broker.ends(found.tps)
+    logs = {tp: LogOffsets(starts[tp], stable[tp].offset, latest[tp]) for tp in found.tps}
+    return OffsetSnapshot(found.cluster_id, found.topics, logs)
 
 
 def refuse_other_topics(discovered: Discovered, *neighbours: Boundary | None) -> None:

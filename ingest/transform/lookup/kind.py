@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from windrow.ingest.lookups.kinds import SourceOfItsKind
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Text, Values, refuse, sentence
+from windrow.ingest.settings.values import Count, LeftOut, Text, Values, refuse, sentence
 from windrow.ingest.transform.kind import StepPlace, StepSection
 
 if TYPE_CHECKING:
@@ -41,19 +41,53 @@ _PAIRS = Values("`{column: column}`")
 
 
 class LookupStepSection(StepSection):
-    """Columns of another table or of a service, by keys that the rows have."""
+    """Columns of another table or of a service, by keys or vectors that the rows have."""
 
     lookup: Annotated[Text, AfterValidator(_name)] = Field(
         description="The lookup's name in receipts, metrics and errors."
     )
-    key: Annotated[Mapping[Text, Text], Field(min_length=1), _PAIRS] = Field(
+    key: Annotated[
+        Annotated[Mapping[Text, Text], Field(min_length=1)] | None, _PAIRS, LeftOut("`nearest`")
+    ] = Field(
+        default=None,
         description=(
             "Columns of the rows, and the column of the source that each must be equal to. Several"
             " are one key together."
-        )
+        ),
+    )
+    nearest: Annotated[
+        Annotated[Mapping[Text, Text], Field(min_length=1, max_length=1)] | None,
+        Values("`{column: column}`"),
+        LeftOut("`key`"),
+    ] = Field(
+        default=None,
+        description=(
+            "In the place of a key: the column of the rows with a vector, and the one of the"
+            " table with the vectors that it is compared with, all of them."
+        ),
+    )
+    top_k: Annotated[Count, Field(le=100), Values("a number from 1 to 100")] = Field(
+        default=1, description="With `nearest`: how many of the nearest rows each row gets."
+    )
+    metric: Literal["cosine", "l2", "dot"] = Field(
+        default="cosine",
+        description=(
+            "With `nearest`: what is near, by the angle of two vectors, their distance, or their"
+            " product."
+        ),
+    )
+    into: Annotated[Text | None, LeftOut("the lookup's name")] = Field(
+        default=None,
+        description=(
+            "With `nearest`: the new column, a list of structs of what is taken and `score`, the"
+            " nearest first."
+        ),
     )
     take: Annotated[Mapping[Text, Text], Field(min_length=1), _PAIRS] = Field(
-        description="Columns of the source, and the names that they get in the rows."
+        description=(
+            "Columns of the source, and the names that they get in the rows; with `nearest`, in"
+            " the structs."
+        )
     )
     from_: SourceOfItsKind = Field(alias="from", description="What is looked up in.")
     on_miss: Annotated[Literal["null", "dead", "fail"], BeforeValidator(_of_yaml)] = Field(
@@ -74,17 +108,24 @@ class LookupStepSection(StepSection):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds a column of the source that two columns of the rows must be equal to."""
-        key = written.get("key")
+        """Finds options of a lookup by a key in one by a vector, and the other way round."""
+        key, nearest, source = (written.get(name) for name in ("key", "nearest", "from"))
+        if (key is None) == (nearest is None):
+            yield ("key",), "must be there, or nearest in its place"
         of = list(key.values()) if isinstance(key, Mapping) else []
         if any(of.count(column) > 1 for column in of):
             yield ("key",), "names a column of the source twice"
+        for option in ("top_k", "metric", "into") if nearest is None else ("first_by",):
+            if written.get(option) is not None:
+                yield (option,), f"doesn't go with {'key' if nearest is None else 'nearest'}"
+        if nearest is not None and isinstance(source, Mapping) and "table" not in source:
+            yield ("from",), "must be a table: nothing else can be searched by vectors"
 
     @model_validator(mode="after")
     def _of_its_source(self) -> Self:
         """Refuses a key that the source can't be asked by."""
         asked_by = self.from_.asked_by
-        if asked_by and sorted(self.key.values()) != asked_by:
+        if asked_by and sorted((self.key or {}).values()) != asked_by:
             what = f"names other columns of the source than from, which has {', '.join(asked_by)}"
             refuse([(("key",), what)])
         return self
@@ -93,16 +134,26 @@ class LookupStepSection(StepSection):
     def repeats(self) -> bool:
         return self.from_.repeats
 
+    @property
+    def makes_dead(self) -> str | None:
+        return "on_miss" if self.on_miss == "dead" else None
+
     def transform(self, place: StepPlace) -> Transform:
-        from windrow.ingest.transform.lookup.step import Lookup  # loads Arrow and polars
+        from windrow.ingest.transform.lookup.nearest import Nearest  # loads Arrow and polars
+        from windrow.ingest.transform.lookup.step import Lookup
 
         column, _, order = (self.first_by or "").partition(" ")
-        return Lookup(
+        arguments = (
             self.lookup,
-            tuple(self.key.items()),
+            tuple((self.key or self.nearest or {}).items()),
             tuple(self.take.items()),
             self.from_.source(place.folder),
             self.on_miss,
             (column, order == "desc") if column else None,
             place.setting,
+        )
+        if self.nearest is None:
+            return Lookup(*arguments)
+        return Nearest(
+            *arguments, into=self.into or self.lookup, top_k=self.top_k, metric=self.metric
         )

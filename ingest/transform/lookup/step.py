@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
@@ -64,8 +65,24 @@ class Lookup:
         if wrong:
             what = f"{self.setting} can't be used: " + "; ".join(wrong)
             raise SpecError(what, "spec", f"{self.source.identity} is asked. Nothing was read.")
-        added = (Column(to, source.field(of).type, nullable=True) for of, to in self.take)
+        added = (Column(to, kind, nullable=True) for to, kind in self.added(source).items())
         return replace(before, columns=(*before.columns, *added))
+
+    @property
+    def gives(self) -> list[str]:
+        """The names of the columns that rows get."""
+        return [to for _, to in self.take]
+
+    def added(self, source: pa.Schema) -> dict[str, pa.DataType]:
+        """These columns' types, of a source with such columns."""
+        return {to: source.field(of).type for of, to in self.take}
+
+    def comparable(self, mine: pa.DataType, other: pa.DataType) -> bool:
+        """Returns whether keys of two types can be equal without any being changed."""
+        whole = pa.types.is_integer
+        return not (pa.types.is_floating(mine) or pa.types.is_nested(mine)) and (
+            mine == other or (whole(mine) and whole(other))
+        )
 
     def _wrong(self, rows: pa.Schema, source: pa.Schema) -> list[str]:
         has = ", ".join(source.names)
@@ -79,22 +96,26 @@ class Lookup:
                 wrong.append(f"the rows have no column {column}; they have {', '.join(rows.names)}")
             elif of in source.names:
                 mine, other = rows.field(column).type, source.field(of).type
-                if not _comparable(mine, other):
-                    wrong.append(f"{column} is {mine}, and {of} is {other}: no keys of one kind")
-        names = [*rows.names, *(to for _, to in self.take)]
+                if not self.comparable(mine, other):
+                    wrong.append(f"{column} is {mine}, and {of} is {other}: can't be compared")
+        names = [*rows.names, *self.gives]
         twice = sorted({name for name in names if names.count(name) > 1})
         return wrong + [f"the rows would have two columns {name}" for name in twice]
 
     @property
     def reads(self) -> dict[str, frozenset[str]]:
         """The columns of the rows that each column that is looked up depends on."""
-        return {to: frozenset(column for column, _ in self.key) for _, to in self.take}
+        return {name: frozenset(column for column, _ in self.key) for name in self.gives}
 
     def sources(self) -> Mapping[str, LookupSource]:
         return {self.name: self.source}
 
     def pinned(self, versions: Mapping[str, str]) -> Transform:
         return replace(self, pin=versions.get(self.name), types=self.wanted())
+
+    def version(self) -> str:
+        """The version of the source that is asked."""
+        return self.source.version() if self.pin is None else self.pin
 
     def wanted(self) -> pa.Schema:
         """The columns that the source is asked for.
@@ -120,76 +141,138 @@ class Lookup:
         return list(dict.fromkeys([*(of for _, of in self.key), *(of for of, _ in self.take), *by]))
 
     def open(self) -> Apply:
-        return _Step(self)
+        return _ByKey(self)
 
 
-class _Step:
-    """A lookup for the rows of one split, in a worker.
+class LookupStep:
+    """A lookup for the rows of one split, in a worker."""
 
-    Each distinct key of the split is asked for once. `_known` has them, with the row of
-    `_rows` that answers each: null for a miss, and for a key that the source refuses, with
-    the reason.
-    """
+    by = "key"
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
         self._columns = [column for column, _ in lookup.key]
-        self._keys = [of for _, of in lookup.key]
-        self._ask: Ask | None = None
-        self._known: pl.DataFrame
-        self._rows: pa.Table
 
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         lookup = self._lookup
         asked = Asked(lookup.name, frozenset(self._columns), may_keep=True)
         decoded = answerable(decoded, [asked], "lookup", lookup.setting)
-        ask = self._ask or self._begin()
+        try:
+            return self._applied(decoded, messages)
+        except RefusedError as error:
+            error.do += _PINNED if lookup.source.repeats else ""
+            raise
+
+    def _applied(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
+        lookup, rows = self._lookup, decoded.rows
+        answers, without, counted, refusals = self._answers(decoded, messages)
+        missed = without & ~unavailable_rows(decoded, self._columns)
+        counted = msgspec.structs.replace(counted, misses=int(missed.sum()))
+        fields = (pa.field(name, a.type) for name, a in zip(lookup.gives, answers, strict=True))
+        joined = pa.RecordBatch.from_arrays(
+            [*rows.columns, *answers], schema=pa.schema([*rows.schema, *fields])
+        )
+        made = decoded.with_rows(joined, np.arange(len(missed)))
+        made = replace(made, lookups=merged([*made.lookups, counted]))
+        if missed.any() and lookup.on_miss == "fail":
+            what = f"no row for the {self.by} of {counted.misses} of {len(missed)} rows"
+            raise self._refused(what, "Add what is missing.", decoded, messages, missed.argmax())
+        before = {name: frozenset({name}) for name in rows.schema.names}
+        made = marked(made, before | lookup.reads)
+        if lookup.on_miss == "dead":
+            detail = f"No row of {lookup.name} has its {self.by} - in {lookup.setting}"
+            reason = f"lookup:{lookup.name}:no_match"
+            refusals = [*refusals, Refusal(np.flatnonzero(missed), reason, detail)]
+        return made.refused(RULES, refusals)
+
+    def _answers(
+        self, decoded: Decoded, messages: pa.RecordBatch, /
+    ) -> tuple[list[pa.Array], npt.NDArray[np.bool_], LookedUp, list[Refusal]]:
+        """Looks up for all rows.
+
+        Returns the new columns, which rows have no answer, what was asked (`misses` is counted
+        later), and which rows are refused.
+        """
+        raise NotImplementedError
+
+    def _refused(
+        self, what: str, do: str, decoded: Decoded, messages: pa.RecordBatch, row: Any
+    ) -> RefusedError:
+        """The error about a row, with its message's position."""
+        message = messages.slice(decoded.row_index[int(row)].as_py(), 1).to_pylist()[0]
+        return RefusedError(
+            f"{self._lookup.name} has {what}: {self._lookup.setting},"
+            f" {self._lookup.source.identity}",
+            "validate",
+            f"Nothing was committed. {do}",
+            message["topic"],
+            message["partition"],
+            message["offset"],
+        )
+
+    def _taken(self, values: pa.ChunkedArray, at: pa.Array) -> pa.Array:
+        try:
+            return _one(values.take(at))
+        except pa.ArrowInvalid:  # 2 GiB of text
+            raise self._too_large(len(at)) from None
+
+    def _too_large(self, rows: int) -> SpecError:
+        """The error about answers that don't fit beside a batch."""
+        what = f"What {self._lookup.name} gives is too large for a batch of {rows} rows"
+        do = "Decode fewer messages at once (source.tuning.batch_messages)."
+        return SpecError(what, "validate", do)
+
+
+class _ByKey(LookupStep):
+    """Asks for each distinct key of the split once.
+
+    `_known` has them, with the row of `_rows` that answers each: null for a miss, and for a key
+    that the source refuses, with the reason.
+    """
+
+    def __init__(self, lookup: Lookup) -> None:
+        super().__init__(lookup)
+        self._keys = [of for _, of in lookup.key]
+        self._ask: Ask | None = None
+        self._known: pl.DataFrame
+        self._rows: pa.Table
+
+    def _answers(
+        self, decoded: Decoded, messages: pa.RecordBatch
+    ) -> tuple[list[pa.Array], npt.NDArray[np.bool_], LookedUp, list[Refusal]]:
+        lookup, ask = self._lookup, self._ask or self._begin()
         keys = self._frame([decoded.rows[column] for column in self._columns])
         new = keys.drop_nulls().unique().join(self._known, self._keys, how="anti")
         try:
             counted = self._added(ask, new.sort(self._keys))
         except _SeveralError as several:
             rows = keys.with_row_index(_AT).join(several.keys, self._keys, how="semi")
-            what = f"{lookup.name} has several rows of one key"
             do = "Say which of them counts by first_by, or look up a key that has one row."
-            raise self._refused(what, do, decoded, messages, rows[_AT].min()) from None
+            row = rows[_AT].min()
+            raise self._refused("several rows of one key", do, decoded, messages, row) from None
         known = keys.join(self._known, self._keys, how="left", maintain_order="left")
-        at, refused = known[_AT].to_arrow(), known[_WHY].is_not_null().to_numpy()
-        missed = np.asarray(at.is_null()) & ~unavailable_rows(decoded, self._columns) & ~refused
-        numbers = {"hits": len(at) - at.null_count, "misses": int(missed.sum())}
-        counted = msgspec.structs.replace(counted, **numbers)
-        made = decoded.with_rows(self._with_answers(decoded.rows, at), np.arange(len(at)))
-        made = replace(made, lookups=merged([*made.lookups, counted]))
-        if missed.any() and lookup.on_miss == "fail":
-            what = f"{lookup.name} has no row for the key of {numbers['misses']} of {len(at)} rows"
-            do = "Add what is missing."
-            raise self._refused(what, do, decoded, messages, np.flatnonzero(missed)[0])
-        before = {name: frozenset({name}) for name in decoded.rows.schema.names}
-        made = marked(made, before | lookup.reads)
+        at, why = known[_AT].to_arrow(), known[_WHY]
+        answers = [self._taken(self._rows[of], at) for of, _ in lookup.take]
+        counted = msgspec.structs.replace(counted, hits=len(at) - at.null_count)
         refusals = [
             Refusal(
-                np.flatnonzero(known[_WHY] == why),
+                np.flatnonzero(why == one),
                 f"lookup:{lookup.name}:refused",
-                f"{lookup.name} refuses its key: {why} - in {lookup.setting}",
+                f"{lookup.name} refuses its key: {one} - in {lookup.setting}",
             )
-            for why in known[_WHY].drop_nulls().unique().sort()
+            for one in why.drop_nulls().unique().sort()
         ]
-        if lookup.on_miss == "dead":
-            detail = f"No row of {lookup.name} has its key - in {lookup.setting}"
-            reason = f"lookup:{lookup.name}:no_match"
-            refusals.append(Refusal(np.flatnonzero(missed), reason, detail))
-        return made.refused(RULES, refusals)
+        return answers, np.asarray(at.is_null()) & why.is_null().to_numpy(), counted, refusals
 
     def _begin(self) -> Ask:
         lookup = self._lookup
         types = lookup.types or lookup.wanted()
-        version = lookup.source.version() if lookup.pin is None else lookup.pin
         self._rows = types.empty_table()
         none = self._frame([pa.array([], types.field(of).type) for of in self._keys])
         self._known = none.with_columns(
             pl.lit(None, pl.Int64).alias(_AT), pl.lit(None, pl.String).alias(_WHY)
         )
-        self._ask = lookup.source.open(version, types)
+        self._ask = lookup.source.open(lookup.version(), types)
         return self._ask
 
     def _frame(self, keys: Sequence[pa.Array]) -> pl.DataFrame:
@@ -215,11 +298,7 @@ class _Step:
             return LookedUp(self._lookup.name, 0, 0, 0, 0, None, None, text(0))
         types, began = self._rows.schema, datetime.now(UTC)
         keys = new.to_arrow().cast(self._key_types())
-        try:
-            answers = ask(keys)
-        except RefusedError as error:
-            error.do += _PINNED if self._lookup.source.repeats else ""
-            raise
+        answers = ask(keys)
         ended, rows = datetime.now(UTC), answers.rows.select(types.names)
         found = self._frame([rows[of] for of in self._keys])
         if self._lookup.first_by is not None:
@@ -264,33 +343,6 @@ class _Step:
         known = known.join(whys, self._keys, how="left", maintain_order="left")
         return known.with_columns(pl.when(pl.col(_WHY).is_null()).then(pl.col(_AT)))
 
-    def _with_answers(self, rows: pa.RecordBatch, at: pa.Array) -> pa.RecordBatch:
-        take = self._lookup.take
-        try:
-            arrays = [*rows.columns, *(_one(self._rows[of].take(at)) for of, _ in take)]
-        except pa.ArrowInvalid:  # 2 GiB of text
-            what = f"What {self._lookup.name} gives is too large for a batch of {len(at)} rows"
-            do = "Decode fewer messages at once (source.tuning.batch_messages)."
-            raise SpecError(what, "validate", do) from None
-        types = self._rows.schema
-        fields = [*rows.schema, *(pa.field(to, types.field(of).type) for of, to in take)]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-    def _refused(
-        self, what: str, do: str, decoded: Decoded, messages: pa.RecordBatch, row: Any
-    ) -> RefusedError:
-        """The error about a row, with its message's position, and the ways out."""
-        message = messages.slice(decoded.row_index[int(row)].as_py(), 1).to_pylist()[0]
-        do = f"Nothing was committed. {do}" + (_PINNED if self._lookup.source.repeats else "")
-        return RefusedError(
-            f"{what}: {self._lookup.setting}, {self._lookup.source.identity}",
-            "validate",
-            do,
-            message["topic"],
-            message["partition"],
-            message["offset"],
-        )
-
 
 class _SeveralError(Exception):
     """Keys with several rows."""
@@ -305,11 +357,3 @@ def _one(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _widest(kind: pa.DataType) -> pa.DataType:
     return pa.int64() if pa.types.is_integer(kind) else kind
-
-
-def _comparable(mine: pa.DataType, other: pa.DataType) -> bool:
-    """Returns whether keys of two types can be equal without any being changed."""
-    whole = pa.types.is_integer
-    return not (pa.types.is_floating(mine) or pa.types.is_nested(mine)) and (
-        mine == other or (whole(mine) and whole(other))
-    )

@@ -42,6 +42,10 @@ class PythonSection(StepSection):
     def repeats(self) -> bool:
         return False
 
+    @property
+    def makes_dead(self) -> str | None:
+        return "on_error" if self.on_error == "dead" else None
+
     def transform(self, place: StepPlace) -> Transform:
         # loads Arrow
         from windrow.ingest.schema.user_code import FunctionReference, ModelReference

@@ -91,9 +91,11 @@ class _Step:
         rows = self._rows(decoded, messages)
         try:
             found = self._called(rows)
+        except SpecError:
+            raise
         # the user's own code
         except Exception as error:  # noqa: BLE001
-            failures = [] if self._is_final(error) else self._failures(rows)
+            failures = self._failures(rows) if self._step.on_error == "dead" else []
             if not failures:
                 raise self._failed(error, decoded, messages) from None
             return self(decoded.refused(RULES, failures), messages)
@@ -102,10 +104,6 @@ class _Step:
             decoded, stays = self._keyed(decoded, given, made_from)
             given, made_from = given.filter(pa.array(stays)), made_from[stays]
         return decoded.with_rows(given, made_from)
-
-    def _is_final(self, error: Exception) -> bool:
-        """Returns whether an error is that of the step as a whole, and not of some rows."""
-        return self._step.on_error == "fail" or isinstance(error, SpecError)
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the metadata columns and their numbers."""
@@ -135,7 +133,9 @@ class _Step:
         missing = [name for name in self._schema.names if name not in names]
         if missing:
             raise self._refusal(f"it gives no column {', '.join(missing)}")
-        arrays = [_plain(found[name].combine_chunks()) for name in self._schema.names]
+        # as tables have it: polars has long texts and lists, and no maps
+        chosen = (found[name].combine_chunks() for name in self._schema.names)
+        arrays = [array.cast(_stored(array.type)) for array in chosen]
         wrong = [
             f"{field.name} is {array.type}, by its schema {field.type}"
             for field, array in zip(self._schema, arrays, strict=True)
@@ -185,10 +185,8 @@ class _Step:
                 )
         return found
 
-    def _failed(self, error: Exception, decoded: Decoded, messages: pa.RecordBatch) -> Exception:
+    def _failed(self, error: Exception, decoded: Decoded, messages: pa.RecordBatch) -> RefusedError:
         """Makes the error of a batch; the exception's text may hold values, so it isn't shown."""
-        if isinstance(error, SpecError):
-            return error
         read = for_rows(messages, decoded.row_index)
         first, last = (read["offset"][at].as_py() for at in (0, read.num_rows - 1))
         what = (
@@ -229,11 +227,6 @@ def _batch_of(function: FunctionReference) -> type[pl.DataFrame | pa.RecordBatch
 
 def _nullable(columns: Columns) -> Columns:
     return replace(columns, columns=tuple(replace(c, nullable=True) for c in columns.columns))
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    """Returns an array as tables have it: polars has long texts and lists, and no maps."""
-    return array.cast(_stored(array.type))
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:

@@ -32,4 +32,5 @@ class SqlSection(StepSection):
             tuple(place.metadata.items()),
             place.primary_key,
             place.versioned,
+            one_each=place.behind_spark,
         )

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 
@@ -72,10 +72,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Select:
-    """A SELECT over rows. `where` is None where all rows are kept."""
+    """A SELECT over rows.
+
+    `where` is true for the rows that are kept, else false, and None where all of them are;
+    `condition` is as it was written.
+    """
 
     outputs: tuple[Output, ...]
     where: Node | None
+    condition: Node | None
     where_reads: frozenset[str]
 
     @property
@@ -129,7 +134,7 @@ def read_select(
     wrong = [*reader.wrong, *twice, *name_problems(names)]
     if wrong:
         raise _refusal(setting, wrong)
-    return Select(outputs, None if where is None else _in_order(where), reads)
+    return Select(outputs, None if where is None else _as_case(where), where, reads)
 
 
 def query_of(expressions: Sequence[Node], where: Node | None = None) -> str:
@@ -142,15 +147,7 @@ def query_of(expressions: Sequence[Node], where: Node | None = None) -> str:
 
 def column(name: str) -> Node:
     """Writes the expression of one column."""
-    node = _expression("SELECT a")
-    return {**node, "column_names": [name]}
-
-
-def unnest(expression: Node) -> Node:
-    """Writes `unnest(expression)`."""
-    node = _expression("SELECT unnest(a)")
-    node["arguments"][0]["expression"] = expression
-    return node
+    return {**_expression("SELECT a"), "column_names": [name]}
 
 
 def listed(expression: Node) -> Node:
@@ -163,28 +160,16 @@ def listed(expression: Node) -> Node:
     return node
 
 
-def _in_order(condition: Node) -> Node:
-    """Writes `a AND b` as `CASE WHEN a THEN b END`, and OR alike.
+def _as_case(condition: Node) -> Node:
+    """Writes `CASE WHEN condition THEN TRUE ELSE FALSE END`.
 
-    DuckDB asks the sides of an AND in an order that it finds out while it runs, so that
-    `kind = 'n' AND text::INT > 0` would fail for one batch and not for another. Of a row
-    that is no number, CASE asks the second side in no batch.
+    There DuckDB asks the sides of AND and OR as they are written, and no second one where
+    the first settles it. Of a bare condition it computes all sides as a column; as a WHERE
+    it takes it apart, and asks the parts in an order of its own.
     """
-    if condition["class"] != "CONJUNCTION":
-        return condition
-    every = condition["type"] == "CONJUNCTION_AND"
-    *before, found = [_in_order(child) for child in condition["children"]]
-    for side in reversed(before):
-        case = _expression(
-            f"SELECT CASE WHEN a THEN {'b ELSE FALSE' if every else 'TRUE ELSE b'} END"
-        )
-        case["case_checks"][0]["when_expr"] = side
-        if every:
-            case["case_checks"][0]["then_expr"] = found
-        else:
-            case["else_expr"] = found
-        found = case
-    return found
+    case = _expression("SELECT CASE WHEN a THEN TRUE ELSE FALSE END")
+    case["case_checks"][0]["when_expr"] = condition
+    return case
 
 
 class _Reader:
@@ -274,12 +259,12 @@ class _Reader:
 
     def _expression(self, node: Node, kind: str | None) -> None:
         if kind == "FUNCTION":
-            name = node["function_name"]
+            name, (aggregates, unrepeatable) = node["function_name"], _functions()
             if node["schema"] or node["catalog"]:
                 self.wrong.append(f"{node['schema']}.{name}(): write {name}({node['schema']})")
-            elif name in _aggregates():
+            elif name in aggregates:
                 self.wrong.append(f"{name} adds other rows up: {_SPARK}")
-            elif name in _unrepeatable():
+            elif name in unrepeatable:
                 self.wrong.append(
                     f"{name} depends on more than its arguments, and a replay must give the same"
                     " rows"
@@ -395,14 +380,6 @@ def _has(tree: object, names: set[str]) -> bool:
     )
 
 
-def _aggregates() -> frozenset[str]:
-    return _functions()[0]
-
-
-def _unrepeatable() -> frozenset[str]:
-    return _functions()[1]
-
-
 def _ask(question: str, text: str) -> Any:
     with _parser().cursor() as cursor:
         return cursor.execute(question, [text]).fetchall()[0][0]
@@ -414,10 +391,8 @@ def _written(query: str) -> str:
 
 
 def _template(query: str) -> Node:
-    tree: Node = json.loads(_written(query))
-    return tree
+    return cast("Node", json.loads(_written(query)))
 
 
 def _expression(query: str) -> Node:
-    node: Node = _template(query)["statements"][0]["node"]["select_list"][0]
-    return node
+    return cast("Node", _template(query)["statements"][0]["node"]["select_list"][0])

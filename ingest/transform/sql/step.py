@@ -6,7 +6,6 @@ renames, doesn't go through it.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from duckdb.sqltypes import DuckDBPyType
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
+from windrow.ingest.schema.calendar import rows_beyond
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
 from windrow.ingest.schema.metadata_types import TYPES
@@ -30,14 +30,11 @@ from windrow.ingest.transform.left_out import with_deletes
 from windrow.ingest.transform.message_columns import beside_rows, refuse_own_column
 from windrow.ingest.transform.sql.select import (
     ROWS,
-    Node,
-    Output,
     Select,
     column,
     listed,
     query_of,
     read_select,
-    unnest,
 )
 from windrow.ingest.transform.unavailable import Asked, answerable, marked
 
@@ -74,7 +71,7 @@ class Sql:
 
     `setting`: its place in the spec, for messages; `metadata`: the metadata columns, name
     and column; `primary_key`: of a table that has one; `versioned`: whether the newest
-    version of a key counts.
+    version of a key counts; `one_each`: whether a row must not become several.
 
     In a table with a primary key, a row that the WHERE leaves out deletes its key, as a
     filter in Flink's changelogs does. A column that a message left unchanged
@@ -88,6 +85,7 @@ class Sql:
     metadata: tuple[tuple[str, str], ...] = ()
     primary_key: tuple[str, ...] = ()
     versioned: bool = False
+    one_each: bool = False
 
     def columns(self, before: Columns) -> Columns:
         """The columns that the SELECT gives.
@@ -146,6 +144,11 @@ class Sql:
             wrong.append(
                 "unnest makes several rows of one, and sink.primary_key has one row of each key"
             )
+        if self.one_each and select.unnests:
+            wrong.append(
+                "unnest numbers the rows of a message, which have no order behind a spark step:"
+                " unnest before it, or explode in its function"
+            )
         if self.versioned and select.where is not None:
             wrong.append(
                 "a row that WHERE leaves out deletes its key, and with sink.version nothing is"
@@ -171,13 +174,15 @@ class Sql:
         read = [f for f in (*schema, *more) if f.name in select.reads]
         empty = pa.schema([*read, pa.field(_ROW, pa.int64())]).empty_table()
         computed = select.computed
-        conditions = [] if select.where is None else [select.where]
+        conditions = [] if select.condition is None else [select.condition]
         try:
             con.register(ROWS, empty)
             expressions = [*conditions, *(o.expression for o in computed), column(_ROW)]
-            found = con.sql(query_of(expressions, select.where)).types
+            asked = con.sql(query_of(expressions, select.where))
+            found = asked.types
+            asked.fetchall()  # what fails without a row fails for every row
         except duckdb.Error as error:
-            what = f"{self.setting} can't be used: {str(error).partition(_NEW_LINE)[0]}"
+            what = f"{self.setting} can't be used: {str(error).splitlines()[0]}"
             raise SpecError(what, "spec", "Fix the SELECT. Nothing was read.") from None
         types, wrong = {}, []
         if conditions and found[0].id != "boolean":
@@ -214,11 +219,11 @@ class _Step:
             for kind, name in sql.metadata
             if name in select.reads and name not in schema.names
         }
-        self._query = query_of(
-            [*(_unnested(o) for o in select.computed), column(_ROW)], select.where
-        )
+        computed = [o.expression for o in select.computed]
+        self._query = query_of([*computed, column(_ROW)], select.where)
+        self._lists = [o.name for o in select.outputs if o.unnests]
         conditions = [] if select.where is None else [select.where]
-        self._parts = [*conditions, *(o.expression for o in select.computed)]
+        self._parts = [*conditions, *computed]
         self._names = ["WHERE"] * len(conditions) + [o.name for o in select.computed]
         self._reads = {o.name: o.reads for o in select.outputs}
         self._asked = [
@@ -228,31 +233,68 @@ class _Step:
         self._tries = query_of([listed(part) for part in self._parts]) if self._parts else ""
 
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
+        try:
+            return self._made(decoded, messages)
+        except pa.ArrowInvalid:  # 2 GiB of text
+            raise self._too_large(decoded.rows) from None
+
+    def _too_large(self, rows: pa.Table | pa.RecordBatch) -> SpecError:
+        what = f"What {self._sql.setting} makes of {rows.num_rows} rows is too large for a batch"
+        return SpecError(what, "validate", _FEWER)
+
+    def _made(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         if not self._parts:
             every = np.arange(decoded.rows.num_rows)
-            return marked(decoded.with_rows(self._passed(decoded, None, {}), every), self._reads)
+            return marked(decoded.with_rows(self._passed(decoded, every, {}), every), self._reads)
         decoded = answerable(decoded, self._asked, "sql", self._sql.setting)
+        if not decoded.rows.num_rows:  # DuckDB fails for none if an expression always fails
+            empty = pa.RecordBatch.from_pylist([], schema=self._schema)
+            return decoded.with_rows(empty, np.zeros(0, np.intp))
         rows = self._rows(decoded, messages)
         try:
             found = self._run(self._query, rows)
-        except duckdb.Error as error:
-            return self(self._without(list(self._failures(rows)), decoded, error), messages)
+        except duckdb.Error:
+            failures = list(self._failures(rows))
+            if failures:
+                return self(decoded.refused(RULES, failures), messages)
+            found = self._in_parts(rows)
         made_from = found.column(found.num_columns - 1).to_numpy()
-        arrays = (_plain(column) for column in found.columns)
+        arrays = (column.combine_chunks() for column in found.columns)
         computed = dict(zip((o.name for o in self._select.computed), arrays, strict=False))
         beyond = [
             Refusal(made_from[far], f"sql:{name}", f"{_BEYOND} - in {name} of {self._sql.setting}")
             for name, array in computed.items()
-            if len(far := _beyond_calendar(array))
+            if len(far := rows_beyond(array))
         ]
         if beyond:
             return self(decoded.refused(RULES, beyond), messages)
+        if self._lists:
+            computed, made_from = self._unnested(computed, made_from)
         if self._sql.primary_key and self._select.where is not None:
             decoded, kept = with_deletes(decoded, made_from, self._sql.primary_key)
             computed = {name: a.filter(pa.array(kept)) for name, a in computed.items()}
             made_from = made_from[kept]
         made = decoded.with_rows(self._passed(decoded, made_from, computed), made_from)
         return marked(made, self._reads)
+
+    def _unnested(
+        self, computed: Mapping[str, pa.Array], made_from: npt.NDArray[np.int64]
+    ) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64]]:
+        """Makes a row of each value of a list; of several lists, shorter ones end with nulls.
+
+        DuckDB's own `unnest` computes no other column of a row whose list is empty. So that
+        row would fail in one batch and not in another.
+        """
+        lengths = [pc.list_value_length(computed[name]).fill_null(0) for name in self._lists]
+        rows = np.max(lengths, axis=0)
+        at = np.repeat(np.arange(len(rows)), rows)
+        number = np.arange(len(at)) - (np.cumsum(rows) - rows)[at]
+        found = {n: a.take(pa.array(at)) for n, a in computed.items() if n not in self._lists}
+        for name, values in zip(self._lists, map(np.asarray, lengths), strict=True):
+            place = (np.cumsum(values) - values)[at] + number
+            ended = number >= values[at]
+            found[name] = computed[name].flatten().take(pa.array(place, mask=ended))
+        return found, made_from[at]
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.Table:
         """Returns what DuckDB reads: the columns that are computed with, and row numbers."""
@@ -283,21 +325,25 @@ class _Step:
         finally:
             timer.cancel()
 
-    def _without(
-        self, failures: Sequence[Refusal], decoded: Decoded, error: duckdb.Error
-    ) -> Decoded:
-        """Refuses the messages of rows that fail alone.
+    def _in_parts(self, rows: pa.Table) -> pa.Table:
+        """Computes rows that fail together, and none of them alone.
+
+        Some of DuckDB's functions ask for no second argument where the first is null, but
+        only if it is null in all rows that are computed together. Or what comes out is too
+        large for one batch of DuckDB's.
 
         Raises:
-            SpecError: none does: what comes out is too large for a batch.
+            SpecError: it is too large for one row.
         """
-        if failures:
-            return decoded.refused(RULES, failures)
-        what = (
-            f"{self._sql.setting} fails for {decoded.rows.num_rows} rows together, and for none of"
-            f" them alone: {without_values(str(error))}"
-        )
-        raise SpecError(what, "validate", _FEWER) from None
+        half, parts = rows.num_rows // 2, []
+        for part in (rows.slice(0, half), rows.slice(half)):
+            try:
+                parts.append(self._run(self._query, part))
+            except duckdb.Error:
+                if half == 0:
+                    raise self._too_large(rows) from None
+                parts.append(self._in_parts(part))
+        return pa.concat_tables(parts)
 
     def _failures(self, rows: pa.Table) -> Iterator[Refusal]:
         """Finds the rows whose expressions fail, each with DuckDB's sentence.
@@ -323,7 +369,7 @@ class _Step:
             asked &= ~failed
             if self._parts[at] is self._select.where:
                 true = pc.list_element(values.filter(pa.array(asked)), 0)
-                asked[asked] = np.asarray(pc.equal(true, True).fill_null(False))
+                asked[asked] = np.asarray(true)
 
     def _failure(self, parts: Iterable[int], rows: pa.Table, number: int) -> Iterator[Refusal]:
         """Computes parts of the SELECT for a row, up to one that fails or leaves it out."""
@@ -343,13 +389,11 @@ class _Step:
     def _passed(
         self,
         decoded: Decoded,
-        made_from: npt.NDArray[np.int64] | None,
+        made_from: npt.NDArray[np.int64],
         computed: Mapping[str, pa.Array],
     ) -> pa.RecordBatch:
-        """Returns the columns of the result; `made_from` None: one row for each."""
-        same = made_from is None or len(made_from) == decoded.rows.num_rows
-        if same and made_from is not None:
-            same = bool((made_from == np.arange(len(made_from))).all())
+        """Returns the columns of the result."""
+        same = np.array_equal(made_from, np.arange(decoded.rows.num_rows))
         rows = decoded.rows if same else decoded.rows.take(pa.array(made_from))
         arrays = [
             rows[o.source] if o.source is not None else computed[o.name].cast(f.type)
@@ -358,14 +402,12 @@ class _Step:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
+_BEYOND = "It holds a date or time outside the years 1 to 9999"
+
 _FEWER = (
     "Nothing was committed. Decode fewer messages at once (source.tuning.batch_messages), or make"
     " the SELECT simpler."
 )
-
-_BEYOND = "It is outside the years 1 to 9999"
-
-_NEW_LINE = "\n"
 
 
 def locked() -> duckdb.DuckDBPyConnection:
@@ -374,14 +416,6 @@ def locked() -> duckdb.DuckDBPyConnection:
     for setting in _SETTINGS:
         con.execute(f"SET {setting}")
     return con
-
-
-def _unnested(output: Output) -> Node:
-    return unnest(output.expression) if output.unnests else output.expression
-
-
-def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def without_values(sentence: str) -> str:
@@ -393,22 +427,6 @@ def without_values(sentence: str) -> str:
     words = re.match(r"(?:[^:'\"()\[\]{}\d\n]|(?<=[A-Z])\d+)*", rest)
     assert words is not None  # it may be empty
     return f"{kind}: {words[0].strip()}"[:200]
-
-
-def _beyond_calendar(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Finds dates and timestamps that no table holds, and DuckDB does."""
-    if not pa.types.is_temporal(array.type) or not len(array):
-        return np.zeros(0, np.int64)
-    kind = array.type
-    first, last = (pa.scalar(at, kind) for at in _CALENDAR[pa.types.is_date(kind)])
-    inside = pc.and_(pc.greater_equal(array, first), pc.less_equal(array, last))
-    return np.flatnonzero(~np.asarray(inside.fill_null(True)))
-
-
-_CALENDAR = {
-    True: (dt.date.min, dt.date.max),
-    False: (dt.datetime.min.replace(tzinfo=dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC)),
-}
 
 
 def _values(kind: DuckDBPyType) -> DuckDBPyType:

@@ -117,17 +117,24 @@ def librdkafka(files: Path, folder: Path) -> None:
 
 
 def debian(files: Path, folder: Path) -> None:
-    """Debian's packages, which its package manager downloads and holds against its
-    keys; unpacked, not installed.
+    """Debian's packages, and those that they need and the system lacks.
+
+    Its package manager downloads them and holds them against its keys; they are unpacked, not
+    installed, so that nobody has to be root. It asks for today's list of packages first.
     """
-    _run(
-        "apt-get",
-        "download",
-        *json.loads((files / "package.json").read_text(encoding="utf-8"))["debian"],
-        cwd=folder,
-    )
-    for package in folder.glob("*.deb"):
+    lists, cache = folder / "lists", folder / "cache"
+    for made_for in (lists / "partial", cache / "archives/partial"):
+        made_for.mkdir(parents=True)
+    own = [f"Dir::State::lists={lists}", f"Dir::Cache={cache}", "Debug::NoLocking=1"]
+    apt_get = ["apt-get", "-qq", *(word for option in own for word in ("-o", option))]
+    packages = json.loads((files / "package.json").read_text(encoding="utf-8"))["debian"]
+    alone = ["--yes", "--download-only", "--reinstall", "--no-install-recommends"]
+    _run(*apt_get, "update")
+    _run(*apt_get, "install", *alone, *packages)
+    for package in (cache / "archives").glob("*.deb"):
         _run("dpkg-deb", "-x", package, folder)
+    shutil.rmtree(lists)
+    shutil.rmtree(cache)
 
 
 def _run(*command: str | Path, cwd: Path = ROOT) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
-from tests.bench.harness.figures import Growth, Result, exponent, ratios
+from tests.bench.harness.figures import Growth, Measured, Result, exponent, ratios
 
 RATIOS = {
     ("small.table", "Spark's Kafka source", "from_json, Parquet"): 0.33,
     ("small.table", "Flink SQL", "json, blackhole"): 0.6,
+    ("lookup.sql", "Flink SQL", "JDBC lookup join, partial cache, Parquet"): 0.3,
 }
 """windrow's time may be at most so much of a side's, in a part."""
 
-WORKER_MB = {"small.table": 400.0}
+WORKER_MB = {"small.table": 400.0, "lookup.sql": 500.0, "lookup.table": 500.0}
 """The peak of a Python worker of windrow's."""
+
+MORE = {("lookup.table", "no lookup, Delta commit"): (0.6, 100.0)}
+"""windrow may take at most so many CPU seconds a million rows, and so many MB of a worker, more
+than a side, in a part.
+"""
 
 STEEPEST = 1.1
 """Cost grows at most linearly. Not 1: two runs of the same differ by some percent."""
@@ -38,12 +45,29 @@ def _compared(result: Result) -> Iterator[str]:
                 f"{result.part}: {ratio.median:.2f} of the time of {side.name}, {side.does} (limit"
                 f" {most})"
             )
-    peak, most = (
-        max((run.peaks.get("worker", 0.0) for run in ours.runs), default=0.0),
-        WORKER_MB.get(result.part),
-    )
+        if limits := MORE.get((result.part, side.does)):
+            cpu = median(
+                (a.cpu_seconds - b.cpu_seconds) / a.rows * 1e6
+                for a, b in zip(ours.runs, side.runs, strict=False)
+            )
+            if cpu > limits[0]:
+                yield (
+                    f"{result.part}: {cpu:.2f} CPU s a million rows more than {side.does} (limit"
+                    f" {limits[0]})"
+                )
+            if (more := _worker(ours) - _worker(side)) > limits[1]:
+                yield (
+                    f"{result.part}: a worker takes {more:.0f} MB more than {side.does} (limit"
+                    f" {limits[1]:.0f} MB)"
+                )
+    peak, most = _worker(ours), WORKER_MB.get(result.part)
     if most and peak > most:
         yield f"{result.part}: a worker took {peak:.0f} MB (limit {most:.0f} MB)"
+
+
+def _worker(side: Measured) -> float:
+    """The most memory of a Python worker, in MB."""
+    return max((run.peaks.get("worker", 0.0) for run in side.runs), default=0.0)
 
 
 def _grown(result: Growth) -> Iterator[str]:

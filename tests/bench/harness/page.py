@@ -37,6 +37,10 @@ TITLES = {
     "decoded": "Reading and making columns",
     "table": "From Kafka to a table",
 }
+TITLES_OF_LOOKUPS = {
+    "lookup.sql": "In PostgreSQL, beside Flink",
+    "lookup.table": "In a Delta table",
+}
 
 
 def number(value: float) -> str:
@@ -52,9 +56,10 @@ def spread(values: Spread) -> str:
 def comparison(result: Result) -> list[str]:
     """The table of one part."""
     shape, stage = result.part.split(".")
+    title = TITLES_OF_LOOKUPS.get(result.part) or f"{TITLES[stage]}, {shape} messages"
     size = f"{result.messages:,} messages of {result.message_bytes:,} bytes"
     lines = [
-        f"### {TITLES[stage]}, {shape} messages",
+        f"### {title}",
         "",
         (
             f"{size} in {result.partitions} topic-partitions; {len(result.sides[0].runs)} rounds in"
@@ -149,6 +154,15 @@ def _cost(result: Result, side: Measured) -> str:
     )
 
 
+LOOKUPS = """\
+Orders go from a topic to a table, and each gets two columns by its customer's name: of 100,000
+names, most of which are in each topic-partition, nine of ten have a row. All sides look up
+in the same table of the same server, which runs beside them and is counted on no side. Behind
+each run the rows are held against what that table says, by a checksum over all of them: a side
+that has found something else is shown as failed.
+"""
+
+
 def growth(result: Growth) -> list[str]:
     """The table of one growth."""
     lines = [
@@ -181,12 +195,13 @@ def told(result: Result | Growth | Said) -> str:
 def page(
     results: Sequence[Result],
     sinks: Mapping[str, Result | None],
+    lookups: Sequence[Result],
     growths: Sequence[Growth],
     steps: Sequence[Said],
 ) -> str:
     """All of it. `sinks`: by their parts, None where one isn't measured."""
     into = [result for result in sinks.values() if result]
-    machines = sorted({result.machine for result in (*results, *into, *growths, *steps)})
+    machines = sorted({r.machine for r in (*results, *into, *lookups, *growths, *steps)})
     lines = [
         HEAD,
         f"Measured on {'; and on '.join(machines)}." if machines else "Nothing is measured yet.",
@@ -202,6 +217,9 @@ def page(
         else []
     )
     lines += sink_costs(sinks)
+    if lookups:
+        lines += ["## Lookups", "", LOOKUPS]
+        lines += [line for result in lookups for line in comparison(result)]
     if growths:
         lines += [
             "## What it costs as things grow",

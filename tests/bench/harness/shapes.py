@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -96,6 +97,10 @@ SMALL = Shape("small", 4_000_000, Order, "orders_schema.py:Order", orders.values
 WIDE = Shape("wide", 400_000, Wide, "measured/schemas.py:Wide", _wide)
 LARGE = Shape("large", 1_000, Large, "measured/schemas.py:Large", _large)
 SHAPES = {shape.name: shape for shape in (SMALL, WIDE, LARGE)}
+LOOKED_UP = Shape(
+    "lookup", 1_000_000, Order, SMALL.schema, partial(orders.values, 4 * orders.CUSTOMERS + 1)
+)
+"""Small ones of nearly all customers in each topic-partition."""
 
 
 def fill(

@@ -146,15 +146,19 @@ class Program:
 
 
 def parquet_rows(folder: Path) -> int:
-    """Rows of all Parquet files below a folder, by their footers, without those of a log.
+    """Rows of all Parquet files below a folder, by their footers."""
+    return sum(pq.read_metadata(path).num_rows for path in parquet_files(folder))
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """All Parquet files below a folder, without those of a log.
 
     Flink's files have no suffix. The folder of a partition has a value, `_window=...`.
     """
-    files = (
-        path for path in folder.rglob("*") if path.is_file() and path.suffix in {"", ".parquet"}
-    )
-    return sum(
-        pq.read_metadata(path).num_rows
-        for path in files
-        if all(part[0] not in "._" or "=" in part for part in path.relative_to(folder).parts)
-    )
+    return [
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and path.suffix in {"", ".parquet"}
+        and all(part[0] not in "._" or "=" in part for part in path.relative_to(folder).parts)
+    ]

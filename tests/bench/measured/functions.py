@@ -1,7 +1,8 @@
-"""Functions of DataFrames, for what a `spark` step costs."""
+"""Functions, for what a `spark` step and a `python` step cost."""
 
 from __future__ import annotations
 
+import polars as pl
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -17,3 +18,8 @@ def newest(rows: DataFrame) -> DataFrame:
         f.desc("_timestamp"), f.desc("_partition"), f.desc("_offset")
     )
     return rows.withColumn("n", f.row_number().over(order)).where("n = 1").drop("n")
+
+
+def rounded(rows: pl.DataFrame) -> pl.DataFrame:
+    """Amounts in hundredths."""
+    return rows.with_columns(amount=(pl.col("amount") * 100).round())

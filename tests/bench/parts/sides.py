@@ -10,11 +10,13 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.bench.harness import environments
 from tests.bench.harness.environments import PEERS, made, pinned
 from tests.bench.harness.shapes import DAY, PARTITIONS, flink_type, neutral_type, spark_type
-from tests.bench.parts.targets import SINKS, Into, Job, kafka, nowhere, parquet
+from tests.bench.parts import customers
+from tests.bench.parts.targets import SINKS, Into, Job, kafka, looked_up, nowhere, parquet
 
 MEASURED = Path(__file__).parents[1] / "measured"
 Command = list[str | Path]
@@ -36,7 +38,11 @@ class Side:
 # --------------------------------------------------------------------------------------------------
 
 
-def _windrow_told(work: str, job: Job) -> dict[str, Any]:
+Step = Callable[[Job], dict[str, Any]]
+"""A step of windrow's, as a spec has it."""
+
+
+def _windrow_told(work: str, step: Step | None, job: Job) -> dict[str, Any]:
     grid = {
         "grid": "daily",
         "windows": 1,
@@ -50,16 +56,23 @@ def _windrow_told(work: str, job: Job) -> dict[str, Any]:
         "schema": job.shape.schema,
         "out": str(job.out),
     }
-    return about | grid | {"sink": {"kind": "delta", "path": f"{job.out}/table"}} | job.more
+    steps = {"transform": {"steps": [step(job)]}} if step else {}
+    return about | grid | {"sink": {"kind": "delta", "path": f"{job.out}/table"}} | steps | job.more
 
 
-def windrow(work: str, does: str, into: Into = nowhere, master: str | None = None) -> Side:
+def windrow(
+    work: str,
+    does: str,
+    into: Into = nowhere,
+    master: str | None = None,
+    step: Step | None = None,
+) -> Side:
     """The program of this folder's project, on Spark here or at a master."""
 
     def command(bootstrap: str) -> Command:
         return [sys.executable, MEASURED / "program.py", bootstrap, *([master] if master else [])]
 
-    told = partial(_windrow_told, work)
+    told = partial(_windrow_told, work, step)
     return Side("windrow", does, f"on Spark {version('pyspark')}", command, told, into)
 
 
@@ -67,7 +80,7 @@ def windrow(work: str, does: str, into: Into = nowhere, master: str | None = Non
 
 
 def _into(work: str) -> Into:
-    return parquet if work == "table" else nowhere
+    return {"table": parquet, "lookup": looked_up}.get(work, nowhere)
 
 
 def _spark_command(bootstrap: str) -> Command:
@@ -97,6 +110,7 @@ def spark(work: str, does: str) -> Side:
 FLINK_VERSION = (
     f"{pinned('flink', 'flink-clients')}, connector {pinned('flink', 'flink-sql-connector-kafka')}"
 )
+FLINK_JDBC = f"connector {pinned('flink', 'flink-connector-jdbc-postgres')}"
 FLINK_JAVA = (
     "-Xmx3g",  # as much as Spark's driver: all of Flink is in one process here
     # What Flink's own start scripts open for Java 17 (env.java.opts.all of its conf/config.yaml).
@@ -145,20 +159,56 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
         "properties.bootstrap.servers": job.bootstrap,
     }
     source |= {"format": "raw" if work == "raw" else "json"}
+    files = {"connector": "filesystem", "format": "parquet", "path": job.out.as_uri()}
     sinks: dict[str, Callable[[], dict[str, str]]] = {
-        "table": lambda: {"connector": "filesystem", "format": "parquet", "path": job.out.as_uri()},
+        "table": lambda: files,
+        "lookup": lambda: files,
         "kafka": lambda: _flink_topic(job),
     }
     sink = sinks.get(work, lambda: {"connector": "blackhole"})()
     made_of = "`value` BYTES" if work == "raw" else columns
+    rows = "SELECT * FROM messages"
+    lookup = list[str]()
+    if work == "lookup":
+        where += ", `now` AS PROCTIME()"
+        taken = ", tier STRING, credit BIGINT"
+        kept += taken
+        its = _options(_flink_customers(job))
+        lookup = [
+            "DROP TEMPORARY TABLE IF EXISTS customers",
+            f"CREATE TEMPORARY TABLE customers (name STRING{taken}) WITH ({its})",
+        ]
+        names = ", ".join(f"m.`{name}`" for name in [*job.shape.columns, *_FLINK_PLACE])
+        rows = (
+            f"SELECT {names}, c.tier, c.credit FROM messages AS m"
+            " LEFT JOIN customers FOR SYSTEM_TIME AS OF m.`now` AS c ON m.customer = c.name"
+        )
     return {
         "statements": [
             "DROP TEMPORARY TABLE IF EXISTS messages",
             "DROP TEMPORARY TABLE IF EXISTS rows_of_them",
+            *lookup,
             f"CREATE TEMPORARY TABLE messages ({made_of}{where}) WITH ({_options(source)})",
             f"CREATE TEMPORARY TABLE rows_of_them ({made_of}{kept}) WITH ({_options(sink)})",
-            "INSERT INTO rows_of_them SELECT * FROM messages",
+            f"INSERT INTO rows_of_them {rows}",
         ]
+    }
+
+
+_FLINK_PLACE = ("partition", "offset", "timestamp")
+
+
+def _flink_customers(job: Job) -> dict[str, str]:
+    """The table in PostgreSQL, of which each task keeps every key that it has asked for."""
+    server = urlsplit(job.postgres)
+    return {
+        "connector": "jdbc",
+        "url": f"jdbc:postgresql://{server.hostname}:{server.port}{server.path}",
+        "username": str(server.username),
+        "password": "none",  # it asks for one with a name; the server for neither
+        "table-name": "customers",
+        "lookup.cache": "PARTIAL",
+        "lookup.partial-cache.max-rows": "1000000",
     }
 
 
@@ -319,4 +369,29 @@ BESIDE_DECODING = {name: _beside_decoding(what, into) for name, (what, into) in 
 }
 """What each sink is held against, by the name of its part behind `sinks.`: the same
 program, up to the rows; and a peer.
+"""
+
+
+def _in_postgres(job: Job) -> dict[str, Any]:
+    return customers.lookup({"sql": job.postgres, "relation": "customers"})
+
+
+def _in_delta(job: Job) -> dict[str, Any]:
+    return customers.lookup({"table": job.customers})
+
+
+_WITHOUT = windrow("table", "no lookup, Delta commit", parquet)
+LOOKUPS = {
+    "sql": (
+        windrow("table", "lookup in PostgreSQL, Delta commit", looked_up, step=_in_postgres),
+        flink("lookup", "JDBC lookup join, partial cache, Parquet"),
+        _WITHOUT,
+    ),
+    "table": (
+        windrow("table", "lookup in a Delta table, Delta commit", looked_up, step=_in_delta),
+        _WITHOUT,
+    ),
+}
+"""What a lookup is held against, by the name of its part behind `lookup.`: a peer, and the same
+program without one.
 """

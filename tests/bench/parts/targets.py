@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 from tests.bench.harness.shapes import PARTITIONS, Shape
 from tests.bench.harness.side import parquet_rows
 from tests.bench.orders import DISTINCT
+from tests.bench.parts import customers
 from tests.kafka.produce import create_topic, delete_topic
 from tests.sinks.kafka.world import committed
 
@@ -32,7 +33,8 @@ from tests.sinks.kafka.world import committed
 class Job:
     """What a side has to do once: with a topic of one shape, and a folder that it may write to.
 
-    `postgres`: the URL of a server, where the comparison has one. `more`: told to windrow besides.
+    `postgres`: the URL of a server, `customers` the place of the Delta table that is looked up
+    in, where the comparison has one. `more`: told to windrow besides.
     """
 
     bootstrap: str
@@ -41,6 +43,7 @@ class Job:
     messages: int
     out: Path
     postgres: str = ""
+    customers: str = ""
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -74,6 +77,12 @@ def nowhere(job: Job) -> Iterator[Target]:
 def parquet(job: Job) -> Iterator[Target]:
     """Parquet files anywhere in the job's folder."""
     yield Target(job, job.messages, lambda: parquet_rows(job.out))
+
+
+@contextmanager
+def looked_up(job: Job) -> Iterator[Target]:
+    """Parquet files as well, whose rows have what the table of customers says."""
+    yield Target(job, job.messages, lambda: customers.right_rows(job.out, job.shape, job.messages))
 
 
 def _of_sink(

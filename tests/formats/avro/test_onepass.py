@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contracts.values import verdicts
 from tests.formats import onepass
 from tests.formats.avro.schemas import Made, Reference, Writer, made, mutated
 from tests.profiles import examples
@@ -21,6 +20,7 @@ from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
+from windrow.ingest.testing.contracts.values import verdicts
 
 HOLDS_NOT = {"out_of_range", "missing", "invalid_utf8", "too_large"}
 """Why a whole message may be refused: its values are not the columns'."""

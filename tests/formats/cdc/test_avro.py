@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contracts.decoder_contract import DecoderContract
-from tests.contracts.values import dead, valued, verdicts, whole
 from tests.formats.avro.wire import items, text, varint
 from tests.formats.cdc.formats import HERE, made
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import Decoder
+from windrow.ingest.testing.contracts.values import dead, valued, verdicts, whole
 
 WRITER: dict[str, Any] = json.loads((HERE / "customers.avsc").read_text())
 _PARSED = fastavro.parse_schema(WRITER)

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.formats.cdc import formats
 from tests.formats.cdc.corpus import (
     CANAL,
@@ -36,6 +35,7 @@ from windrow.ingest.formats.cdc.unavailable import unavailable
 from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoder
 from windrow.ingest.settings.kinds import section_at
+from windrow.ingest.testing.contracts.values import dead, deleted, valued, verdicts, whole
 
 
 def wrapped(corpus: Corpus) -> Corpus:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.formats.cdc.formats import made
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
 from windrow.ingest.ports.decoder import Decoded, Decoder
+from windrow.ingest.testing.contracts.values import dead, deleted, valued, verdicts, whole
 
 NAMES = ("debezium-json", "canal-json", "maxwell-json")
 GROWING = {name: made(name, "Part") for name in NAMES}

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contracts.values import dead, valued, verdicts
 from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import FixedRegistry, avro, framed
 from windrow.ingest.errors import BugError, RefusedError, UnreachableError
@@ -32,6 +31,7 @@ from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.values import dead, valued, verdicts
 
 AVRO = Path(__file__).parents[1] / "avro"
 COUNT = KEPT_DECODERS + 8

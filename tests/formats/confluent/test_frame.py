@@ -12,8 +12,8 @@ from confluent_kafka.serialization import SerializationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contracts.values import valued
 from windrow.ingest.formats.confluent.frame import MOST_STEPS, NAMELESS, NULL, Frame, frames_of
+from windrow.ingest.testing.contracts.values import valued
 
 GUID = uuid.UUID(int=7)
 IDS = st.sampled_from([0, 1, 2, 256, (1 << 32) - 1])

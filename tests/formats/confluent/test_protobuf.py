@@ -12,7 +12,6 @@ import pytest
 from google.protobuf import descriptor_pool
 
 from tests.contracts.decoder_contract import DecoderContract
-from tests.contracts.values import dead, valued
 from tests.formats.confluent.registries import FixedRegistry
 from tests.formats.protobuf.wire import number, text, varint
 from windrow.ingest.errors import SpecError, UnreachableError
@@ -22,6 +21,7 @@ from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
 from windrow.ingest.formats.protobuf import descriptors
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.values import dead, valued
 
 AVRO = Path(__file__).parents[1] / "avro"
 SCHEMA = """\

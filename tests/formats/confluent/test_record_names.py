@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.values import dead, valued
 from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import FixedRegistry, avro, framed
 from windrow.ingest.errors import SpecError
@@ -21,6 +20,7 @@ from windrow.ingest.formats.confluent.record_names import messages_in
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.values import dead, valued
 
 AVRO = Path(__file__).parents[1] / "avro"
 

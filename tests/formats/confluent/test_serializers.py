@@ -21,7 +21,6 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from tests.contracts.values import valued
 from tests.formats.avro.models import FLAT
 from tests.registry.server import RegistryServer
 from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
@@ -30,6 +29,7 @@ from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_t
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.registry.client import Registry, Subjects
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.values import valued
 
 AVRO = Path(__file__).parents[1] / "avro"
 ROWS = [{"id": n, "name": f"größer {n}"} for n in range(5)]

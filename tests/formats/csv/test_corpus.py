@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.values import valued, verdicts
 from tests.formats.csv.corpus import BAD, GOOD
 from windrow.ingest.formats.csv.decoder import CsvEncoding
 from windrow.ingest.formats.csv.lines import Dialect
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.values import valued, verdicts
 
 HERE = Path(__file__).parent
 ORDERS = RowDecoder(

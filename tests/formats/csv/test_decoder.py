@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.contracts.values import dead, valued
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.csv.decoder import CsvEncoding
 from windrow.ingest.formats.csv.kind import CsvSection
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.values import dead, valued
 
 HERE = Path(__file__).parent
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contracts.values import dead, valued, whole
 from tests.formats.json.documents import documents
 from tests.formats.json.models import Nested, Scalars
 from tests.profiles import examples
@@ -21,6 +20,7 @@ from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.values import dead, valued, whole
 
 HERE = Path(__file__).parent
 SCALARS = RowDecoder(ModelReference("models.py:Scalars", HERE), JsonEncoding())

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contracts.values import dead, valued
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.plain.decoder import PlainDecoder
 from windrow.ingest.schema.user_code import ModelReference
+from windrow.ingest.testing.contracts.values import dead, valued
 
 HERE = Path(__file__).parent
 

@@ -16,13 +16,13 @@ from google.protobuf import message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contracts.values import verdicts
 from tests.formats.protobuf.models import Order
 from tests.profiles import examples
 from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
 from windrow.ingest.formats.protobuf.descriptors import descriptor_set, message_type
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.testing.contracts.values import verdicts
 
 HERE = Path(__file__).parent
 COLUMNS = Columns.of(Order)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark import SparkContext
 
+import windrow
 from tests.full_disk import files_end_at
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.runner.outcome import result_of
@@ -52,6 +53,20 @@ def test_each_difference_is_named() -> None:
         f"msgspec is {ours['msgspec']}, the driver's is 0.0.1",
         "no-such-package is missing, the driver has 1",
     ]
+
+
+def test_a_worker_that_has_the_code_is_still_asked_for_plugins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A later job may need a distribution that the earlier ones didn't: it is named."""
+    ours = own_code()
+    checked = ours.digest, ours.versions
+    monkeypatch.setattr(windrow, "__windrow_checked__", checked, raising=False)
+    assert Code(b"", *checked).trouble() is None
+    found = Code(b"", ours.digest, {**ours.versions, "acme-kinds": "1.0"}).trouble()
+    assert found is not None
+    assert "acme-kinds is missing, the driver has 1.0" in found[0]
+    assert "plugins that a spec uses" in found[1]
 
 
 def test_what_travels_is_windrows_own_code(home: Path) -> None:

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.sinks.things import plan, staged_rows
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.verify_contents import compare_contents
@@ -31,6 +30,7 @@ from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.testing.contracts.windows import plan, staged_rows
 
 KEY = PrimaryKey(("id",), buckets=9)
 KEYS = 15

@@ -21,8 +21,16 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.hooks import in_between
-from tests.sinks.things import (
+from tests.sinks.with_dead_letters import DeltaBoth
+from windrow.ingest.errors import DamagedError, OutcomeUnknownError, OverlapError, UnreachableError
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.table import entry_name
+from windrow.ingest.sinks.filesystem import Place
+from windrow.ingest.sinks.pages import PAGES
+from windrow.ingest.testing.checker import check
+from windrow.ingest.testing.contracts.commit_hooks import in_between
+from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,
     ROWS,
     plan,
@@ -32,14 +40,6 @@ from tests.sinks.things import (
     staged_receipt,
     window,
 )
-from tests.sinks.with_dead_letters import DeltaBoth
-from windrow.ingest.errors import DamagedError, OutcomeUnknownError, OverlapError, UnreachableError
-from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.table import entry_name
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.pages import PAGES
-from windrow.ingest.testing.checker import check
 
 RACES = 30
 

@@ -17,14 +17,15 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.things import ROWS, staged_receipt, together, window
-from tests.sinks.with_dead_letters import OWNER, DeltaBoth
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.write_check import refuse_unwritable
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, together, window
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 WIDER = ROWS.append(pa.field("note", pa.string()))
 

@@ -17,13 +17,13 @@ from deltalake import DeltaTable
 
 from tests.sinks.delta.evolving import Evolving, entries_with, schema_of
 from tests.sinks.delta.pieces import staged_paths
-from tests.sinks.hooks import in_between
-from tests.sinks.things import plan, receipt, window
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks import file_stager, parquet_files
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.testing.contracts.commit_hooks import in_between
+from windrow.ingest.testing.contracts.windows import plan, receipt, window
 
 pytestmark = pytest.mark.some(2)
 

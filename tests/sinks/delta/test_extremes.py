@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.things import TOPIC, commit_rows, plan
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.testing.contracts.windows import TOPIC, commit_rows, plan
 
 WHEN = pa.timestamp("us", tz="UTC")
 

@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.sinks.delta.world import DeltaKeyed
-from tests.sinks.hooks import on_put
 from tests.sinks.keyed_contract import (
     KEYS,
     A,
@@ -25,7 +24,6 @@ from tests.sinks.keyed_contract import (
     replayed_between,
 )
 from tests.sinks.keyed_logs import KEY, ROWS, Change
-from tests.sinks.things import window
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.errors import DamagedError, SchemaChangedError, SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
@@ -33,6 +31,8 @@ from windrow.ingest.sinks.delta import merge as merging
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.tombstones import TOMBSTONES
 from windrow.ingest.sinks.table_store import Answer
+from windrow.ingest.testing.contracts.commit_hooks import on_put
+from windrow.ingest.testing.contracts.windows import window
 
 
 class TestDeltaKeyedTable(KeyedTableContract):

@@ -16,7 +16,6 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.sinks.delta.pieces import delta_pieces, staged_paths
-from tests.sinks.things import ROWS, produced, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Committed
@@ -25,6 +24,7 @@ from windrow.ingest.sinks import stored_receipts
 from windrow.ingest.sinks.delta.table import data_files
 from windrow.ingest.sinks.stored_receipts import RECEIPTS
 from windrow.ingest.testing.checker import check
+from windrow.ingest.testing.contracts.windows import ROWS, produced, staged_receipt, window
 
 OLD = 1_000_000_000
 """An instant long ago, in seconds."""

@@ -17,10 +17,10 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
-from tests.sinks.things import ROWS, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 
 WIDER = pa.schema(
     [

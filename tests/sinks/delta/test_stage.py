@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.sinks.delta.pieces import staged_paths
-from tests.sinks.things import ROWS, messages, plan, stage_split
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.sinks import file_stager
 from windrow.ingest.sinks.file_stager import FileStager
+from windrow.ingest.testing.contracts.windows import ROWS, messages, plan, stage_split
 
 ODD_ATTEMPTS = ["a/b", "../up", "a b", "ä%20", "x" * 300, ""]
 

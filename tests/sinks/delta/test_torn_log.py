@@ -29,13 +29,13 @@ from deltalake import DeltaTable
 
 from tests.full_disk import files_end_at
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.things import ROWS, produced, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.testing.checker import check
+from windrow.ingest.testing.contracts.windows import ROWS, produced, staged_receipt, window
 
 # --------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.things import ROWS, staged_receipt, window
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.errors import (
     DamagedError,
@@ -33,6 +32,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta.unsupported import WRITTEN
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 
 OF_READERS = {
     "columnMapping",

@@ -10,10 +10,10 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
-from tests.sinks.hooks import on_put
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.table import PAGES_APP
 from windrow.ingest.sinks.table_store import Answer, TableChange, Written
+from windrow.ingest.testing.contracts.commit_hooks import on_put
 
 
 def appends_by_path(sink: Any) -> None:

@@ -16,9 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sinks.files.world import FilesBoth, report
-from tests.sinks.hooks import in_between
-from tests.sinks.things import ROWS, staged_receipt, window
-from tests.sinks.with_dead_letters import OWNER, DeltaBoth
+from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import (
     DamagedError,
     RefusedError,
@@ -33,6 +31,9 @@ from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.manifest import path_of
 from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.schema_evolution import new_columns
+from windrow.ingest.testing.contracts.commit_hooks import in_between
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 

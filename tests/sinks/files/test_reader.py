@@ -15,10 +15,15 @@ import pytest
 
 from tests.docs.test_pages import ROOT, text
 from tests.sinks.files.world import FilesBoth
-from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.files.reader import list_files, main
+from windrow.ingest.testing.contracts.windows import (
+    ROWS,
+    staged_dead_replay,
+    staged_receipt,
+    window,
+)
 
 pytestmark = pytest.mark.slow  # another process
 

@@ -11,9 +11,9 @@ import pytest
 from tests.clock import clock_ahead
 from tests.sinks.files.test_log import commit, fresh
 from tests.sinks.files.world import FilesBoth, report
-from tests.sinks.things import ROWS, staged_receipt
 from windrow.ingest.sinks.files.manifest import path_of
 from windrow.ingest.sinks.files.reader import list_files
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 

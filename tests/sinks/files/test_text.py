@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from tests.sinks.files.world import FORMATS, FilesBoth, FilesWorld
-from tests.sinks.things import ROWS, staged_receipt
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.files.columns import check_rows
@@ -20,6 +19,7 @@ from windrow.ingest.sinks.files.reader import list_files
 from windrow.ingest.sinks.files.stage import FileFormat, read_file
 from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.filesystem import Place
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt
 
 LIST, MAP = pa.list_(pa.int8()), pa.map_(pa.string(), pa.float64())
 

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from tests.sinks.twins import retries_blindly
-from tests.sinks.with_dead_letters import WithDeadLetters
 from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.files.stage import FileFormat, read_file
 from windrow.ingest.sinks.files.store import FilesStore
 from windrow.ingest.sinks.kinds import delta_dead_letters
 from windrow.ingest.sinks.window_table import WindowTable
+from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
 PARQUET = FileFormat("parquet", "zstd")
 FORMATS = {

@@ -17,9 +17,9 @@ import pytest
 from pyiceberg.expressions import GreaterThanOrEqual, LessThanOrEqual
 
 from tests.sinks.iceberg.world import IcebergBoth, state_of
-from tests.sinks.things import commit_rows, window
 from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.testing.contracts.windows import commit_rows, window
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,6 @@ import pytest
 from pyiceberg.types import FloatType, ListType, LongType, NestedField, StructType
 
 from tests.sinks.iceberg.world import TABLE, IcebergBoth, state_of
-from tests.sinks.things import plan, staged_rows, window
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.model.plan import Split
@@ -21,6 +20,7 @@ from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.testing.contracts.windows import plan, staged_rows, window
 
 pytestmark = pytest.mark.slow
 

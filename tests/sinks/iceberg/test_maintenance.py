@@ -31,15 +31,6 @@ from tests.sinks.iceberg.world import (
     state_of,
 )
 from tests.sinks.test_sweep import aged, dying
-from tests.sinks.things import (
-    PER_WINDOW,
-    ROWS,
-    plan,
-    receipt,
-    staged_dead_replay,
-    staged_receipt,
-    window,
-)
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import (
     DamagedError,
@@ -54,6 +45,15 @@ from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import opened
 from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.iceberg.contents import read_files
+from windrow.ingest.testing.contracts.windows import (
+    PER_WINDOW,
+    ROWS,
+    plan,
+    receipt,
+    staged_dead_replay,
+    staged_receipt,
+    window,
+)
 
 pytestmark = pytest.mark.slow
 

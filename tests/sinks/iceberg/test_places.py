@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from tests.sinks.iceberg.world import IcebergBoth, pieces, sink_at
-from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.iceberg import file_io
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 
 pytestmark = pytest.mark.slow
 

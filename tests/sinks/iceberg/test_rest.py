@@ -13,12 +13,12 @@ import pytest
 
 from tests.sinks.iceberg.rest import TOKEN, Server, listening, serving
 from tests.sinks.iceberg.world import IcebergBoth, pieces
-from tests.sinks.things import ROWS, staged_receipt, together, window
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.iceberg import catalogs
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, together, window
 
 # PyIceberg's session is nobody's to close
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]

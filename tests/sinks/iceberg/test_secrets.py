@@ -16,12 +16,12 @@ from tests.s3.server import S3Server
 from tests.sinks.iceberg.rest import TOKEN, Server, serving
 from tests.sinks.iceberg.test_places import runs
 from tests.sinks.iceberg.world import IcebergBoth
-from tests.sinks.things import ROWS, plan, stage_split
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property
 from windrow.ingest.sinks.iceberg.catalogs import reason
 from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory
+from windrow.ingest.testing.contracts.windows import ROWS, plan, stage_split
 
 # PyIceberg's session is nobody's to close
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]

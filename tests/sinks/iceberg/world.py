@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from tests.sinks.iceberg.twins import lets_pyiceberg_retry
-from tests.sinks.with_dead_letters import WithDeadLetters
 from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
@@ -20,6 +19,7 @@ from windrow.ingest.sinks.iceberg.contents import read_files
 from windrow.ingest.sinks.iceberg.store import IcebergState, IcebergStore
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.window_table import WindowTable
+from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
 TABLE = "shop.orders"
 

@@ -8,9 +8,9 @@ from typing import NoReturn
 
 from tests.sinks.kafka.twins import TWINS
 from tests.sinks.kafka.world import sink_at
-from tests.sinks.things import staged_receipt
 from tests.warm import SERVER
 from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.testing.contracts.windows import staged_receipt
 
 DONE, ALREADY, OTHER = 0, 1, 2
 

@@ -15,11 +15,11 @@ from tests.kafka.produce import create_topic
 from tests.kafka.secure import SecureBroker, certificate, client
 from tests.kafka.two_brokers import TwoBrokers
 from tests.sinks.kafka.world import KafkaBoth, committed, options_of, origin_of
-from tests.sinks.things import ROWS, staged_receipt
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.embedded.server import find_jars
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.kafka.table import ClusterConnection
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -12,12 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.contracts.dead_letters_contract import DeadLettersContract
-from tests.contracts.sink_audit_contract import SinkAuditContract
-from tests.contracts.sink_checksums_contract import SinkChecksumsContract
-from tests.contracts.sink_contract import CommitContract, KeepContract
-from tests.contracts.sink_grids_contract import SinkGridsContract
-from tests.contracts.sink_metadata_contract import SinkMetadataContract
+from tests.contracts.sweep_contract import SweepContract
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka import world
 from tests.sinks.kafka.world import KafkaBoth, options_of
@@ -29,6 +24,12 @@ from windrow.ingest.kafka.producers import (
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.kafka.table import ClusterConnection
+from windrow.ingest.testing.contracts.dead_letters import DeadLettersContract
+from windrow.ingest.testing.contracts.sink import CommitContract, KeepContract
+from windrow.ingest.testing.contracts.sink_audit import SinkAuditContract
+from windrow.ingest.testing.contracts.sink_checksums import SinkChecksumsContract
+from windrow.ingest.testing.contracts.sink_grids import SinkGridsContract
+from windrow.ingest.testing.contracts.sink_metadata import SinkMetadataContract
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]
 
@@ -36,6 +37,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]
 class TestKafkaSink(
     CommitContract,
     KeepContract,
+    SweepContract,
     SinkAuditContract,
     SinkChecksumsContract,
     SinkGridsContract,
@@ -86,7 +88,7 @@ class TestKafkaSink(
             yield
 
 
-class TestKafkaSinkByWindows(CommitContract, KeepContract, SinkAuditContract):
+class TestKafkaSinkByWindows(CommitContract, KeepContract, SweepContract, SinkAuditContract):
     """With a transaction per window."""
 
     capabilities = Capabilities(replaces=False)
@@ -103,7 +105,7 @@ class TestKafkaSinkByWindows(CommitContract, KeepContract, SinkAuditContract):
     )
 
 
-class TestKafkaSinkAtLeastOnce(CommitContract, KeepContract, SinkAuditContract):
+class TestKafkaSinkAtLeastOnce(CommitContract, KeepContract, SweepContract, SinkAuditContract):
     """Without transactions.
 
     In one process, and with no run that dies, everything is there once all the same.

@@ -19,8 +19,6 @@ from tests.sinks.kafka.hooks import on_send
 from tests.sinks.kafka.test_kills import POINTS
 from tests.sinks.kafka.test_publish import staged, table
 from tests.sinks.kafka.world import committed, new_place, pieces, sink_at
-from tests.sinks.things import plan, produced, staged_receipt, window
-from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.kafka import producers
@@ -41,6 +39,8 @@ from windrow.ingest.sinks.kafka.store import KafkaState, TransactionContents, pu
 from windrow.ingest.sinks.kafka.topics import Topic
 from windrow.ingest.sinks.window_table import committed_by_key
 from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.contracts.windows import plan, produced, staged_receipt, window
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 SINK = Capabilities(atomic="split", replaces=False)
 broker = pytest.mark.broker
@@ -126,7 +126,7 @@ def records_of(
     class _Nowhere:
         identity = "kafka:nowhere"
 
-    from tests.sinks.things import receipt
+    from windrow.ingest.testing.contracts.windows import receipt
 
     made = receipt(plan(_Nowhere(), 0), [], 0, attempt)  # type: ignore[arg-type]
     found = [

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.world import KafkaBoth, options_of
-from tests.sinks.things import ROWS
 from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.kafka import topics
 from windrow.ingest.sinks.kafka.table import ClusterConnection
+from windrow.ingest.testing.contracts.windows import ROWS
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.sinks.things import ROWS, messages, window
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.kafka.origin import ORIGIN, origin_of, origins
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
+from windrow.ingest.testing.contracts.windows import ROWS, messages, window
 
 
 def sink(folder: Path, headers: dict[str, str], metadata: Mapping[str, str] = DEFAULT) -> KafkaSink:

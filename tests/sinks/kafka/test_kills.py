@@ -17,9 +17,9 @@ from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
 from tests.sinks.kafka.hooks import before_fence, behind_messages
 from tests.sinks.kafka.twins import TWINS
 from tests.sinks.kafka.world import new_place, pieces, sink_at
-from tests.sinks.things import produced, staged_receipt
 from tests.warm import stops
 from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.contracts.windows import produced, staged_receipt
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

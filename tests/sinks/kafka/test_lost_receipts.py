@@ -24,8 +24,6 @@ from tests.kafka.produce import (
 from tests.sinks.kafka import test_publish as publish
 from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, header, new_place
-from tests.sinks.things import plan_of, receipt, stage, staged_receipt, window
-from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import DamagedError, OverlapError, RefusedError
@@ -41,6 +39,8 @@ from windrow.ingest.sinks.kafka.send import spans_between
 from windrow.ingest.sinks.kafka.table import Options
 from windrow.ingest.sinks.kafka.topics import LogEnd, LogSeen, SinkTopics
 from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.contracts.windows import plan_of, receipt, stage, staged_receipt, window
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -13,8 +13,6 @@ from tests.kafka.produce import create_topic
 from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.test_publish import ROWS, staged
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, pieces
-from tests.sinks.things import ROWS as THINGS
-from tests.sinks.things import staged_receipt
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import Done
@@ -22,6 +20,8 @@ from windrow.ingest.schema.user_code import FunctionReference
 from windrow.ingest.sinks.kafka.encoder import ENCODED, PlainSerializer
 from windrow.ingest.sinks.kafka.partitioners import PARTITION, PartitionFunction
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
+from windrow.ingest.testing.contracts.windows import ROWS as THINGS
+from windrow.ingest.testing.contracts.windows import staged_receipt
 
 BY_LENGTH = """
 import pyarrow.compute as pc

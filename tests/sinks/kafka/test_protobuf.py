@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.sinks.kafka.deserializers import protobuf_class
-from tests.sinks.things import messages, window
 from tests.sinks.values import MICROS, integers, raw
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
@@ -35,6 +34,7 @@ from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.protobuf import misfit, records, schema_text
 from windrow.ingest.sinks.kafka.registry_serializer import RegistrySerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
+from windrow.ingest.testing.contracts.windows import messages, window
 
 LINE = pl.Struct({"sku": pl.String, "at": pl.Datetime("us", "UTC"), "sizes": pl.List(pl.Float32)})
 

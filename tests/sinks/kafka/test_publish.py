@@ -20,7 +20,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.kafka.produce import OpenTransaction, Put, create_topic
 from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, sink_at
-from tests.sinks.things import messages, plan, receipt, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.kafka.producers import MESSAGE_BYTES, ProducerError, TransactionalProducer
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
@@ -34,6 +33,7 @@ from windrow.ingest.sinks.kafka.stage import FOLDER, StagedMessageFiles, StagedM
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 from windrow.ingest.sinks.kafka.transactions import chains
+from windrow.ingest.testing.contracts.windows import messages, plan, receipt, staged_receipt, window
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.sinks.things import messages, window
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.encoder import NOW, MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
+from windrow.ingest.testing.contracts.windows import messages, window
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROWS = pa.schema([("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])

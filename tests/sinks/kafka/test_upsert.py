@@ -18,13 +18,13 @@ from tests.kafka.produce import create_topic
 from tests.registry.server import RegistryServer
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
-from tests.sinks.things import messages, window
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import ArrowWriter
+from windrow.ingest.testing.contracts.windows import messages, window
 
 __all__ = ["stage"]
 

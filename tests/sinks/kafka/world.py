@@ -13,8 +13,6 @@ import confluent_kafka as ck
 import pyarrow as pa
 
 from tests.kafka.produce import create_topic, until_decided
-from tests.sinks.things import ROWS
-from tests.sinks.with_dead_letters import WithDeadLetters
 from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.metadata_types import TYPES
@@ -23,6 +21,8 @@ from windrow.ingest.sinks.kafka.control_topic import arrived
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.testing.contracts.windows import ROWS
+from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
 SECONDS = 30.0
 POINTS: tuple[CrashPoint, ...] = SPLIT_POINTS

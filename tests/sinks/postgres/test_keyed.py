@@ -24,11 +24,11 @@ from tests.sinks.keyed_contract import (
 )
 from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change
 from tests.sinks.postgres.world import PostgresBoth, PostgresKeyed, PostgresKeyedBoth, place_of
-from tests.sinks.things import window
-from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres import merge as merging
+from windrow.ingest.testing.contracts.windows import window
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 pytestmark = pytest.mark.slow  # starts a server
 

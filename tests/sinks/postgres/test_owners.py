@@ -15,10 +15,10 @@ import pytest
 
 from tests.docs.test_pages import text
 from tests.sinks.postgres.world import PostgresKeyedBoth, place_of, sink_at
-from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 
 pytestmark = pytest.mark.slow  # starts a server
 

@@ -24,8 +24,6 @@ from psycopg import sql
 
 from tests.heard import waits_heard
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at, staging_of
-from tests.sinks.things import ROWS, TOPIC, plan, produced, receipt, stage, staged_receipt, window
-from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.admin.verify_contents import compare_values
 from windrow.ingest.errors import (
     DamagedError,
@@ -40,6 +38,17 @@ from windrow.ingest.sinks.postgres import server
 from windrow.ingest.sinks.postgres.server import reading, writing
 from windrow.ingest.sinks.postgres.stage import CopyFile, CopyFiles
 from windrow.ingest.testing.checker import check
+from windrow.ingest.testing.contracts.windows import (
+    ROWS,
+    TOPIC,
+    plan,
+    produced,
+    receipt,
+    stage,
+    staged_receipt,
+    window,
+)
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 pytestmark = pytest.mark.slow  # starts a server
 

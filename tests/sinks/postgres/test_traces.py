@@ -19,10 +19,8 @@ import pytest
 from tests.protocols.traces import Event, Recorder, refused
 from tests.protocols.transaction import Transaction
 from tests.sinks import traced
-from tests.sinks.hooks import in_between
 from tests.sinks.postgres.recorded import HELD_UP, RecordedPostgres, record_the_wire
 from tests.sinks.postgres.twins import locks_nothing
-from tests.sinks.things import staged_receipt, together
 from tests.sinks.traced import Make, SharedTraces, commits, recorded, recorder
 from tests.sinks.world import SinkWorld
 from tests.sinks.worlds import world_of
@@ -31,6 +29,8 @@ from windrow.ingest.errors import RefusedError, WindrowError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.postgres import server
 from windrow.ingest.sinks.postgres.catalog import BoundTable
+from windrow.ingest.testing.contracts.commit_hooks import in_between
+from windrow.ingest.testing.contracts.windows import staged_receipt, together
 
 __all__ = ["recorder"]
 

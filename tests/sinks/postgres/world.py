@@ -16,11 +16,9 @@ import pytest
 from psycopg import sql
 
 from tests.chaos import servers
-from tests.sinks.hooks import before_look
 from tests.sinks.keyed_logs import ROWS as KEYED_ROWS
 from tests.sinks.keyed_logs import Keyed
 from tests.sinks.postgres.twins import looks_then_writes
-from tests.sinks.with_dead_letters import WithDeadLetters
 from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
@@ -36,6 +34,8 @@ from windrow.ingest.sinks.postgres.server import TablePlace, reading
 from windrow.ingest.sinks.postgres.store import PostgresStore
 from windrow.ingest.sinks.postgres.url import server_url
 from windrow.ingest.sinks.window_table import WindowTable
+from windrow.ingest.testing.contracts.commit_hooks import before_look
+from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
 
 class PostgresBoth(WithDeadLetters, WindowTable):

@@ -13,19 +13,6 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.sinks.routes.world import FIRST, SECOND, RoutedBoth, in_memory, pieces, window_first
-from tests.sinks.things import (
-    PER_WINDOW,
-    ROWS,
-    identity,
-    messages,
-    plan,
-    produced,
-    receipt,
-    stage,
-    staged_dead_replay,
-    staged_receipt,
-    window,
-)
 from tests.sinks.with_dead_letters import DeltaSink
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.crashpoints import CrashError
@@ -46,6 +33,19 @@ from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Sta
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.sinks.routes.sink import RoutedSink
 from windrow.ingest.testing.checker import check
+from windrow.ingest.testing.contracts.windows import (
+    PER_WINDOW,
+    ROWS,
+    identity,
+    messages,
+    plan,
+    produced,
+    receipt,
+    stage,
+    staged_dead_replay,
+    staged_receipt,
+    window,
+)
 from windrow.ingest.testing.sink import MemoryDeadLetters
 
 HERE = Path(__file__).parent

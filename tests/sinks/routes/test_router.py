@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sinks.things import messages
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.sinks.routes.stage import Router, Rule, parts_by_table
+from windrow.ingest.testing.contracts.windows import messages
 
 RULES = (Rule(values=("de", "at")), Rule(pattern="u[ks]|d."), Rule(values=("", "true", "7")))
 VALUES = st.none() | st.sampled_from(

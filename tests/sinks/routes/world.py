@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.hooks import answered
 from tests.sinks.memory import MemoryWorld
 from tests.sinks.sqlite.world import SqliteBoth, SqliteWorld
 from tests.sinks.traced import in_turn
-from tests.sinks.with_dead_letters import DeltaSink, WithDeadLetters
+from tests.sinks.with_dead_letters import DeltaSink
 from tests.sinks.world import POINTS, SinkWorld
 from windrow.ingest.crashpoints import CrashPoint, crash_point
 from windrow.ingest.model.receipt import Receipt
@@ -28,12 +27,14 @@ from windrow.ingest.sinks.routes.parts import parts_for, staged_for
 from windrow.ingest.sinks.routes.sink import RoutedSink
 from windrow.ingest.sinks.routes.stage import By, Rule
 from windrow.ingest.sinks.table_store import Unanswered
+from windrow.ingest.testing.contracts.commit_hooks import answered
+from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
 FIRST = Rule(values=tuple(f"{p}-{o}" for p in (0, 1) for o in range(0, 1000, 4)))
 SECOND = Rule(pattern=".*[13579]")
-"""Of the messages of `tests.sinks.things` every fourth goes into the first table, what
-is odd into the second, the rest into the last.
+"""Of the suites' messages every fourth goes into the first table, what is odd into the second, the
+rest into the last.
 """
 
 

@@ -17,17 +17,6 @@ import pytest
 from tests.full_disk import files_end_at
 from tests.heard import waits_heard
 from tests.sinks.sqlite.world import SqliteBoth, pieces
-from tests.sinks.things import (
-    ROWS,
-    messages,
-    plan,
-    receipt,
-    stage,
-    staged_receipt,
-    together,
-    window,
-)
-from tests.sinks.with_dead_letters import OWNER
 from windrow.ingest.errors import (
     OwnerError,
     RefusedError,
@@ -39,6 +28,17 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.table_store import TableChange
 from windrow.ingest.sinks.write_check import refuse_network
+from windrow.ingest.testing.contracts.windows import (
+    ROWS,
+    messages,
+    plan,
+    receipt,
+    stage,
+    staged_receipt,
+    together,
+    window,
+)
+from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 
 @pytest.fixture

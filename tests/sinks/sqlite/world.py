@@ -9,8 +9,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tests.sinks.hooks import on_put
-from tests.sinks.with_dead_letters import WithDeadLetters
 from tests.sinks.world import SinkWorld
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata_columns import DEFAULT
@@ -18,6 +16,8 @@ from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.sqlite.store import SqliteStore
 from windrow.ingest.sinks.table_store import Answer, TableChange
 from windrow.ingest.sinks.window_table import WindowTable
+from windrow.ingest.testing.contracts.commit_hooks import on_put
+from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
 
 class SqliteBoth(WithDeadLetters, WindowTable):

@@ -4,6 +4,7 @@ more than asked for.
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,11 @@ from windrow.ingest.errors import DataLossError, IdentityError, SpecError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.source import Earliest, Given, Latest, Pattern, Source, Topics
 from windrow.ingest.model.tiling import between, clamped
-from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary, next_batch
+from windrow.ingest.source.enumerator.micro_batch_ends import (
+    first_boundary,
+    last_boundary,
+    next_batch,
+)
 from windrow.ingest.testing.broker import MemoryBroker
 
 ALL = Source(Pattern("t.*"), Earliest())
@@ -94,6 +99,45 @@ def test_batches_tile_while_topics_and_partitions_come(
         )
         left += end.offset - edges[-1]
     assert left < least
+
+
+@settings(max_examples=examples(50))
+@given(
+    st.lists(st.tuples(*[st.integers(0, 20)] * 3), min_size=1, max_size=4),
+    st.one_of(st.none(), st.integers(1, 9)),
+    st.integers(1, 9),
+    st.data(),
+)
+def test_batches_up_to_an_end_are_exactly_what_lies_before_it(
+    logs: list[tuple[int, int, int]], most: int | None, least: int, data: st.DataObject
+) -> None:
+    """All batches together are [start, stop) of each topic-partition, whatever their sizes, also
+    where the log grows up to its end and beyond only while they are cut, and partitions come.
+    """
+    tps = [TopicPartition("t", p) for p in range(len(logs))]
+    broker = broker_with(*(there for there, _, _ in logs))
+    start = {tp: min(begin, there) for tp, (there, begin, _) in zip(tps, logs, strict=True)}
+    end = {tp: start[tp] + length for tp, (_, _, length) in zip(tps, logs, strict=True)}
+    source = Source(ALL.selection, Given(tuple(start.items())))
+    lower = first_boundary(broker, source, 0)
+    stop = last_boundary(broker, source, Given(tuple(end.items())), lower)
+    source, read = msgspec.structs.replace(source, stop=stop), dict(start)
+    for label in range(1, 400):
+        if not stop.left(lower):
+            break
+        cut = next_batch(broker, source, lower, label, most, min(least, most or least))
+        if cut is None:
+            for tp in tps:
+                fill(broker, tp, data.draw(st.integers(1, 9)))
+            broker.add_partitions("t", broker.topic("t").partitions + 1)
+            fill(broker, TopicPartition("t", broker.topic("t").partitions - 1), 3)
+            continue
+        for tp, (a, b) in taken(lower, cut).items():
+            assert a == read[tp]
+            read[tp] = b
+        lower = clamped(cut, lower, None)
+    assert read == end
+    assert next_batch(broker, source, lower, 999, most, 1) is None
 
 
 def test_too_few_are_no_batch() -> None:

@@ -17,9 +17,16 @@ from windrow.ingest.model.source import (
     Initializer,
     Latest,
     Reset,
+    Source,
+    Topics,
 )
 from windrow.ingest.ports.broker import OffsetAndEpoch
-from windrow.ingest.source.enumerator.positions import position_marks, positions, witnessed
+from windrow.ingest.source.enumerator.positions import (
+    joining_start,
+    position_marks,
+    positions,
+    witnessed,
+)
 from windrow.ingest.testing.broker import MemoryBroker
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -156,6 +163,21 @@ def test_what_a_group_committed_may_be_either_end_of_the_log(broker: MemoryBroke
         assert positions(broker, GroupOffsets("g", "latest"), [A])[A].offset == expected
 
 
+def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None:
+    """Given offsets count where they are given, the group's in the others; where it has none,
+    that is told as of a group, or goes where it was told.
+    """
+    broker.commit_group("g", {A: 4})
+    start = Given(((B, 0),), GroupOffsets("g"))
+    found = positions(broker, start, [A, B])
+    assert {tp: found[tp].offset for tp in (A, B)} == {A: 4, B: 0}
+    with pytest.raises(SpecError, match=r"Group g has committed nothing \(plan, t\[1\]\)") as told:
+        positions(broker, Given(((A, 5),), GroupOffsets("g")), [A, B])
+    assert told.value.do == no_answer("reset")
+    latest = Source(Topics(("t",)), Given(((A, 5),), GroupOffsets("g", "latest")))
+    assert joining_start(latest, Latest()) == Given(((A, 5),), GroupOffsets("g", "earliest"))
+
+
 def test_what_is_not_answered_goes_where_it_was_told(broker: MemoryBroker) -> None:
     """The log's start, or its end."""
     for reset, expected in (("earliest", 3), ("latest", 10)):
@@ -168,7 +190,7 @@ def no_answer(option: str) -> str:
     """
     command = "Write ?earliest or ?latest behind a position on the command line"
     spec = f"of a spec's set source.start.{option} to earliest or latest"
-    return f"{command}; {spec}. Or begin elsewhere."
+    return f"{command}; {spec}. Or name another position."
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,21 @@ read, how a commit's answer gets lost.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.sinks.things import ROWS, produced, receipt, stage, staged_receipt
-from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.ports.sink import Capabilities
+from windrow.ingest.sinks.table_store import Unanswered
 from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.contracts.commit_hooks import answered
+from windrow.ingest.testing.contracts.windows import ROWS, produced, receipt, stage, staged_receipt
 
 
 class SinkUnderTest(ABC):
@@ -38,12 +39,16 @@ class SinkUnderTest(ABC):
     def pieces(self, sink: Any) -> list[pa.Table]:
         """All visible rows, cut as the checker wants them."""
 
-    @abstractmethod
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
-        """The next commit arrives, but its answer doesn't."""
+        """The next commit arrives, but its answer doesn't.
+
+        It is that of a sink over a `sinks.table_store.TableStore`; another one overrides it.
+        """
+        answered(sink, (Unanswered("the line is cut"), True))
+        return nullcontext()
 
     @pytest.fixture
-    def sink(self, tmp_path: Path) -> Iterator[Any]:
+    def sink(self, tmp_path: Path) -> Any:
         """A prepared sink."""
         made = self.make(tmp_path, ROWS)
         made.prepare()
@@ -78,26 +83,3 @@ class SinkUnderTest(ABC):
         return sink.commit(
             receipt(planned, staged, generation, f"a{generation}", grid=grid), staged
         )
-
-
-class OfAWorld(SinkUnderTest):
-    """A kind whose `SinkWorld` says all of it."""
-
-    world: SinkWorld
-
-    @pytest.fixture(autouse=True)
-    def _server(self, request: pytest.FixtureRequest) -> None:
-        name = self.world.server
-        self.server = request.getfixturevalue(name) if name else None
-
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> Any:
-        return self.world.sink_at(self.world.place(tmp_path, self.server), schema, metadata)
-
-    def reopen(self, sink: Any) -> Any:
-        return self.world.reopen(sink)
-
-    def pieces(self, sink: Any) -> list[pa.Table]:
-        return self.world.pieces(sink)
-
-    def no_answer(self, sink: Any) -> AbstractContextManager[None]:
-        return self.world.no_answer(sink)

@@ -7,10 +7,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from tests.contracts.sink_under_test import SinkUnderTest
-from tests.sinks.things import TOPIC, plan, receipt, staged_receipt, window
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.ports.sink import Done, RowsHeld
+from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
+from windrow.ingest.testing.contracts.windows import TOPIC, plan, receipt, staged_receipt, window
 
 
 class SinkAuditContract(SinkUnderTest):
@@ -50,7 +50,7 @@ class SinkAuditContract(SinkUnderTest):
 
     def test_an_audit_without_a_table(self, tmp_path: Any) -> None:
         """Where no table is, nothing is there, and asking makes none."""
-        from tests.sinks.things import ROWS
+        from windrow.ingest.testing.contracts.windows import ROWS
 
         fresh = self.make(tmp_path / "none", ROWS)
         assert (

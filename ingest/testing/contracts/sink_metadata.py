@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.sink_under_test import SinkUnderTest
-from tests.sinks.things import FIRST, ROWS, TOPIC, window
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.metadata_types import TYPES
+from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
+from windrow.ingest.testing.contracts.windows import FIRST, ROWS, TOPIC, window
 
 RENAMED = {name: f"kafka-{name}" for name in TYPES}
 """Every metadata column there is, under names that need quotes."""
@@ -79,4 +79,4 @@ class SinkMetadataContract(SinkUnderTest):
     def test_a_column_with_a_metadata_columns_name(self, tmp_path: Path) -> None:
         """A name that is taken is refused before anything is made, and names both sides."""
         with pytest.raises(SpecError, match=r"column amount .* metadata key \(Amount\)"):
-            self.make(tmp_path, ROWS, DEFAULT | {"key": "Amount"})
+            self.make(tmp_path, ROWS, {**DEFAULT, "key": "Amount"})

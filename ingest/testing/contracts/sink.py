@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread, current_thread
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.clock import clock_ahead
-from tests.contracts.sink_under_test import SinkUnderTest
-from tests.sinks import things
-from tests.sinks.things import (
+from windrow.ingest.errors import GridError, IdentityError, OverlapError, RefusedError
+from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
+from windrow.ingest.model.staged_split import Staging
+from windrow.ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
+from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
+from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,
     ROWS,
     as_proposed,
@@ -30,13 +31,6 @@ from tests.sinks.things import (
     window,
     with_digest,
 )
-from windrow.ingest.errors import GridError, IdentityError, OverlapError, RefusedError, WindrowError
-from windrow.ingest.model.codec import from_json
-from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
-from windrow.ingest.model.staged_split import Staging
-from windrow.ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
-from windrow.ingest.sinks.filesystem import Place
 
 
 class CommitContract(SinkUnderTest):
@@ -103,46 +97,6 @@ class CommitContract(SinkUnderTest):
         made, staged = staged_receipt(sink, 0)
         assert isinstance(sink.commit(made, staged), Done)
         assert isinstance(sink.commit(made, staged), AlreadyDone)
-
-    def test_a_writer_that_a_sweep_overtakes(
-        self, sink: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """1 A writes, and is stopped.  2 A sweep finds its file old, and gives it up.
-        3 A writes on, and commits.  4 The sweep removes it.
-
-        Whether A commits or is refused, no row is lost.
-        """
-        stopped, wakes, remove = Event(), Event(), Place.remove
-        monkeypatch.setattr("windrow.ingest.sinks.file_stager.GROUP_ROWS", 1)
-
-        def stop(point: str) -> None:
-            if point == "write.middle" and not stopped.is_set():
-                stopped.set()
-                assert wakes.wait(60)
-
-        def late(place: Place, path: str) -> None:
-            wakes.set()
-            if current_thread() is not writer:
-                writer.join(60)
-            remove(place, path)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(things, "crash_point", stop)
-            patch.setattr(Place, "remove", late)
-            writer = Thread(target=self._commit_or_not, args=(self.reopen(sink),))
-            writer.start()
-            assert stopped.wait(60)
-            with clock_ahead(timedelta(hours=2)):
-                self.reopen(sink).sweep_both(timedelta(hours=1))
-            wakes.set()
-            writer.join(60)
-            assert not writer.is_alive()
-        assert isinstance(self.commit(self.reopen(sink), 0, attempt="again"), (Done, AlreadyDone))
-        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
-
-    def _commit_or_not(self, sink: Any) -> None:
-        with suppress(WindrowError):
-            self.commit(sink, 0)
 
     def test_a_window_without_rows(self, sink: Any) -> None:
         """A window without any message is committed like any other, with a receipt and no files."""
@@ -361,7 +315,7 @@ class CommitContract(SinkUnderTest):
         nothing visible.
         """
         planned = plan(sink, 0)
-        factory = pickle.loads(pickle.dumps(sink.stager(planned, 0, "a1")))
+        factory = pickle.loads(pickle.dumps(sink.stager(planned, 0, "a1")))  # noqa: S301
         given_up = factory(planned.splits[0])
         given_up.discard()
         assert factory(planned.splits[0]).finish() == Staging()
@@ -422,12 +376,7 @@ class ReplaceContract(SinkUnderTest):
         tried = [
             (other, *staged_dead_replay(other, before, f"m{n}")) for n, other in enumerate(others)
         ]
-        outcomes = together(
-            [
-                lambda other=other, made=made, files=files: other.commit(made, files)
-                for other, made, files in tried
-            ]
-        )
+        outcomes = together([_committing(other, made, files) for other, made, files in tried])
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDone"] * 3 + [
             "Done"
         ]

@@ -8,10 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.sink_contract import SinkContract
-from tests.sinks.things import plan, receipt, staged_dead_replay, staged_receipt, window
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.ports.sink import Done
+from windrow.ingest.testing.contracts.sink import SinkContract
+from windrow.ingest.testing.contracts.windows import (
+    plan,
+    receipt,
+    staged_dead_replay,
+    staged_receipt,
+    window,
+)
 
 
 class SinkKeyedContract(SinkContract):

@@ -1,4 +1,4 @@
-"""The `source.start` setting: where the first window begins in the log."""
+"""Positions in the log, as `source.start` and `window.stop` write them."""
 
 from __future__ import annotations
 
@@ -116,10 +116,11 @@ _OFFSETS_SCHEMA = {
 }
 
 
-class StartSpec(Section):
+class PositionSpec(Section):
     """A position to look up: exactly one of `timestamp`, `committed` and `offsets`.
 
-    Each has a fallback for topic-partitions without an answer.
+    Each has a fallback for topic-partitions without an answer; that of `offsets` may be the
+    offsets of a group, which `committed` names then.
     """
 
     timestamp: (
@@ -130,17 +131,17 @@ class StartSpec(Section):
             Values("an instant with its time zone, or epoch milliseconds"),
         ]
         | None
-    ) = Field(default=None, description="Begin at the first offset at or after this instant.")
+    ) = Field(default=None, description="The first offset at or after this instant.")
     no_match: Reset = Field(
         default="latest",
-        description="Where to begin if there is no message at or after `timestamp`.",
+        description="The position if there is no message at or after `timestamp`.",
     )
     committed: Annotated[Text | None, Values("a consumer group")] = Field(
-        default=None, description="Begin where this group has committed."
+        default=None, description="The next offsets that this group has committed."
     )
     reset: Reset = Field(
         default="fail",
-        description="Where to begin if the group has committed nothing for a topic-partition.",
+        description="The position if the group has committed nothing for a topic-partition.",
     )
     offsets: (
         Annotated[
@@ -152,10 +153,13 @@ class StartSpec(Section):
             ),
         ]
         | None
-    ) = Field(default=None, description="Begin at these offsets, by topic and partition.")
-    others: Reset = Field(
+    ) = Field(default=None, description="These offsets, by topic and partition.")
+    others: Reset | Literal["committed"] = Field(
         default="fail",
-        description="Where to begin in a topic-partition that isn't among `offsets`.",
+        description=(
+            "The position in a topic-partition that isn't among `offsets`; `committed`: that of the"
+            " group in `committed`."
+        ),
     )
 
     @classmethod
@@ -165,53 +169,67 @@ class StartSpec(Section):
         if not forms:
             yield (
                 (),
-                (
-                    f"says no position: write one of {', '.join(_FORMS)}, or label, earliest or"
-                    " latest alone"
-                ),
+                f"says no position: write one of {', '.join(_FORMS)}, or a word alone, as latest",
             )
+        of_others = written.get("others") == "committed"
+        if of_others and "committed" not in forms:
+            yield ("others",), "needs the group whose offsets count: name it in committed"
         for form in forms[1:]:
-            yield (form,), f"a start is one position, and {forms[0]} is there already"
+            if not (of_others and {form, forms[0]} == {"committed", "offsets"}):
+                yield (form,), f"it is one position, and {forms[0]} is there already"
         for form, companion in _FORMS.items():
             if companion in written and form not in written:
                 yield (companion,), f"belongs to {form}, which isn't there"
 
     def initializer(self, topics: tuple[str, ...]) -> Initializer:
-        """Returns the position as planning sees it.
-
-        `topics`: those named in the source.
-        """
+        """Returns the position as planning sees it; `topics` as in `position_of`."""
         if self.timestamp is not None:
             return AtTime(self.timestamp, self.no_match)
-        if self.committed is not None:
-            return GroupOffsets(self.committed, self.reset)
-        assert self.offsets is not None
+        group = GroupOffsets(self.committed or "", self.reset)
+        if self.offsets is None:
+            return group
         found = (
             (TopicPartition(t or topics[0], p), o)
             for t, offsets in self.offsets.items()
             for p, o in offsets.items()
         )
-        return Given(tuple(sorted(found)), self.others)
+        return Given(tuple(sorted(found)), group if self.others == "committed" else self.others)
 
 
 WORDS: Mapping[str, Initializer] = {"label": AtLabel(), "earliest": Earliest(), "latest": Latest()}
 
 
-def _word(value: object) -> object:
+def _one_of(*words: str) -> BeforeValidator:
     """Refuses a word that is no position, and says that there are sections, too."""
-    if value in list(WORDS):
-        return value
-    raise sentence(
-        f"must be 'label', 'earliest' or 'latest', or a section with {', '.join(_FORMS)}", value
-    )
+
+    def check(value: object) -> object:
+        if value in list(words):
+            return value
+        quoted = " or ".join(", ".join(map(repr, words)).rsplit(", ", 1))
+        raise sentence(f"must be {quoted}, or a section with {', '.join(_FORMS)}", value)
+
+    return BeforeValidator(check)
 
 
-def _start_form(value: object) -> str:
-    return "~position" if isinstance(value, Mapping | StartSpec) else "~word"
-
-
+_FORM = Discriminator(
+    lambda value: "~position" if isinstance(value, Mapping | PositionSpec) else "~word"
+)
+_Section = Annotated[PositionSpec, Tag("~position")]
 Start = Annotated[
-    Annotated[Literal["label", "earliest", "latest"], BeforeValidator(_word), Tag("~word")]
-    | Annotated[StartSpec, Tag("~position")],
-    Discriminator(_start_form),
+    Annotated[
+        Literal["label", "earliest", "latest"],
+        _one_of("label", "earliest", "latest"),
+        Tag("~word"),
+    ]
+    | _Section,
+    _FORM,
 ]
+Stop = Annotated[Annotated[Literal["latest"], _one_of("latest"), Tag("~word")] | _Section, _FORM]
+
+
+def position_of(written: str | PositionSpec, topics: tuple[str, ...]) -> Initializer:
+    """Returns a position as planning sees it.
+
+    `topics`: those named in the source.
+    """
+    return WORDS[written] if isinstance(written, str) else written.initializer(topics)

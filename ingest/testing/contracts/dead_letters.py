@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.sink_under_test import SinkUnderTest
-from tests.sinks.things import staged_receipt, window
 from windrow.ingest.admin.chosen_dead_letters import refused_attempts
 from windrow.ingest.errors import GridError, OwnerError
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
+from windrow.ingest.testing.contracts.windows import staged_receipt, window
 
 
 class DeadLettersContract(SinkUnderTest):

@@ -1,8 +1,8 @@
 """Finds dates and times outside the years 1 to 9999, which ISO 8601 can't write.
 
 A sink that writes text refuses such rows: libraries write these dates in different ways, and no
-reader takes them for dates. They do occur: dates of Avro and Debezium are plain numbers, and
-PostgreSQL's `infinity` arrives as the greatest one.
+reader takes them for dates. They do occur: dates of Avro and Debezium are plain numbers, DuckDB
+computes them, and PostgreSQL's `infinity` arrives as the greatest one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from windrow.ingest.sinks.file_stager import FileStager
-from windrow.ingest.sinks.staged_files import RowFile
 
 RowNumbers = npt.NDArray[np.int64]
 
@@ -31,20 +28,24 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 def without_text(columns: Mapping[str, pa.Array]) -> tuple[RowNumbers, str] | None:
     """Finds the first column with such a date or time at any depth, and its rows, ascending."""
     return next(
-        ((np.unique(rows), name) for name, column in columns.items() if len(rows := _rows(column))),
+        (
+            (np.unique(rows), name)
+            for name, column in columns.items()
+            if len(rows := rows_beyond(column))
+        ),
         None,
     )
 
 
-def _rows(column: pa.Array) -> RowNumbers:
-    """Finds the rows of a column that have one; a row may come twice."""
+def rows_beyond(column: pa.Array) -> RowNumbers:
+    """Finds the rows of a column that have one, at any depth; a row may come twice."""
     kind = column.type
     if not _may_hold(kind):
         return np.empty(0, np.int64)
     if pa.types.is_dictionary(kind):
-        return _rows(column.dictionary_decode())
+        return rows_beyond(column.dictionary_decode())
     if pa.types.is_struct(kind):
-        return np.concatenate([_rows(child) for child in column.flatten()])
+        return np.concatenate([rows_beyond(child) for child in column.flatten()])
     if pa.types.is_nested(kind):
         return _rows_of_lists(column)
     first, end = _bounds(kind)
@@ -61,7 +62,7 @@ def _rows_of_lists(column: pa.Array) -> RowNumbers:
         column = pa.ListArray.from_arrays(column.offsets, entries)
     column = column.take(pa.array(present))
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-    return np.repeat(present, lengths)[_rows(column.flatten())]
+    return np.repeat(present, lengths)[rows_beyond(column.flatten())]
 
 
 @lru_cache(maxsize=1024)
@@ -80,18 +81,3 @@ def _bounds(kind: pa.DataType) -> tuple[int, int]:
         else _DAY * (1000 if pa.types.is_date(kind) else _UNITS[kind.unit])
     )
     return _FIRST_DAY * each, _END_DAY * each
-
-
-class TextStager(FileStager[RowFile]):
-    """Stages rows of a table whose dates and times are text, and refuses what has none."""
-
-    def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        found = without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
-        if found is not None:
-            do = (
-                "Nothing was committed. Refuse such values by a rule of the schema, or have a"
-                " transform change them."
-            )
-            rows, name = found
-            raise self._unstorable(f"column {name} {WHAT}", do, messages, rows.tolist())
-        return batch

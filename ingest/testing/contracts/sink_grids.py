@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.sink_under_test import SinkUnderTest
-from tests.sinks.things import FIRST, ROWS, TOPIC, plan, plan_of, window
 from windrow.ingest.errors import IdentityError, RefusedError
 from windrow.ingest.model.boundary import TopicSeen
 from windrow.ingest.model.grid import batch_at, window_at
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import Done
+from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
+from windrow.ingest.testing.contracts.windows import FIRST, ROWS, TOPIC, plan, plan_of, window
 
 REBORN = TopicSeen(TOPIC.topic, "topic-id-2", TOPIC.partitions)
 OTHER = TopicSeen("shop.returns", "topic-id-3", 1)

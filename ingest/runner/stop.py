@@ -1,0 +1,128 @@
+"""The end of micro-batches (`window.stop`): resolved once, and frozen before the first one is cut.
+
+The ledger has it by the position that the spec names, so
+
+- two runs at once go by the one that is recorded first, and a run that died by the one before;
+- another position in the spec is another end, which is resolved and frozen with the next batch.
+  It may lie before the one of before, but not behind what batches have read already: then the
+  table has messages that it shouldn't have.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.errors import IdentityError, NotClosedError, SpecError, first_few
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.label import instant
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.source import AtTime, FrozenStop, Given, Source, selects
+from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.next_start import next_start
+from windrow.ingest.source.enumerator.micro_batch_ends import last_boundary
+
+DONE = "Done: all up to window.stop is committed."
+
+
+def bounded_source(spec: PipelineSpec, ledger: Ledger) -> Source:
+    """Returns the source as planning sees it, with its end if that is frozen."""
+    stop = None if spec.stop is None else ledger.frozen_stop(spec.id, spec.stop)
+    return msgspec.structs.replace(spec.source.origin(spec.window.grid), stop=stop)
+
+
+def source_at(pipeline: Pipeline, lower: Boundary, *, freeze: bool) -> Source:
+    """Returns the source with its end, which is resolved if it isn't frozen yet.
+
+    Args:
+        pipeline: the pipeline.
+        lower: the newest frozen boundary, as the next micro-batch uses it.
+        freeze: also freeze it.
+
+    Raises:
+        SpecError: the end lies behind what was read, or as `last_boundary`.
+        NotClosedError: it is an instant that is still to come.
+        IdentityError: it was frozen before a rebase.
+        DataLossError, OpenTransactionError: as `last_boundary`.
+    """
+    spec, source = pipeline.spec, bounded_source(pipeline.spec, pipeline.ledger)
+    if spec.stop is None:
+        return source
+    if not source.stop and isinstance(spec.stop, AtTime) and spec.stop.moment > pipeline.now():
+        raise NotClosedError(
+            f"window.stop is {instant(spec.stop.moment)}, and that is still to come: all that is"
+            " there now lies before it",
+            "plan",
+            "Run it then; or write latest, to end at what is there now.",
+        )
+    stop = source.stop or last_boundary(pipeline.broker, source, spec.stop, lower)
+    if _is_of_another(stop, lower):
+        raise IdentityError(
+            "window.stop was frozen before a rebase, with offsets of the source of then",
+            "plan",
+            "Set it to another position, which is resolved in the new source, or leave it out.",
+        )
+    _refuse_passed(stop, lower, pipeline.ledger.boundary(spec.id, 0) or lower)
+    if source.stop is None and freeze:
+        stop = pipeline.ledger.freeze_stop(spec.id, stop)
+    return msgspec.structs.replace(source, stop=stop)
+
+
+def stop_of(pipeline: Pipeline, plan: Plan) -> FrozenStop | None:
+    """Returns the frozen end that a window keeps to, for its receipt."""
+    stop = bounded_source(pipeline.spec, pipeline.ledger).stop
+    return stop if stop is not None and stop.covers(plan.splits) else None
+
+
+def is_reached(pipeline: Pipeline, source: Source, lower: Boundary) -> bool:
+    """Returns whether a boundary has all up to the end.
+
+    Topics that the source doesn't select any more don't count, nor those that are gone where
+    it says to go on without them.
+    """
+    if source.stop is None or _is_of_another(source.stop, lower):
+        return False
+    short = {tp.topic for tp in source.stop.left(lower) if selects(source.selection, tp)}
+    gone = source.on_removed == "drop"
+    return not short or (gone and not pipeline.broker.topics(sorted(short)))
+
+
+def still_to_come(pipeline: Pipeline) -> str:
+    """Returns a sentence about the offsets up to the end, behind a space; empty without one."""
+    stop, lower = (
+        bounded_source(pipeline.spec, pipeline.ledger).stop,
+        next_start(pipeline.ledger, pipeline.spec.id),
+    )
+    if stop is None or lower is None or not (left := stop.left(lower)):
+        return ""
+    return f" Offsets left up to window.stop: {sum(left.values()):,}, of {first_few([*left])}."
+
+
+def _is_of_another(stop: FrozenStop, lower: Boundary) -> bool:
+    """Returns whether an end has offsets of a source that a rebase has replaced."""
+    seen, now = stop.boundary.by_topic(), lower.by_topic()
+    return stop.boundary.cluster_id != lower.cluster_id or any(
+        seen[topic].topic_id != now[topic].topic_id for topic in seen.keys() & now.keys()
+    )
+
+
+def _refuse_passed(stop: FrozenStop, lower: Boundary, first: Boundary) -> None:
+    """Refuses an end behind which messages were read, or that is given before the start.
+
+    Another end may lie before the start: there are no messages up to it.
+    """
+    ends, began = stop.boundary.by_tp(), first.cuts(mark.tp for mark in stop.boundary.marks)
+    given = dict(stop.position.offsets) if isinstance(stop.position, Given) else {}
+    for tp, mark in lower.cuts(ends).items():
+        unread = tp in began and began[tp].offset == mark.offset and tp not in given
+        if ends[tp].offset < mark.offset and not unread:
+            raise SpecError(
+                f"window.stop is offset {ends[tp].offset}, and the next micro-batch begins at"
+                f" {mark.offset}",
+                "plan",
+                "Set it to a later position, or leave it out to go on without an end.",
+                tp.topic,
+                tp.partition,
+                mark.offset,
+            )

@@ -1,0 +1,160 @@
+"""What every `ports.decoder.Decoder` must give.
+
+The suite of a format supplies the fixture `decoder`, and in `GOOD` and `BAD` some
+values that become rows, and some that it refuses. Each bad one holds the word
+`hunter2`, which must never be seen again.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decoded, Decoder
+from windrow.ingest.testing.contracts.values import dead, valued, verdicts, whole
+
+SECRET = b"hunter2"
+_FEWER = settings(
+    max_examples=max(1, settings().max_examples // 2),
+    deadline=None,
+    # one suite, run on one decoder after the other
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.differing_executors,
+        HealthCheck.too_slow,
+    ],
+)
+"""Half of the profile's examples: each is a batch of messages."""
+
+
+class DecoderContract:
+    """The promises."""
+
+    GOOD: ClassVar[Sequence[bytes]]
+    BAD: ClassVar[Sequence[bytes]]
+
+    def messages(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        """Messages with these values; for a decoder that looks at more than the value,
+        with what it needs beside.
+        """
+        return valued(values)
+
+    def decoded(self, decoder: Decoder, values: Sequence[bytes | None]) -> Decoded:
+        """What becomes of messages with these values; of the shape that all promise."""
+        found = decoder.open()(self.messages(values))
+        whole(found, decoder.columns.arrow_schema, len(values))
+        return found
+
+    def test_each_message_is_in_one_place(self, decoder: Decoder) -> None:
+        """Good ones have rows, bad ones are dead letters of the value or the schema
+        with a reason, in the order of the messages.
+        """
+        mixed = [value for pair in zip(self.GOOD, self.BAD, strict=False) for value in pair]
+        found = self.decoded(decoder, mixed)
+        assert sorted(set(found.row_index.to_pylist())) == [
+            i for i in range(len(mixed)) if i % 2 == 0
+        ]
+        assert [index for index, _, _ in dead(found)] == [i for i in range(len(mixed)) if i % 2]
+        assert {stage for _, stage, _ in dead(found)} <= {VALUE, SCHEMA}
+        assert all(
+            reason and reason.isprintable() and len(reason) < 100 for _, _, reason in dead(found)
+        )
+
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_batches_of_one_kind(self, decoder: Decoder, count: int) -> None:
+        """No messages, no rows, or no dead letters: the shapes stay the same."""
+        assert self.decoded(decoder, self.GOOD[:count]).valid == count
+        assert len(self.decoded(decoder, self.BAD[:count]).dead_index) == count
+
+    def test_a_message_is_judged_alone(self, decoder: Decoder) -> None:
+        """What becomes of a message is the same in any batch, at any place of it, also
+        where the batch is a part of another.
+        """
+        values = [*self.GOOD, None, *self.BAD, b"", *self.GOOD]
+        together, decode = self.decoded(decoder, values), decoder.open()
+        alone = [decode(self.messages([value])) for value in values]
+        assert verdicts(together) == {
+            i: verdicts(one)[0] for i, one in enumerate(alone) if 0 in verdicts(one)
+        }
+        for name in ("dropped", "filtered", "truncated"):
+            assert getattr(together, name) == sum(getattr(one, name) for one in alone)
+        assert together.cut.tolist() == [i for i, one in enumerate(alone) if len(one.cut)]
+        part = decode(self.messages(values).slice(1, len(self.GOOD)))
+        assert verdicts(part) == {
+            i - 1: what for i, what in verdicts(together).items() if 1 <= i <= len(self.GOOD)
+        }
+
+    def test_a_payload_stays_out_of_the_reasons(self, decoder: Decoder) -> None:
+        """What is refused is told by its place and kind: no value of a message stands
+        in a reason or a detail.
+        """
+        assert all(SECRET in value for value in self.BAD)
+        found = self.decoded(decoder, self.BAD)
+        assert len(found.dead_index) == len(self.BAD)
+        assert SECRET.decode() not in str(
+            [found.dead_reason.to_pylist(), found.dead_detail.to_pylist()]
+        )
+
+    @_FEWER
+    @given(values=st.lists(st.none() | st.binary(max_size=60), max_size=20))
+    def test_no_message_makes_it_raise(self, decoder: Decoder, values: list[bytes | None]) -> None:
+        """Whatever bytes come, each message ends in exactly one place."""
+        self.decoded(decoder, values)
+
+    def test_monsters_cost_themselves_only(self, decoder: Decoder) -> None:
+        """Megabytes of one byte, or of one good message after the other, between good
+        messages: these are rows as ever.
+        """
+        monsters = [
+            b"\x00" * (4 << 20),
+            b"[" * (4 << 20),
+            (self.GOOD[0] * ((1 << 20) // len(self.GOOD[0]) + 1)),
+        ]
+        found = self.decoded(decoder, [self.GOOD[0], *monsters, self.GOOD[0]])
+        assert {0, len(monsters) + 1} <= set(found.row_index.to_pylist())
+        assert verdicts(found)[0] == verdicts(found)[len(monsters) + 1]
+
+    def test_a_decoder_travels(self, decoder: Decoder) -> None:
+        """It is a recipe: what it built stays behind, and the copy is equal, promises
+        the same, and decodes the same.
+        """
+        before = self.decoded(decoder, self.GOOD)
+        words = pickle.dumps(decoder)
+        assert len(words) < 65_536  # with what its files hold
+        copy = pickle.loads(words)  # noqa: S301
+        assert (copy, hash(copy), copy.columns) == (decoder, hash(decoder), decoder.columns)
+        assert verdicts(self.decoded(copy, self.GOOD)) == verdicts(before)
+
+    def test_threads_do_not_meet(self, decoder: Decoder) -> None:
+        """Several threads that open one decoder at the same time each get their own verdicts."""
+        expected, found, begin = (
+            verdicts(self.decoded(decoder, self.GOOD)),
+            [],
+            threading.Barrier(4),
+        )
+
+        def work() -> None:
+            begin.wait(timeout=60)
+            decode = decoder.open()
+            found.append([verdicts(decode(self.messages(self.GOOD))) for _ in range(20)])
+
+        threads: list[Any] = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=120)
+        assert found == [[expected] * 20] * 4
+
+    def test_columns_are_named_and_typed(self, decoder: Decoder) -> None:
+        """There is at least one column, and each name is there once."""
+        names = [column.name.casefold() for column in decoder.columns.columns]
+        assert names
+        assert len(set(names)) == len(names)
+        assert isinstance(decoder.columns.arrow_schema, pa.Schema)

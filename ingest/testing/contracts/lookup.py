@@ -1,0 +1,111 @@
+"""What every `ports.lookup.LookupSource` must keep.
+
+The suite of a source supplies the fixture `source`, which has the rows of `PEOPLE` and no others.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.ingest.ports.lookup import Answers, LookupSource
+from windrow.ingest.testing.contracts.windows import together
+
+PEOPLE = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "name": ["Ann", "Bob", None],
+        "city": ["Kyiv", None, None],
+    }
+)
+"""The rows that the source of a suite has; its whole numbers may be of any width."""
+
+WANTED = ("id", "name")
+
+
+class LookupContract:
+    """The promises."""
+
+    def columns(self, source: LookupSource) -> pa.Schema:
+        """The columns that are asked for, with the source's types."""
+        schema = source.schema()
+        return pa.schema([schema.field(name) for name in WANTED])
+
+    def asked(self, source: LookupSource, version: str, *keys: Sequence[int]) -> list[Answers]:
+        """What one function that the source opens answers, one question after the other."""
+        columns = self.columns(source)
+        ask = source.open(version, columns)
+        found = [ask(pa.table({"id": pa.array(some, pa.int64())})) for some in keys]
+        for answers in found:
+            rows = answers.rows.select(columns.names)
+            assert rows.schema.types == columns.types
+            assert answers.requests >= 0
+        return found
+
+    def test_it_says_what_it_has(self, source: LookupSource) -> None:
+        """A name for people, and columns of types that a table takes."""
+        assert source.identity.isprintable()
+        assert source.identity
+        types = {name: source.schema().field(name).type for name in PEOPLE.column_names}
+        assert pa.types.is_integer(types.pop("id"))
+        assert types == {"name": pa.string(), "city": pa.string()}
+
+    def test_each_key_has_its_row(self, source: LookupSource) -> None:
+        """A key without a row is left out; null values come back as null."""
+        (found,) = self.asked(source, source.version(), [1, 3, 7])
+        assert _rows(found) == [(1, "Ann"), (3, None)]
+
+    def test_one_question_after_the_other(self, source: LookupSource) -> None:
+        """Each is answered alone, whatever was asked before; no key has a row it lacks."""
+        alone = self.asked(source, source.version(), [2], [7], [2, 3], [-1])
+        assert [_rows(found) for found in alone] == [
+            [(2, "Bob")],
+            [],
+            [(2, "Bob"), (3, None)],
+            [],
+        ]
+
+    def test_a_key_that_it_can_not_have_has_no_row(self, source: LookupSource) -> None:
+        """The largest and smallest whole numbers are keys like others."""
+        (found,) = self.asked(source, source.version(), [-(2**63), 1, 2**63 - 1])
+        assert _rows(found) == [(1, "Ann")]
+
+    def test_a_version_is_held(self, source: LookupSource) -> None:
+        """Tasks ask what the driver holds for them; a source that repeats can be asked for the
+        same version again.
+        """
+        version = source.version()
+        with source.held(version, 1) as held:
+            (found,) = self.asked(pickle.loads(pickle.dumps(source)), held, [1])  # noqa: S301
+        assert _rows(found) == [(1, "Ann")]
+        assert bool(version) or not source.repeats
+        if source.repeats:
+            (again,) = self.asked(source, version, [1])
+            assert _rows(again) == _rows(found)
+
+    def test_a_source_travels(self, source: LookupSource) -> None:
+        """It is a recipe: what it opened stays behind, and the copy answers the same."""
+        before = self.asked(source, source.version(), [1, 2])
+        words = pickle.dumps(source)
+        assert len(words) < 4096
+        copy = pickle.loads(words)  # noqa: S301
+        assert (copy.identity, copy.repeats) == (source.identity, source.repeats)
+        assert copy.schema().equals(source.schema())
+        after = self.asked(copy, copy.version(), [1, 2])
+        assert list(map(_rows, after)) == list(map(_rows, before))
+
+    def test_threads_do_not_meet(self, source: LookupSource) -> None:
+        """Several threads ask one source at the same time."""
+
+        def work() -> Any:
+            return [_rows(found) for found in self.asked(source, source.version(), *[[1, 2]] * 5)]
+
+        assert together([work] * 4) == [[[(1, "Ann"), (2, "Bob")]] * 5] * 4
+
+
+def _rows(answers: Answers) -> list[tuple[Any, ...]]:
+    rows = answers.rows.select(WANTED).to_pylist()
+    return sorted(tuple(row.values()) for row in rows)

@@ -1,0 +1,60 @@
+"""A sink with its dead letters at hand, as a pipeline has both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+import pyarrow as pa
+
+from windrow.ingest.admin.chosen_dead_letters import refused_attempts
+from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.sink import Sink
+from windrow.ingest.sinks.columns import DEAD_LETTERS
+
+OWNER = TableOwner("orders", "ledger-1", "hourly")
+
+
+def read_dead(
+    sink: Sink,
+    store: DeadLetters,
+    window: Window,
+    limit: int | None = None,
+    attempt: str | None = None,
+) -> pa.Table:
+    """Dead letters of the window's committed attempt, or of another one."""
+    if attempt is None:
+        committed = sink.look(window)
+        if committed is None:
+            return DEAD_LETTERS.empty_table()
+        attempt = committed.receipt.attempt
+    return store.read(window, attempt, limit)
+
+
+class WithDeadLetters:
+    """What a run does with sink and dead letters, on both."""
+
+    dead_letters: DeadLetters
+
+    def prepare(self, owner: TableOwner = OWNER, replaced: Collection[str] = ()) -> None:
+        super().prepare(owner, replaced)  # type: ignore[misc]
+        self.dead_letters.prepare(owner)
+
+    def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
+        self.dead_letters.commit(plan, attempt, staged)
+
+    def read_dead(
+        self, window: Window, limit: int | None = None, attempt: str | None = None
+    ) -> pa.Table:
+        return read_dead(self, self.dead_letters, window, limit, attempt)  # type: ignore[arg-type]
+
+    def refused(self) -> dict[str, str]:
+        committed = {c.receipt.window for c in self.receipts()}  # type: ignore[attr-defined]
+        return refused_attempts(self.dead_letters, committed, None)
+
+    def sweep_both(self, older_than: timedelta = timedelta(days=1)) -> list[str]:
+        return [*self.sweep(older_than), *self.dead_letters.sweep(older_than)]  # type: ignore[attr-defined]

@@ -1,0 +1,218 @@
+"""Vector search as a transform: the nearest rows of a table for the vector of each row.
+
+The search is exact, and scores are the same bits each time, whatever batch a row is in, on
+whatever machine. A product of matrices isn't: the order of its sums depends on their sizes, on
+threads and on the processor. So it only chooses candidates, with room for all rounding errors,
+and the score of each one is summed up from its first number to its last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.lookup import LookedUp
+from windrow.ingest.ports.decoder import Decoded, Refusal
+from windrow.ingest.ports.lookup import MOST_BYTES, SearchedSource
+from windrow.ingest.ports.transform import Apply
+from windrow.ingest.schema.checksum import checksum, text
+from windrow.ingest.transform.lookup.step import Lookup, LookupStep
+
+_Array: TypeAlias = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nearest(Lookup):
+    """The nearest rows of a source for each row, as a list of structs in the column `into`.
+
+    `key` has one pair, of columns of vectors; `take` names the fields of the structs, which
+    have a `score`, too.
+    """
+
+    into: str
+    top_k: int
+    metric: Literal["cosine", "l2", "dot"]
+
+    @property
+    def gives(self) -> list[str]:
+        return [self.into]
+
+    def added(self, source: pa.Schema) -> dict[str, pa.DataType]:
+        fields = [*super().added(source).items(), ("score", pa.float64())]
+        return {self.into: pa.list_(pa.struct(fields))}
+
+    def comparable(self, mine: pa.DataType, other: pa.DataType) -> bool:
+        return all(
+            pa.types.is_list(kind) and pa.types.is_floating(kind.value_type)
+            for kind in (mine, other)
+        )
+
+    def _wrong(self, rows: pa.Schema, source: pa.Schema) -> list[str]:
+        fields = [*(to.casefold() for _, to in self.take), "score"]
+        twice = sorted({name for name in fields if fields.count(name) > 1})
+        return super()._wrong(rows, source) + [
+            f"{self.into} would have two fields {name}" for name in twice
+        ]
+
+    def open(self) -> Apply:
+        return _Search(self)
+
+
+class _Search(LookupStep):
+    """Compares the vector of each row with all of the table's."""
+
+    by = "vector"
+
+    @cached_property
+    def _table(self) -> _Table:
+        lookup = cast("Nearest", self._lookup)
+        source, types = cast("SearchedSource", lookup.source), lookup.types or lookup.wanted()
+        of = replace(lookup, pin=None)
+        return cast("_Table", source.loaded(lookup.version(), types, _Table, of))
+
+    def _answers(
+        self, decoded: Decoded, _messages: pa.RecordBatch
+    ) -> tuple[list[pa.Array], npt.NDArray[np.bool_], LookedUp, list[Refusal]]:
+        lookup, table, began = cast("Nearest", self._lookup), self._table, datetime.now(UTC)
+        column, taken = decoded.rows[self._columns[0]], table.taken
+        rows, matrix, lengths = _vectors(column, table.dimensions, lookup.metric)
+        top_k = min(lookup.top_k, len(taken))
+        if len(rows) * top_k * (64 + taken.nbytes / max(1, len(taken))) > MOST_BYTES:
+            raise self._too_large(len(column))
+        found = [
+            (np.zeros(0, np.int64), np.zeros(0)),
+            *(
+                table.nearest(matrix[part].astype(np.float64), lengths[part], top_k)
+                for part in _slices(len(rows) * (top_k > 0), max(len(taken), matrix.shape[1]))
+            ),
+        ]
+        vectors, scores = map(np.concatenate, zip(*found, strict=True))
+        arrays = [self._taken(taken[of], pa.array(vectors)) for of, _ in lookup.take]
+        kind = lookup.added(taken.schema)[lookup.into]
+        structs = pa.StructArray.from_arrays([*arrays, pa.array(scores)], fields=[*kind.value_type])
+        hit = np.isin(np.arange(len(column)), rows) & (top_k > 0)
+        ends = pa.array(np.append(0, np.cumsum(hit * top_k)), pa.int32())
+        answers = pa.ListArray.from_arrays(ends, structs, type=kind, mask=pa.array(~hit))
+        pairs = pa.RecordBatch.from_arrays([column, answers], ["key", lookup.into])
+        answered = text(checksum(pairs.filter(pa.array(hit))))
+        counts = int(hit.sum()), int(hit.sum()), 0, 0
+        counted = LookedUp(lookup.name, *counts, began, datetime.now(UTC), answered)
+        unfit = np.asarray(column.is_valid()) & ~hit & (top_k > 0)
+        detail = (
+            f"Expected {table.dimensions} finite numbers"
+            f"{', not all zero' if lookup.metric == 'cosine' else ''} - in {lookup.setting}"
+        )
+        refusal = Refusal(np.flatnonzero(unfit), f"lookup:{lookup.name}:vector", detail)
+        return [answers], ~hit & ~unfit, counted, [refusal]
+
+
+class _Table:
+    """The vectors of a version, in a worker; rows that have none are left out.
+
+    `taken`: the columns beside them, whose order decides between equal scores.
+    """
+
+    def __init__(
+        self, batches: Iterable[pa.RecordBatch], columns: pa.Schema, lookup: Nearest
+    ) -> None:
+        [(_, vector)], self._metric, sizes = lookup.key, lookup.metric, set[int]()
+        types = pa.schema([columns.field(of) for of, _ in lookup.take])
+        kind = np.dtype(columns.field(vector).type.value_type.to_pandas_dtype())
+        # of memory that isn't written to, nothing is taken
+        numbers, size = np.empty(MOST_BYTES // kind.itemsize, kind), 0
+        parts = [(types.empty_table(), np.zeros(0))]
+        for batch in batches:
+            sizes |= set(pc.list_value_length(batch[vector]).unique().to_pylist()) - {None, 0}
+            if len(sizes) > 1:
+                raise RefusedError(
+                    f"{vector} has vectors of {min(sizes)} and of {max(sizes)} numbers:"
+                    f" {lookup.source.identity}",
+                    "validate",
+                    "Keep vectors of one length in a table.",
+                )
+            rows, matrix, lengths = _vectors(batch[vector], max(sizes, default=None), self._metric)
+            taken = pa.table(batch.select(types.names)).take(pa.array(rows))
+            parts.append((taken, lengths))
+            numbers[size : size + matrix.size] = matrix.ravel()
+            size += matrix.size
+        tables, every_length = zip(*parts, strict=True)
+        self.taken = pa.concat_tables(tables).combine_chunks()
+        self.dimensions = max(sizes, default=None)
+        self._matrix = numbers[:size].reshape(len(self.taken), self.dimensions or 0)
+        self._lengths = np.concatenate(every_length)
+        ranks = pl.DataFrame(self.taken).select(pl.struct(pl.all()).rank("ordinal"))
+        self._ranks = ranks.to_series().to_numpy()
+
+    def nearest(self, queries: _Array, lengths: _Array, top_k: int) -> tuple[_Array, _Array]:
+        """Returns the `top_k` nearest vectors of each query, nearest first, and their scores.
+
+        There are at least as many. `near` is greater for what is nearer. It is wrong by less
+        than half of `room`: a sum of n products is wrong by at most n half epsilons of the
+        product of both lengths, in any order (Higham, Accuracy and Stability of Numerical
+        Algorithms, 3.1).
+        """
+        metric, kind, its = self._metric, self._matrix.dtype, self._lengths
+        near, scale = queries.astype(kind) @ self._matrix.T, lengths * its.max()
+        if metric == "cosine":
+            near, scale = near / its.astype(kind), lengths
+        elif metric == "l2":
+            near -= (np.square(its) / 2).astype(kind)
+            scale = np.square(lengths + its.max())
+        room = 4 * (queries.shape[1] + 32) * float(np.finfo(kind).eps) * scale + 2.0**-120
+        x, y = np.nonzero(near >= (np.partition(near, -top_k)[:, -top_k] - room)[:, None])
+        scores = np.concatenate(
+            [
+                _sums(np.square(q - v) if metric == "l2" else q * v)
+                for part in _slices(len(x), queries.shape[1])
+                for q, v in [(queries[x[part]], self._matrix[y[part]].astype(np.float64))]
+            ]
+        )
+        if metric == "cosine":
+            scores = (scores / (lengths[x] * its[y])).clip(-1, 1)
+        elif metric == "l2":
+            scores = np.sqrt(scores)
+        order = np.lexsort((self._ranks[y], scores if metric == "l2" else -scores, x))
+        kept = order[np.arange(len(x)) - np.searchsorted(x, x) < top_k]
+        return y[kept], scores[kept]
+
+
+def _vectors(lists: pa.ListArray, length: int | None, metric: str) -> tuple[_Array, _Array, _Array]:
+    """Finds the vectors of some length whose score with any other one is a number.
+
+    Their numbers are finite, and for the cosine they have a direction. How long a vector is
+    has bounds, within which products of `float32` neither overflow nor vanish. Returns where
+    they are, a matrix of them, and how long each one is.
+    """
+    right = pc.equal(pc.list_value_length(lists), pa.scalar(length, pa.int32()))
+    rows = np.flatnonzero(right.fill_null(False).to_numpy(zero_copy_only=False))
+    values = (lists if len(rows) == len(lists) else lists.take(pa.array(rows))).flatten()
+    matrix = values.to_numpy(zero_copy_only=False).reshape(len(rows), length or 0)
+    doubles = (matrix[part].astype(np.float64) for part in _slices(*matrix.shape))
+    with np.errstate(over="ignore"):  # an infinity isn't fit
+        squares = np.concatenate([np.zeros(0), *(_sums(np.square(some)) for some in doubles)])
+    # comparisons with NaN are false
+    fit = (squares >= (2.0**-120 if metric == "cosine" else 0)) & (squares <= 2.0**120)
+    if not fit.all():
+        rows, matrix, squares = rows[fit], matrix[fit], squares[fit]
+    return rows, matrix, np.sqrt(squares)
+
+
+def _sums(terms: _Array) -> _Array:
+    """Returns the sum of each row, from its first number to its last."""
+    return np.cumsum(terms, axis=1)[:, -1]
+
+
+def _slices(rows: int, width: int) -> Iterator[slice]:
+    """Yields rows of a matrix that are worked on at a time: 16 MiB of doubles."""
+    size = max(1, (1 << 21) // max(1, width))
+    return (slice(start, start + size) for start in range(0, rows, size))

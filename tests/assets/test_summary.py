@@ -1,0 +1,121 @@
+"""What a window's event says first: a picture, and sentences that anybody understands."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import dagster as dg
+import msgspec
+
+from tests.assets.world import TOPIC, World, hour
+from windrow.assets.summary import COLOURS, bars_of, picture, summary
+from windrow.ingest.admin.lag import Lag
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.runner.context import Result
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def said(world: World, n: int) -> str:
+    """The sentences of a window's summary, without the picture."""
+    text = str(world.metadata(n)["summary"].value)
+    return text.partition("\n\n![")[0]
+
+
+def drawn(address: str) -> dict[str, int]:
+    """The number of lines of each colour in a picture."""
+    scheme, _, data = address.partition(",")
+    assert scheme == "data:image/svg+xml;base64"
+    root = ET.fromstring(b64decode(data))
+    names = {colour: name for name, colour in COLOURS.items()}
+    return {
+        names[str(path.get("stroke"))]: str(path.get("d")).count("M")
+        for path in root.iter(f"{SVG}path")
+    }
+
+
+def test_what_happened_is_said_first(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Rows and messages, what was refused, lost or late, whether the hours are over, and
+    what waits: each in words, and in the picture if it is a number of messages.
+    """
+    source = {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "on_loss": "skip"}
+    world = World(tmp_path, instance, source=source)
+    world.fill(2)
+    world.send(1, 30, b"poison")
+    world.send(0, 30, b'{"id": 1}')
+    world.fill(1, first=2)
+    world.broker.delete_records(TopicPartition(TOPIC, 1), 10)
+    assert world.run(0, 1).success
+    assert said(world, 0) == (
+        "**50 rows** of 50 messages are in the table. **Messages may be missing**, see `partial`."
+        " Its hours are over in every topic-partition."
+    )
+    assert re.fullmatch(
+        r"\*\*61 rows\*\* of 62 messages are in the table\. \*\*1 dead letter\*\* \(most: `.+`\);"
+        r" 1 message of earlier windows, late\. Its hours are over in every topic-partition;"
+        r" 60 offsets behind it, the first 4 days, 2:00:00 old\.",
+        said(world, 1),
+    )
+    image = re.search(r"\((data:[^)]+)\)", str(world.metadata(1)["summary"].value))
+    assert image is not None
+    assert drawn(image[1]) == {"committed": 2, "late": 1, "dead": 1}
+    assert world.run(0).success
+    assert said(world, 0).startswith("**50 rows** of 50 messages are in the table, by an earlier")
+    assert "Its hours are over, and 1 message of its hours came in later windows." in said(world, 0)
+
+
+def test_a_window_without_messages_has_no_picture(world: World) -> None:
+    """Nothing is drawn of nothing."""
+    world.fill(1)
+    world.fill(1, first=2)
+    assert world.run(1).success
+    assert world.metadata(1)["summary"].value == (
+        "**0 rows** of 0 messages are in the table. No message was refused, none is late or"
+        " missing. Its hours are over in every topic-partition; 60 offsets behind it, the first 4"
+        " days, 2:00:00 old."
+    )
+
+
+def test_a_picture_stays_small(world: World) -> None:
+    """Of many topic-partitions with the longest names those with trouble are drawn, and an
+    event gets less than 4 kB more; a single dead letter among millions is seen.
+    """
+    world.fill(1)
+    assert world.run(0).success
+    held = world.receipt_of(0)
+    [one, *_] = held.splits
+    splits = [
+        msgspec.structs.replace(
+            one, topic="t" * 249, partition=n, valid=10**9 + n, dead=n % 2, late=n, skipped=10**6
+        )
+        for n in range(1000)
+    ]
+    receipt = msgspec.structs.replace(held, splits=tuple(splits))
+    bars = bars_of(receipt)
+    assert [label for label, _ in bars][-1] == f"{'t' * 20}[999]"
+    assert (len(bars), {parts["dead"] for _, parts in bars}) == (16, {1})
+    assert drawn(picture(bars)) == dict.fromkeys(COLOURS, 16)
+    result = Result(Committed(receipt, 1), recovered=False)
+    assert len(summary(result, Lag(0, 0.0, 0, 0, ()), None)) < 4096
+
+
+def test_a_red_window_says_why_and_what_to_do(world: World) -> None:
+    """A window that fails has an event that says why and what to do, whatever the reason;
+    the schedule leaves alone only one that was refused for its data.
+    """
+    world.fill(2)
+    world.now = hour(1)
+    assert not world.run(1).success
+    [record] = world.instance.fetch_observations(dg.AssetKey(["things"]), limit=9).records
+    event = record.asset_observation
+    assert event is not None
+    assert (event.partition, "refused" in event.metadata) == (world.key(1), False)
+    assert event.description == (
+        "Failed: Window 2026-01-05T01:00:00Z of things is not closed yet (plan). Run it at"
+        " 2026-01-05T02:05:00Z or later."
+    )
+    assert event.metadata["do"].value == "Run it at 2026-01-05T02:05:00Z or later."

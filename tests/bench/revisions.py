@@ -1,0 +1,124 @@
+"""What this tree costs beside another revision of it: the command, a worker, a window without
+steps.
+
+python -m tests.bench.revisions REVISION [--messages 1000000] [--rounds 5]
+
+The revision is checked out below .windrow and runs in this environment. `windrow --help` is a new
+process each time, and a window is a run of a process that stays; both trees take turns. The first
+turn of each warms up, and compiles the revision's machine code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from tests.bench.harness.environments import CACHE
+from tests.bench.harness.figures import Run, Spread
+from tests.bench.harness.shapes import SMALL, fill
+from tests.bench.harness.side import ROOT, Program, parquet_rows
+from tests.bench.parts.sides import windrow
+from tests.bench.parts.targets import Job
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+
+PROGRAM = Path("tests/bench/measured/program.py")
+HELP = "import sys; from windrow.ingest.cli.main import main; sys.argv[1:] = ['--help']; main()"
+
+
+def checked_out(revision: str) -> Path:
+    """The files of a revision, which git has no part in."""
+    folder = CACHE / "revisions" / revision
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        files = subprocess.run(
+            ["git", "archive", revision], cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=60
+        ).stdout
+        subprocess.run(["tar", "-x"], cwd=folder, input=files, check=True, timeout=60)
+    return folder
+
+
+def help_seconds(tree: Path) -> float:
+    """Seconds of `windrow --help`."""
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", HELP],
+        cwd=tree,
+        env=os.environ | {"PYTHONPATH": str(tree)},
+        stdout=subprocess.DEVNULL,
+        check=True,
+        timeout=60,
+    )
+    return time.perf_counter() - began
+
+
+def windows(trees: list[Path], messages: int, rounds: int, scratch: Path) -> list[list[Run]]:
+    """The runs of each tree, after the first."""
+    side, topic = windrow("table", ""), "bench.revisions"
+    runs: list[list[Run]] = [[] for _ in trees]
+    with ExitStack() as stack:
+        bootstrap = stack.enter_context(EmbeddedBroker(scratch / "kafka", find_jars())).bootstrap
+        fill(bootstrap, topic, SMALL.values(), messages)
+        programs = [
+            stack.enter_context(
+                Program(
+                    # Spark's workers import from the folder that its driver begins in
+                    [*("env", "-C", tree), sys.executable, PROGRAM, bootstrap],
+                    scratch / str(n),
+                    {"PYTHONPATH": str(tree)},
+                )
+            )
+            for n, tree in enumerate(trees)
+        ]
+        for number in range(rounds + 1):
+            for program, some in zip(programs, runs, strict=True):
+                told = side.told(Job(bootstrap, topic, SMALL, messages, program.out))
+                written = partial(parquet_rows, program.out)
+                run = program.run(told, messages, expected=messages, written=written)
+                if number:
+                    some.append(run)
+    return runs
+
+
+def told(what: str, ours: list[float], others: list[float]) -> str:
+    """Both medians, and the ratio round by round."""
+    mine, other = Spread.of(ours), Spread.of(others)
+    ratio = Spread.of([a / b for a, b in zip(ours, others, strict=True)])
+    return (
+        f"{what:36} {mine.median:8.2f}, then {other.median:8.2f}: {ratio.median:.2f}"
+        f" ({ratio.least:.2f} to {ratio.most:.2f})"
+    )
+
+
+def main() -> None:
+    """Measure, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("revision")
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    trees = [ROOT, checked_out(options.revision)]
+    helped = [[help_seconds(tree) for tree in trees] for _ in range(options.rounds + 1)][1:]
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
+        ours, others = windows(trees, options.messages, options.rounds, Path(scratch))
+    print(f"now, and at {options.revision}; the ratio of a round")
+    print(told("windrow --help, s", *([*map(float, taken)] for taken in zip(*helped, strict=True))))
+    for what, of in (
+        ("a window, s", lambda run: run.seconds),
+        ("a window, CPU s", lambda run: run.cpu_seconds),
+        ("a worker's peak, MB", lambda run: run.peaks["worker"]),
+        ("the driver's peak, MB", lambda run: run.peaks["process"]),
+    ):
+        print(told(what, list(map(of, ours)), list(map(of, others))))
+
+
+if __name__ == "__main__":
+    main()

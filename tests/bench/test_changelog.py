@@ -1,0 +1,24 @@
+"""A table with a primary key, held against the changelog of a real Flink's."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.bench.changelog import Said, compared
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
+
+
+@pytest.mark.parametrize("where", ["TRUE", "credit IS NOT NULL AND MOD(credit, 3) = 0"])
+def test_it_is_what_flink_makes_of_the_topic(
+    kafka: str, tmp_path: Path, dice: random.Random, where: str
+) -> None:
+    """Updates, deletes, messages without a key; and of a filter, rows that come to fit it and
+    cease to: whatever order the windows are committed in, the rows that are left are Flink's.
+    """
+    mine, flinks = compared(kafka, tmp_path, Said(4000, 300, dice.randrange(2**31), where))
+    assert mine == flinks
+    assert len(mine) > 20

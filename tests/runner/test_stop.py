@@ -1,0 +1,456 @@
+"""The end of micro-batches: each case in which it could lie wrong, come late, or be lost."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.contracts.logs import at
+from tests.contracts.source_desk import DyingEngine, InterruptedRunError, SourceDesk, minutes
+from windrow.ingest.admin.lag import lag
+from windrow.ingest.admin.rebase import rebase
+from windrow.ingest.admin.rebuild import rebuild
+from windrow.ingest.admin.retention_margin import retention_margin
+from windrow.ingest.admin.verify import Verified, verify
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.errors import (
+    DataLossError,
+    IdentityError,
+    NotClosedError,
+    OpenTransactionError,
+    SpecError,
+)
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.source import FrozenStop
+from windrow.ingest.runner.context import Pipeline, Request
+from windrow.ingest.runner.micro_batches import is_done, preview_next, run_batch, run_batches
+from windrow.ingest.runner.stop import bounded_source, still_to_come
+from windrow.ingest.source.enumerator.micro_batch_ends import last_boundary
+from windrow.ingest.testing.broker import MemoryBroker
+
+
+def until(
+    desk: SourceDesk, topics: object, stop: object, *, most: int | None = None, **source: Any
+) -> Pipeline:
+    """The pipeline with this end; `source`: more settings of it."""
+    where = "topic_pattern" if isinstance(topics, str) and "*" in topics else "topic"
+    window = {"grid": "batch", "max_records": most or "none", **({"stop": stop} if stop else {})}
+    return desk.pipeline({where: topics, **source}, window)
+
+
+def drain(pipeline: Pipeline, request: str = "r") -> list[dict[TopicPartition, tuple[int, int]]]:
+    """Runs what is waiting; what each batch read."""
+    results = run_batches(pipeline, Request(request))
+    return [
+        {s.tp: (s.start, s.stop) for s in result.committed.receipt.plan.splits}
+        for result in results
+    ]
+
+
+def verified(desk: SourceDesk, pipeline: Pipeline) -> Verified:
+    """What `verify` finds."""
+    assert desk.sink is not None
+    return verify("things", desk.sink, desk.sink.dead_letters, pipeline.ledger, pipeline.broker)
+
+
+def behind(tp: TopicPartition, desk: SourceDesk, end: int) -> dict[TopicPartition, set[int]]:
+    """All that lies behind an end."""
+    return {tp: set(range(end, desk.logs.end(tp)))}
+
+
+def test_an_end_before_the_start(desk: SourceDesk) -> None:
+    """Given by hand it is a mistake, with the topic-partition and both offsets, and nothing is
+    frozen; an instant before the start leaves nothing to read, which is done.
+    """
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(*range(6)))
+    begin = {"offsets": {0: 3}}
+    given = until(desk, tp.topic, {"offsets": {0: 2}}, start=begin)
+    with pytest.raises(SpecError, match="is offset 2, and the next micro-batch begins at 3") as no:
+        run_batch(given, Request("a"))
+    assert (no.value.topic, no.value.partition, no.value.offset) == (tp.topic, 0, 3)
+    assert bounded_source(given.spec, given.ledger).stop is None
+    for position in ({"timestamp": at(60_000).isoformat()}, {"offsets": {0: 3}}):
+        pipeline = until(desk, tp.topic, position, start=begin)
+        assert drain(pipeline) == []
+        assert is_done(pipeline)
+
+
+def test_an_instant_that_is_still_to_come(desk: SourceDesk) -> None:
+    """It doesn't end at what is there now: it is refused until then, and frozen then."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    position = {"timestamp": (desk.now + timedelta(seconds=1)).isoformat()}
+    pipeline = until(desk, tp.topic, position)
+    with pytest.raises(NotClosedError, match="that is still to come"):
+        run_batch(pipeline, Request("a"))
+    desk.now += timedelta(seconds=1)
+    assert drain(pipeline) == [{tp: (0, 2)}]
+    assert is_done(pipeline)
+
+
+def test_an_end_beyond_the_log_is_waited_for(desk: SourceDesk) -> None:
+    """What is there is read, and what is missing is said; the last batch may be smaller than
+    min_records, and behind it nothing is read.
+    """
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1, 2))
+    window = {"grid": "batch", "min_records": 3, "stop": {"offsets": {0: 5}}}
+    pipeline = desk.pipeline({"topic": tp.topic}, window)
+    assert drain(pipeline, "a") == [{tp: (0, 3)}]
+    desk.send(tp, *minutes(3))
+    assert drain(pipeline, "b") == []
+    assert not is_done(pipeline)
+    assert still_to_come(pipeline) == f" Offsets left up to window.stop: 2, of {tp}."
+    desk.send(tp, *minutes(4, 5))
+    assert drain(pipeline, "c") == [{tp: (3, 5)}]
+    assert (is_done(pipeline), still_to_come(pipeline)) == (True, "")
+    assert desk.verdict({tp: {5}}).ok, str(desk.verdict())
+
+
+def test_another_end(desk: SourceDesk) -> None:
+    """A later one extends, and none goes on without an end; one behind what was read is refused,
+    in a plan, too, with a way out that works; the old one is the same end as before.
+    """
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(*range(4)))
+    latest = until(desk, tp.topic, "latest", most=3)
+    assert drain(latest, "a") == [{tp: (0, 3)}, {tp: (3, 4)}]
+    desk.send(tp, *minutes(*range(4, 9)))
+    assert (drain(latest, "b"), is_done(latest)) == ([], True)
+    for position in ({"offsets": {0: 3}}, {"timestamp": at(60_000).isoformat()}):
+        sooner = until(desk, tp.topic, position)
+        for ask in (preview_next, lambda p: run_batch(p, Request("c"))):
+            with pytest.raises(SpecError, match=r"and the next micro-batch begins at 4") as refused:
+                ask(sooner)
+            assert "Set it to a later position, or leave it out" in refused.value.do
+        assert not is_done(sooner)
+    later = until(desk, tp.topic, {"timestamp": at(6 * 60_000).isoformat()})
+    assert preview_next(later) is not None
+    assert bounded_source(later.spec, later.ledger).stop is None, "a plan freezes nothing"
+    assert drain(later, "d") == [{tp: (4, 6)}]
+    with pytest.raises(SpecError, match="is offset 4, and the next"):
+        run_batch(latest, Request("e"))
+    assert drain(until(desk, tp.topic, None), "f") == [{tp: (6, 9)}]
+    assert verified(desk, later).findings == ()
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_what_comes_after_the_freeze_is_not_read(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """Neither a new partition nor a topic that joins the pattern, and lag names both; once there
+    is another end, or none, they are read from where they begin.
+    """
+    first = desk.logs.topic(1)
+    desk.send(TopicPartition(first, 0), *minutes(0, 1))
+    pipeline = until(desk, "topic-.*", "latest", most=1)
+    assert run_batch(pipeline, Request("a")) is not None
+    desk.logs.cluster.add_partitions(first, 2)
+    newer = (TopicPartition(first, 1), TopicPartition(desk.logs.topic(1), 0))
+    for tp in newer:
+        desk.send(tp, *minutes(2, 3))
+    assert drain(pipeline, "b") == [{TopicPartition(first, 0): (1, 2)}]
+    assert is_done(pipeline)
+    unread = lag(
+        cluster,
+        bounded_source(pipeline.spec, pipeline.ledger),
+        pipeline.ledger.newest("things")[-1],
+        desk.now,
+    )
+    assert (unread.records, unread.newer) == (0, newer)
+    assert desk.verdict({tp: {0, 1} for tp in newer}).ok
+    longer = until(desk, "topic-.*", {"timestamp": at(3 * 60_000).isoformat()})
+    assert drain(longer, "c") == [dict.fromkeys(newer, (0, 1))]
+    assert is_done(longer)
+    assert verified(desk, longer).findings == ()
+    assert desk.verdict({tp: {1} for tp in newer}).ok, str(desk.verdict())
+
+
+@pytest.mark.parametrize(
+    ("others", "read"),
+    [
+        ("latest", {0: (0, 1), 1: (0, 2)}),
+        ("earliest", {0: (0, 1)}),
+        ("committed", {0: (0, 1), 1: (0, 1)}),
+    ],
+)
+def test_topic_partitions_that_are_not_listed(
+    desk: SourceDesk, cluster: MemoryBroker, others: str, read: dict[int, tuple[int, int]]
+) -> None:
+    """Without a word about them they are a mistake; else they end at the log's end, aren't read,
+    or end where a group has committed.
+    """
+    topic = desk.logs.topic(2)
+    one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    for tp in (one, two):
+        desk.send(tp, *minutes(0, 1))
+    cluster.commit_group("g", {two: 1})
+    with pytest.raises(SpecError, match=r"No offset is given for topic-1\[1\]") as refused:
+        run_batch(until(desk, topic, {"offsets": {0: 1}}), Request("a"))
+    assert "window.stop.others to earliest or latest" in refused.value.do
+    stop: dict[str, object] = {"offsets": {0: 1}, "others": others}
+    if others == "committed":
+        stop["committed"] = "g"
+        nobody = until(desk, topic, stop | {"committed": "nobody"})
+        with pytest.raises(SpecError, match=r"Group nobody has committed nothing") as refused:
+            run_batch(nobody, Request("a"))
+        assert "window.stop.reset to earliest or latest" in refused.value.do
+    pipeline = until(desk, topic, stop)
+    assert drain(pipeline) == [{TopicPartition(topic, p): offsets for p, offsets in read.items()}]
+    assert is_done(pipeline)
+
+
+def test_retention_takes_messages_before_the_end(desk: SourceDesk) -> None:
+    """They are lost as any other: refused, or with on_loss: skip counted; then it is done, and
+    what goes behind the end is no loss.
+    """
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(*range(8)))
+    pipeline = until(desk, tp.topic, {"offsets": {0: 5}}, most=2)
+    assert run_batch(pipeline, Request("a")) is not None
+    desk.logs.cluster.delete_before(tp, 7)
+    assert retention_margin(pipeline).level == "fail"
+    with pytest.raises(DataLossError):
+        run_batch(pipeline, Request("b"))
+    skipping = until(desk, tp.topic, {"offsets": {0: 5}}, on_loss="skip")
+    assert drain(skipping, "c") == [{tp: (2, 4)}, {tp: (4, 5)}]
+    assert is_done(skipping)
+    assert retention_margin(skipping).what == "nothing is unread"
+    assert desk.verdict({tp: {2, 3, 4, 5, 6, 7}}).ok, str(desk.verdict())
+
+
+def test_an_end_in_a_gap_of_a_compacted_topic(desk: SourceDesk) -> None:
+    """It is reached though no message is there, by a batch that may hold none."""
+    tp = desk.logs.compacted()
+    for key in (b"a", b"b", b"b", b"b", b"a"):
+        desk.send(tp, *minutes(0), key=key)
+    sent = desk.sent.pop(tp)
+    desk.logs.compact(tp)
+    pipeline = until(desk, tp.topic, {"offsets": {0: 2}})
+    assert drain(pipeline) == [{tp: (0, 2)}]
+    assert is_done(pipeline)
+    longer = until(desk, tp.topic, {"offsets": {0: 4}})
+    assert drain(longer, "s") == [{tp: (2, 4)}]
+    desk.sent[tp] = {3: sent[3]}
+    assert is_done(longer)
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_an_open_transaction(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """`latest` is the stable end: what is still open behind it is never read, however it ends.
+    A given end behind it is waited for; a group that has committed behind it is asked later.
+    """
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0))
+    with desk.logs.open_transaction(tp, *desk.things(*minutes(1))):
+        pipeline, given = (
+            until(desk, tp.topic, "latest"),
+            until(desk, tp.topic, {"offsets": {0: 2}}),
+        )
+        cluster.commit_group("g", {tp: 2})
+        with pytest.raises(OpenTransactionError, match="The stop, offset 2, lies behind"):
+            run_batch(until(desk, tp.topic, {"committed": "g"}), Request("a"))
+        assert drain(pipeline) == [{tp: (0, 1)}]
+        assert is_done(pipeline)
+        assert (drain(given, "s"), is_done(given)) == ([], False)
+    desk.send(tp, *minutes(2))
+    assert drain(pipeline, "t") == []
+    assert drain(given, "u") == [{tp: (1, 2)}]
+    assert desk.verdict(behind(tp, desk, 2)).ok, str(desk.verdict())
+
+
+def test_nothing_at_all_is_done(desk: SourceDesk) -> None:
+    """Empty partitions are at their end at once: no batch is cut, and what comes is not read."""
+    tp = desk.logs.partition()
+    pipeline = until(desk, tp.topic, "latest")
+    assert not is_done(pipeline)
+    assert drain(pipeline) == []
+    desk.send(tp, *minutes(0))
+    assert (drain(pipeline, "s"), is_done(pipeline)) == ([], True)
+
+
+def test_a_topic_that_joins_between_the_last_batch_and_the_end(desk: SourceDesk) -> None:
+    """An end for a pipeline that has run without one has what is there then, a new topic
+    without messages included: it is done.
+    """
+    old = desk.logs.topic(1)
+    desk.send(TopicPartition(old, 0), *minutes(0))
+    assert len(drain(until(desk, "topic-.*", None))) == 1
+    new = TopicPartition(desk.logs.topic(1), 0)
+    desk.send(new, *minutes(0, 1, 2))
+    desk.logs.cluster.delete_before(new, 3)
+    pipeline = until(desk, "topic-.*", "latest")
+    drain(pipeline, "s")
+    assert is_done(pipeline)
+
+
+def test_a_topic_that_goes(desk: SourceDesk) -> None:
+    """It is refused by name, and done with on_removed: drop; once all is read nobody asks."""
+    kept, gone = desk.logs.topic(1), desk.logs.topic(1)
+    desk.send(TopicPartition(kept, 0), *minutes(0))
+    desk.send(TopicPartition(gone, 0), *minutes(0, 1))
+    pipeline = until(desk, "topic-.*", "latest", most=2)
+    assert run_batch(pipeline, Request("a")) is not None
+    desk.logs.cluster.delete(gone)
+    with pytest.raises(DataLossError, match=gone):
+        run_batch(pipeline, Request("b"))
+    dropping = until(desk, "topic-.*", "latest", on_removed="drop")
+    assert (drain(dropping, "c"), is_done(dropping)) == ([], True)
+    desk.logs.cluster.delete(kept)
+    assert (drain(dropping, "d"), is_done(dropping)) == ([], True)
+
+
+def test_a_topic_made_anew(desk: SourceDesk) -> None:
+    """After a rebase the end is of the old topic, and is refused; another position is one in the
+    new topic.
+    """
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1, 2))
+    assert len(drain(until(desk, tp.topic, {"offsets": {0: 3}}, most=2))) == 2
+    desk.logs.recreate(tp.topic)
+    desk.send(tp, *minutes(3, 4))
+    longer = until(desk, tp.topic, {"offsets": {0: 5}})
+    with pytest.raises(IdentityError, match="rebase"):
+        run_batch(longer, Request("a"))
+    rebase(longer, None)
+    done = until(desk, tp.topic, {"offsets": {0: 3}})
+    assert not is_done(done)
+    with pytest.raises(IdentityError, match="frozen before a rebase") as refused:
+        run_batch(done, Request("b"))
+    assert "Set it to another position" in refused.value.do
+    latest = until(desk, tp.topic, "latest")
+    assert drain(latest, "c") == [{tp: (0, 2)}]
+    assert is_done(latest)
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def test_two_runs_at_once_freeze_one_end(desk: SourceDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both resolve `latest`, one of them before another message came: both go by the end that
+    was recorded first, and each offset is read once.
+    """
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline = until(desk, tp.topic, "latest")
+
+    def overtaken(*asked: Any) -> FrozenStop:
+        mine = last_boundary(*asked)
+        desk.send(tp, *minutes(2))
+        pipeline.ledger.freeze_stop("things", last_boundary(*asked))
+        return mine
+
+    monkeypatch.setattr("windrow.ingest.runner.stop.last_boundary", overtaken)
+    assert drain(pipeline, "a") == [{tp: (0, 3)}]
+    desk.send(tp, *minutes(3))
+    assert drain(pipeline, "b") == []
+    assert desk.sink is not None
+    assert {c.receipt.stop for c in desk.sink.receipts()} == {
+        bounded_source(pipeline.spec, pipeline.ledger).stop
+    }
+    assert is_done(pipeline)
+    assert verified(desk, pipeline).findings == ()
+    assert desk.verdict({tp: {3}}).ok, str(desk.verdict())
+
+
+@pytest.mark.parametrize("killed", ["boundary.before", "boundary.after", "read"])
+def test_a_run_that_dies_between_the_freeze_and_the_first_commit(
+    desk: SourceDesk, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    """The next one has the same end, though the log has grown meanwhile."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    desk.engine = DyingEngine(0 if killed == "read" else 9)
+    pipeline = until(desk, tp.topic, "latest")
+
+    def dies(name: str) -> None:
+        if name == killed:
+            raise CrashError(name)
+
+    monkeypatch.setattr("windrow.ingest.runner.micro_batches.crash_point", dies)
+    with pytest.raises((CrashError, InterruptedRunError)):
+        drain(pipeline)
+    monkeypatch.undo()
+    desk.send(tp, *minutes(2))
+    assert drain(until(desk, tp.topic, "latest")) == [{tp: (0, 2)}]
+    assert is_done(pipeline)
+    assert desk.verdict(behind(tp, desk, 2)).ok, str(desk.verdict())
+
+
+def test_a_ledger_that_was_rebuilt_has_the_end(desk: SourceDesk) -> None:
+    """It comes from the receipts, so that `latest` isn't resolved anew; and verify tells where
+    the two differ.
+    """
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline = until(desk, tp.topic, "latest", most=1)
+    assert len(drain(pipeline)) == 2
+    desk.send(tp, *minutes(2))
+    assert desk.sink is not None
+    empty = replace(pipeline, ledger=open_ledger(str(desk.folder / "other.db")))
+    rebuild("things", desk.sink, empty.ledger)
+    assert (drain(empty, "s"), is_done(empty)) == ([], True)
+    assert verified(desk, empty).findings == ()
+    rebuild("things", desk.sink, empty.ledger)
+    frozen = bounded_source(pipeline.spec, pipeline.ledger).stop
+    assert frozen is not None
+
+    class Forgetful:
+        def __getattr__(self, name: str) -> object:
+            return getattr(pipeline.ledger, name)
+
+        def frozen_stop(self, *_: object) -> None:
+            return None
+
+    forgot = verified(desk, replace(pipeline, ledger=Forgetful()))  # type: ignore[arg-type]
+    assert [f.what for f in forgot.findings] == [
+        "the end in window.stop is missing in the ledger"
+    ] * 2
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("seed", range(6))
+def test_each_offset_up_to_the_end_is_read_once(
+    desk: SourceDesk, dice: random.Random, seed: int
+) -> None:
+    """Whatever the sizes of batches, where the start and the end lie, and where runs die: all
+    batches together are exactly [start, stop) of each topic-partition, while the logs grow.
+    """
+    del seed
+    desk.plain = True
+    topic = desk.logs.topic(3)
+    tps = [TopicPartition(topic, p) for p in range(3)]
+    for tp in tps:
+        desk.send(tp, *minutes(*range(dice.randint(0, 6))))
+    start = {tp: dice.randint(0, desk.logs.end(tp)) for tp in tps}
+    stop = {tp: start[tp] + dice.randint(0, 8) for tp in tps}
+    position: object = {"offsets": {tp.partition: stop[tp] for tp in tps}}
+    if dice.random() < 0.3:
+        position, stop = "latest", {tp: desk.logs.end(tp) for tp in tps}
+
+    def pipeline() -> Pipeline:
+        most = dice.choice([None, 2, 3, 7])
+        least = dice.randint(1, most or 6)
+        window = {"grid": "batch", "max_records": most or "none", "min_records": least}
+        begin = {"offsets": {tp.partition: start[tp] for tp in tps}}
+        return desk.pipeline({"topic": topic, "start": begin}, {**window, "stop": position})
+
+    for n in range(200):
+        desk.engine = DyingEngine(dice.choice([0, 1, 2, 99, 99]))
+        made = pipeline()
+        try:
+            drain(made, f"r{n}")
+        except InterruptedRunError:
+            continue
+        if is_done(made):
+            break
+        for tp in tps:
+            desk.send(tp, *minutes(*range(dice.randint(0, 4))))
+    assert is_done(pipeline())
+    left_out = {tp: {*range(start[tp]), *range(stop[tp], desk.logs.end(tp))} for tp in tps}
+    assert desk.verdict(left_out).ok, str(desk.verdict())
+    assert verified(desk, pipeline()).findings == ()
