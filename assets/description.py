@@ -56,11 +56,14 @@ def table_description(spec: PipelineSpec) -> str:
 def code_version(spec: PipelineSpec, columns: Columns) -> str:
     """A digest of what decides a message's rows: how it is decoded, its columns, transforms.
 
-    Where it is read from, how fast, and limits have no part in it. `columns`: those of the
-    pipeline's schema.
+    Where it is read from, how fast, limits, and what only names assets have no part in it.
+    `columns`: those of the pipeline's schema.
     """
     shown = [(c.name, c.nullable, c.constraints) for c in columns.columns]
-    parts = spec.model_dump_json(include={"decode", "transform", "metadata"})
+    parts = spec.model_dump_json(
+        include={"decode", "transform", "metadata"},
+        exclude={"transform": {"steps": {"__all__": {"from_": {"asset"}}}}},
+    )
     return hashlib.sha256(f"{parts}{columns.described()}{shown}".encode()).hexdigest()[:12]
 
 
