@@ -281,7 +281,7 @@ def test_what_fails_on_a_server(
         (
             "placeless",
             SpecError,
-            r"other columns .*: _offset: missing; more: int, and the table has no such column",
+            r"other columns .*: _offset: missing; more: int, and there is no such column",
         ),
         ("elsewhere", RefusedError, r"a row of a message that is none of the window's"),
         ("negative", RefusedError, r"is refused: check:id:"),
