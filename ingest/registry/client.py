@@ -25,7 +25,7 @@ from windrow.ingest.errors import (
     Stage,
     UnreachableError,
     WindrowError,
-    how_to_install,
+    needing,
 )
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.settings.secrets import Secret, masked, read
@@ -217,12 +217,8 @@ def client_of(registry: Registry, _process: int) -> Any:
     Raises:
         SpecError: the client's package isn't installed, or its settings can't be used.
     """
-    try:
-        # an extra, loaded where it is used
+    with needing("registry", "The client of a schema registry can't be loaded"):
         from confluent_kafka.schema_registry import SchemaRegistryClient
-    except ModuleNotFoundError as missing:
-        what = f"The client of a schema registry can't be loaded: {missing.name} isn't installed"
-        raise SpecError(what, "spec", how_to_install("registry")) from missing
     settings: dict[str, Any] = {
         "url": registry.url,
         "ssl.ca.location": registry.ca,

@@ -86,9 +86,10 @@ class Client:
             if not isinstance(error, AgainError):
                 return False
             wait = error.args[1]
-            self._failures += not wait  # a service that asks to wait is up
-            again = self._failures < MOST_FAILURES and time.monotonic() + wait < until
-            self._next = max(self._next, time.monotonic() + wait * again)
+            with self._lock:
+                self._failures += not wait  # a service that asks to wait is up
+                again = self._failures < MOST_FAILURES and time.monotonic() + wait < until
+                self._next = max(self._next, time.monotonic() + wait * again)
             return again and not self._failed
 
         try:

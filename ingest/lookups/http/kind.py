@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.errors import SpecError, how_to_install
+from windrow.ingest.errors import needing
 from windrow.ingest.lookups.http.request import PLACE, places
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.registry.settings import is_local
@@ -143,11 +143,8 @@ class HttpSection(SourceSection):
         return sorted({name for name, _ in _places(self.http, self.body)})
 
     def source(self, folder: Path) -> LookupSource:
-        try:  # an extra, and Arrow
-            from windrow.ingest.lookups.http.source import HttpSource
-        except ModuleNotFoundError as missing:
-            what = f"A service can't be asked: {missing.name} isn't installed"
-            raise SpecError(what, "spec", how_to_install("http")) from missing
+        with needing("http", "A service can't be asked"):
+            from windrow.ingest.lookups.http.source import HttpSource  # loads Arrow
         from windrow.ingest.schema.user_code import ModelReference
 
         found = _URL.fullmatch(self.http)

@@ -41,7 +41,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchTableError, SQLAlchemyError
 
 from windrow.ingest import client_cache
-from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, how_to_install
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, needing
 from windrow.ingest.ports.lookup import Answers, Ask
 from windrow.ingest.schema.dtypes import TIMESTAMP
 from windrow.ingest.settings.libpq import TCP
@@ -148,7 +148,7 @@ class SqlSource:
         else:
             its = f"-c statement_timeout={self.timeout} -c idle_in_transaction_session_timeout=0"
             own["options"] = f"{url.query.get('options', '')} {its}".strip()
-        try:
+        with needing(extra, f"{self.identity} can't be asked"):
             return create_engine(
                 url,
                 poolclass=NullPool,
@@ -156,9 +156,6 @@ class SqlSource:
                 isolation_level="REPEATABLE READ",
                 execution_options={"postgresql_readonly": True},
             )
-        except ModuleNotFoundError as missing:
-            what = f"{self.identity} can't be asked: {missing.name} isn't installed"
-            raise SpecError(what, "spec", how_to_install(extra)) from missing
 
     def _reflected(self, connection: Connection) -> Table:
         schema, _, name = self.relation.rpartition(".")
