@@ -256,7 +256,7 @@ def _late_words(late: Mapping[str, int], tolerance: float) -> str:
     return (
         f"{first_few(list(late))}: {which} in later windows. Nothing is lost: sum by hour over the"
         " message's timestamp. That is more than `window.completeness.tolerance`,"
-        f" {tolerance:.3g} of a window's messages: raise it to be warned later. A longer"
+        f" {tolerance:.3g} of a window's messages: raise it if that many may be late. A longer"
         " `window.delay` waits for such messages."
     )
 

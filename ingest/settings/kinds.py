@@ -22,15 +22,10 @@ from windrow.ingest.settings.plugins import Plugins
 from windrow.ingest.settings.values import Section, sentence
 
 
-def kind_at(reference: str) -> Any:
-    """Loads `package.module:NAME`."""
+def section_at(reference: str) -> type[Any]:
+    """Loads the model of a kind by `package.module:NAME`."""
     module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
-def section_at(reference: str) -> type[Section]:
-    """Loads a model."""
-    section: type[Section] = kind_at(reference)
+    section: type[Section] = getattr(importlib.import_module(module), name)
     return section
 
 

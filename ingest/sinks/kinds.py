@@ -6,7 +6,7 @@ from collections import ChainMap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from windrow.ingest.settings.kinds import OfItsKind, kind_at
+from windrow.ingest.settings.kinds import OfItsKind, section_at
 from windrow.ingest.settings.plugins import Plugins
 from windrow.ingest.sinks.kind import SinkSection
 
@@ -45,5 +45,5 @@ KafkaOfItsKind = Annotated[SinkSection, OfItsKind("kind", "kafka", {"kafka": KIN
 
 def delta_dead_letters(table: str) -> DeadLetters:
     """The dead letters of the table at a place, in a Delta table beside it."""
-    section: SinkSection = kind_at(TABLES["delta"]).model_validate({"path": table})
+    section: SinkSection = section_at(TABLES["delta"]).model_validate({"path": table})
     return section.dead_letters(Path("/"))

@@ -375,10 +375,10 @@ def test_what_it_needs(place: Any, on_spark: Any) -> None:
 
 def _sink(place: Place, written: dict[str, Any]) -> Any:
     """The section of another sink."""
-    from windrow.ingest.settings.kinds import kind_at
+    from windrow.ingest.settings.kinds import section_at
     from windrow.ingest.sinks.kinds import KINDS
 
-    return kind_at(KINDS["kafka"]).model_validate(written)
+    return section_at(KINDS["kafka"]).model_validate(written)
 
 
 RUN = ("run", "--window", "2026-01-05T01:00:00Z")
